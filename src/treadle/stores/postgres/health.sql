@@ -1,5 +1,5 @@
 -- name: list_tables
--- The tables of the schema: bytes with indexes, rows and dead rows about, and when they were last vacuumed (ms).
+-- List the tables of the schema: bytes including indexes, estimated rows and dead rows, and the last vacuum (ms).
 select relname::text, pg_total_relation_size(relid), n_live_tup, n_dead_tup,
   (extract(epoch from greatest(last_vacuum, last_autovacuum)) * 1000)::bigint
 from pg_stat_user_tables
@@ -7,7 +7,7 @@ where schemaname = current_schema()
 order by 2 desc, 1;
 
 -- name: find_oldest_snapshot
--- Who keeps the oldest snapshot open in this database, and for how long (ms): dead rows that it could see stay.
+-- Find the session that holds the oldest snapshot of this database, and its age (ms): dead rows that it can see stay.
 select holder, lasting
 from (
   select format('%s (pid %s, %s, user %s)', coalesce(nullif(application_name, ''), backend_type), pid, coalesce(state, 'active'), usename)
@@ -24,11 +24,11 @@ order by lasting desc
 limit 1;
 
 -- name: find_overdue
--- How long ago the first `wake_at` was (ms); null or negative for none.
+-- Return the age of the first `wake_at` (ms); null or negative for none.
 select treadle_now() - min(wake_at) from tasks where wake_at is not null;
 
 -- name: find_settings
--- Settings that decide about safety and upkeep, connections in use, and the size of the database.
+-- Return settings that matter for safety and maintenance, the connections in use, and the size of the database.
 select current_setting('server_version') as server_version,
   current_setting('fsync') as fsync,
   current_setting('full_page_writes') as full_page_writes,
@@ -39,7 +39,7 @@ select current_setting('server_version') as server_version,
   pg_database_size(current_database()) as bytes;
 
 -- name: describe
--- The server's version, sizes in bytes, and how many rows there are about.
+-- Return the server's version, sizes in bytes, and estimated rows.
 select current_setting('server_version') as server_version,
   current_database() as database,
   pg_database_size(current_database()) as database_bytes,

@@ -1,9 +1,9 @@
 -- name: list_lanes
--- All lanes.
+-- List all lanes.
 select id, namespace, kind, task_list, name, slowed from lanes order by id;
 
 -- name: insert_lanes
--- Make the lanes that are missing, as their list and their handler's limit say.
+-- Create missing lanes with the settings of their list and their handler's limit.
 insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
 select given.*, coalesce(lists.paused, false), coalesce(lists.accepting, true), limits.key
 from unnest($1::text[], $2::text[], $3::text[], $4::text[]) as given (namespace, kind, task_list, name)
@@ -13,24 +13,25 @@ left join limits on limits.namespace = given.namespace and given.kind = 'handler
 on conflict do nothing;
 
 -- name: lock_lists
--- One at a time: what is said about lists, and making lanes, which are as their list says.
+-- Serialize changes of list settings and the creation of lanes, which copy them.
 lock table lists in share row exclusive mode;
 
 -- name: list_lane_rules
--- All lanes and what was said about them.
+-- List all lanes with their settings.
 select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
 from lanes
 order by id;
 
 -- name: next_token_for
--- Milliseconds until a token comes for those of the lanes $1 that have a rate and ready tasks, and are not paused.
+-- Return the milliseconds until a token arrives for those of the lanes $1 that have a rate and ready tasks, and are not
+-- paused.
 select min(greatest(0, ceil((1 - least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000)) * 1000 / rate)))
 from lanes
 where slowed and rate is not null and not paused and id = any ($1::integer[])
   and exists (select from tasks where tasks.lane_id = lanes.id and owner_id is null and wake_at is null and hold = 0);
 
 -- name: lock_guarded
--- Those of the lanes that new tasks cannot simply be put into; nobody else puts any there until the transaction ends.
+-- Lock and return those of the lanes that have settings which an insert must obey.
 select id, accepting, backlog_limit, limit_key
 from lanes
 where guarded and id = any ($1::integer[])
@@ -38,7 +39,7 @@ order by id
 for no key update;
 
 -- name: count_backlog
--- Ready tasks of a lane, those held back by a limit among them; no more than one over the cap is counted.
+-- Count the ready tasks of a lane, including those that a limit holds back, up to one more than the cap.
 select (select count(*) from (
     select from tasks where lane_id = $1::integer and owner_id is null and wake_at is null and hold = 0 limit $2::bigint
   ) as ready) + (select count(*) from (

@@ -1,5 +1,5 @@
 -- name: lock_keys
--- Until the transaction ends, nobody else admits tasks of these keys ($1 namespaces, $2 keys), whether they have a limit or not.
+-- Lock the admission of these keys ($1 namespaces, $2 keys) until the transaction ends, whether they have a limit or not.
 select count(pg_advisory_xact_lock(place))
 from (
   select distinct hashtextextended(namespace || chr(10) || key, hashtext(current_schema())) as place
@@ -8,8 +8,8 @@ from (
 ) as places;
 
 -- name: admit
--- Let the next tasks of locked keys ($1 namespaces, $2 keys) go on, as many as their limits leave room for, at most $3 each;
--- of keys without a limit all. What somebody else has locked is left to them: whoever changes a task of a key ends with this.
+-- Admit the next tasks of locked keys ($1 namespaces, $2 keys), as many as their limits leave room for, at most $3 each;
+-- all tasks of keys without a limit. Skip tasks that another transaction has locked: it ends with this statement too.
 with room as materialized (
   select given.namespace, given.key,
     case
@@ -45,7 +45,8 @@ with room as materialized (
 select lane_id, count(*) from admitted group by lane_id;
 
 -- name: put_limits
--- What callers say about locked keys ($1 namespaces, $2 keys, $3 limits), unless an operator has said; the keys that changed.
+-- Store callers' limits of locked keys ($1 namespaces, $2 keys, $3 limits), unless an operator has set one; return the
+-- changed keys.
 insert into limits (namespace, key, max_running, by_operator)
 select given.*, false from unnest($1::text[], $2::text[], $3::integer[]) as given (namespace, key, max_running)
 on conflict (namespace, key) do update
@@ -54,25 +55,25 @@ where not limits.by_operator and limits.max_running <> excluded.max_running
 returning namespace, key;
 
 -- name: set_limit
--- What an operator says about a key.
+-- Store an operator's limit of a key.
 insert into limits (namespace, key, max_running, by_operator)
 values ($1::text, $2::text, $3::integer, true)
 on conflict (namespace, key) do update
 set max_running = excluded.max_running, by_operator = true;
 
 -- name: drop_limit
--- The key is not limited any more.
+-- Remove the limit of a key.
 delete from limits where namespace = $1::text and key = $2::text;
 
 -- name: mark_lanes
--- Give the lanes of a handler its limit key, or take it away (null).
+-- Set the limit key of a handler's lanes, or remove it (null).
 with those as materialized (
   select id from lanes where namespace = $1::text and kind = 'handler' and name = $2::text order by id for update
 )
 update lanes set limit_key = $3::text from those where lanes.id = those.id;
 
 -- name: recall
--- Set the over-limit bit of the last in line of locked keys' admitted tasks that nobody holds, as many as are over the limit.
+-- Withdraw the admission of the last unclaimed tasks of locked keys, as many as are over the limit.
 with over as materialized (
   select given.namespace, given.key,
     greatest(0, least($3::bigint, (
@@ -98,7 +99,7 @@ with over as materialized (
 update tasks set hold = hold | 1 from last where tasks.id = last.id;
 
 -- name: recall_list
--- Set the over-limit bit of admitted tasks of a list that nobody holds; answers their keys.
+-- Withdraw the admission of a list's unclaimed tasks; return their keys.
 with admitted as materialized (
   select tasks.id
   from tasks
@@ -110,7 +111,8 @@ with admitted as materialized (
 update tasks set hold = hold | 1 from admitted where tasks.id = admitted.id returning tasks.limit_key;
 
 -- name: adopt
--- Give up to $4 tasks of a handler ($1 namespace, $2 name) that have no key its key $3; those that nobody holds wait to be admitted.
+-- Set the key $3 of up to $4 tasks of a handler ($1 namespace, $2 name) that have none; unclaimed ones wait to be
+-- admitted.
 with found as materialized (
   select id
   from tasks
@@ -126,7 +128,7 @@ from found
 where tasks.id = found.id;
 
 -- name: list_waiting_keys
--- Keys of tasks of a list that wait to be admitted.
+-- List the keys of a list's tasks that wait to be admitted.
 select distinct tasks.limit_key
 from lanes
 join tasks on tasks.lane_id = lanes.id
@@ -134,7 +136,7 @@ where lanes.namespace = $1::text and lanes.task_list = $2::text
   and hold - 1 = 0 and owner_id is null and wake_at is null and tasks.limit_key is not null;
 
 -- name: list_starved
--- Up to $3 keys after the one given ($1 namespace, $2 key) that tasks wait for, and whether there is room for one.
+-- List up to $3 keys after the given one ($1 namespace, $2 key) that tasks wait for, and whether each has room.
 with recursive keys (namespace, limit_key) as (
   (
     select namespace, limit_key
@@ -165,7 +167,7 @@ from (select namespace, limit_key from keys limit $3::bigint) as found
 left join limits on limits.namespace = found.namespace and limits.key = found.limit_key;
 
 -- name: list_limits
--- All limits of a namespace, with how many tasks are admitted and wait.
+-- List the limits of a namespace, with their numbers of admitted and waiting tasks.
 select limits.namespace, limits.key, limits.max_running, limits.by_operator,
   (
     select count(*)
@@ -183,7 +185,7 @@ where limits.namespace = $1::text
 order by limits.key;
 
 -- name: list_admitted
--- Admitted tasks of a key.
+-- List the admitted tasks of a key.
 select id::text
 from tasks
 where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0

@@ -1,5 +1,5 @@
 -- name: list_moves
--- The moves of the entity $1; the end of a finished task is its last.
+-- List the moves of the entity $1; the end of a finished task is its last.
 select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
 from log
 where entity_id = $1::uuid
@@ -10,7 +10,7 @@ where id = $1::uuid
 order by version;
 
 -- name: list_histories
--- The first $2 entities after the id $1, each with its moves or a single row without one.
+-- List the first $2 entities after the id $1, each with its moves or a single row without one.
 with page as materialized (
   select entity, id, state, version
   from (
@@ -39,7 +39,7 @@ left join moves on moves.entity_id = page.id
 order by page.id, moves.version;
 
 -- name: list_events
--- Up to $3 moves after the seq $1 and up to $2 in their order, with the namespaces of who made them.
+-- List up to $3 moves after the seq $1 and up to $2, in order, with the namespaces of their entities.
 select coalesce(found.namespace, tasks.namespace, finished.namespace, runs.namespace, records.namespace) as row_namespace, found.seq, found.at,
   found.entity, found.entity_id, found.version, found.move, found.from_state, found.to_state, found.actor, found.claim_version,
   found.run_id, found.root_id, found.trace_id, found.data
@@ -74,11 +74,11 @@ left join records on found.namespace is null and records.id = found.entity_id
 order by found.seq;
 
 -- name: find_last_seq
--- The last number that a move was given, whether it is committed or not.
+-- Return the last assigned seq, committed or not.
 select case when is_called then last_value else 0 end from treadle_seq;
 
 -- name: tally
--- Moves of tasks after the seq $1 and up to $2 by minute, kind and move; the log does not say of which lane they were.
+-- Count the moves of tasks after the seq $1 and up to $2 by minute, kind and move; the log has no lane.
 select lanes.namespace, lanes.kind, either.at / 60000 * 60000, either.move, either.to_state, count(*), max(either.waited_for)
 from (
   select finished.lane_id, finished.finished_at as at, finished.move, finished.state as to_state,
@@ -96,25 +96,25 @@ join lanes on lanes.id = either.lane_id
 group by lanes.namespace, lanes.kind, either.at / 60000, either.move, either.to_state;
 
 -- name: append_lines
--- Store lines that handlers wrote.
+-- Insert log lines.
 insert into lines (task_id, at, level, message, details, run_id, step_id)
 select *
 from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::uuid[]);
 
 -- name: list_lines
--- The last $2 lines of the task $1, oldest first.
+-- List the last $2 lines of the task $1, oldest first.
 select task_id, at, level, message, details, run_id, step_id
 from (select * from lines where task_id = $1::uuid order by id desc limit $2::bigint) as newest
 order by id;
 
 -- name: list_run_lines
--- The last $2 lines about the run $1, oldest first.
+-- List the last $2 lines of the run $1, oldest first.
 select task_id, at, level, message, details, run_id, step_id
 from (select * from lines where run_id = $1::uuid order by id desc limit $2::bigint) as newest
 order by id;
 
 -- name: list_run_lines_before
--- The last $2 lines about the run $1 before the number $3, the last one first.
+-- List the last $2 lines of the run $1 before the number $3, the last one first.
 select id, task_id, at, level, message, details, run_id, step_id
 from lines
 where run_id = $1::uuid and ($3::bigint is null or id < $3::bigint)
@@ -122,7 +122,7 @@ order by id desc
 limit $2::bigint;
 
 -- name: list_run_lines_after
--- The first $2 lines about the run $1 after the number $3.
+-- List the first $2 lines of the run $1 after the number $3.
 select id, task_id, at, level, message, details, run_id, step_id
 from lines
 where run_id = $1::uuid and id > $3::bigint

@@ -1,9 +1,9 @@
 -- name: list_lists
--- The lists that something was said about.
+-- List the lists that have settings.
 select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace, task_list;
 
 -- name: set_list
--- Change what is not null of a list.
+-- Change the settings of a list that are not null.
 insert into lists (namespace, task_list, paused, accepting, no_handler)
 values ($1::text, $2::text, coalesce($3::boolean, false), coalesce($4::boolean, true), coalesce($5::text, 'wait'))
 on conflict (namespace, task_list) do update
@@ -12,7 +12,7 @@ set paused = coalesce($3::boolean, lists.paused),
     no_handler = coalesce($5::text, lists.no_handler);
 
 -- name: mark_lanes
--- Let the lanes of a list be as the list is; their ids.
+-- Copy the settings of a list to its lanes; return their ids.
 with those as materialized (
   select lanes.id, lists.paused, lists.accepting
   from lanes
@@ -24,18 +24,18 @@ with those as materialized (
 update lanes set paused = those.paused, accepting = those.accepting from those where lanes.id = those.id returning lanes.id;
 
 -- name: set_rate
--- A lane's rate; it starts with a full bucket.
+-- Set the rate of a lane, with a full bucket.
 update lanes
 set rate = $2::double precision, burst = $3::integer, tokens = $3::integer,
   tokens_at = case when $2::double precision is not null then (select treadle_now()) end
 where id = $1::integer;
 
 -- name: set_backlog_limit
--- A lane's cap on ready tasks.
+-- Set the cap on ready tasks of a lane.
 update lanes set backlog_limit = $2::integer where id = $1::integer;
 
 -- name: save_handler
--- Insert the registration, or replace it; when it was made stays what it was.
+-- Insert or replace the registration; `created_at` keeps its first value.
 insert into handler_registrations (namespace, facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements,
   metadata, created_at, updated_at)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, (select treadle_now()), (select treadle_now()))
@@ -50,7 +50,7 @@ set module_uri = excluded.module_uri,
     updated_at = excluded.updated_at;
 
 -- name: list_handlers
--- The registrations of the namespace $1 by name.
+-- List the registrations of the namespace $1 by name.
 select facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements, metadata, created_at, updated_at
 from handler_registrations
 where namespace = $1::text

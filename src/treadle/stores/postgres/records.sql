@@ -1,13 +1,14 @@
 -- name: find_record
--- The record.
+-- Find a record by id.
 select * from records where id = $1::uuid;
 
 -- name: find_record_named
--- The live record of a name.
+-- Find the live record with a name.
 select * from records where namespace = $1::text and entity = $2::text and name = $3::text and ended_at is null;
 
 -- name: list_records
--- Records of the entity $1, newest first; each of $2 namespace, $3 states, $4 live, $5 task, $6 run, $7 id bound may be null for any.
+-- Records of the entity $1, newest first; each of $2 namespace, $3 states, $4 live, $5 task, $6 run, $7 id bound may be
+-- null for any.
 select *
 from records
 where entity = $1::text
@@ -40,15 +41,15 @@ from unnest($2::text[]) as wanted (key)
 join record_items on record_items.record_id = $1::uuid and record_items.key = wanted.key;
 
 -- name: list_messages
--- What the run has not taken in, in the order of arrival.
+-- List messages that the run has not consumed, in order of arrival.
 select * from mail where run_id = $1::uuid and seq > $3::bigint order by seq limit $2::bigint;
 
 -- name: find_outcomes
--- What is known of effects by their keys.
+-- Find outcomes of effects by their keys.
 select idempotency_outcomes.*
 from unnest($1::text[]) as wanted (key)
 join idempotency_outcomes on idempotency_outcomes.idempotency_key = wanted.key;
 
 -- name: count_unknown
--- How many effects of these trees nobody knows the end of.
+-- Count the effects of these trees whose outcome is unknown.
 select count(*) from idempotency_outcomes where root_id = any($1::uuid[]) and status = 'unknown';

@@ -1,11 +1,11 @@
 -- name: find_shortest_keep
--- What ended later than this cannot be pruned yet; $1 namespace, $2 keep_completed_for, $3 keep_failed_for.
+-- Return the latest end that may be pruned; $1 namespace, $2 keep_completed_for, $3 keep_failed_for.
 select treadle_now() - least($2::bigint, $3::bigint, min(keep_completed_for), min(keep_failed_for))
 from lists
 where namespace = $1::text;
 
 -- name: find_window
--- The $5 ends after the seq $4: the last seq, how many, when the last was, and the trees of those past their time.
+-- Read the $5 ends after the seq $4: the last seq, their number, the time of the last end, and the trees of expired ends.
 with met as materialized (
   select finished.seq, finished.finished_at, finished.root_id,
     finished.namespace = $1::text and finished.finished_at <= (select treadle_now()) - case when finished.state = 'failed'
@@ -21,7 +21,8 @@ select (select max(seq) from met), (select count(*) from met), (select finished_
   array(select distinct root_id::text from met where expired);
 
 -- name: find_runs_window
--- The $6 runs between the ids $4 and $5: the last id, how many, and the trees without a finished task of those past their time.
+-- Read the $6 runs between the ids $4 and $5: the last id, their number, and the trees of expired runs without a finished
+-- task.
 with met as materialized (
   select runs.id, runs.root_id,
     runs.finished_at is not null and runs.finished_at <= (select treadle_now()) - case when runs.state = 'failed'
@@ -38,7 +39,7 @@ select (select id::text from met order by id desc limit 1), (select count(*) fro
   array(select distinct root_id::text from met where expired);
 
 -- name: list_prunable
--- Which of the trees $4 have nothing live, no unfinished run, and nothing that is to be kept ($1 says nothing here).
+-- List those of the trees $4 that have no live task, no unfinished run, and nothing to keep ($1 is not used).
 select given.id::text
 from unnest($4::uuid[]) as given (id)
 where $1::text is not null
@@ -76,7 +77,7 @@ where $1::text is not null
   );
 
 -- name: count_members
--- Of the trees $1: those whose first end is after the seq $2, and all ends after it and up to $3.
+-- Count those of the trees $1 whose first end is after the seq $2, and all their ends after it and up to $3.
 select
   (
     select count(*)
@@ -99,7 +100,7 @@ select
   );
 
 -- name: lock_runs
--- The runs of the trees $1; nobody changes them until the transaction ends. Taken in the order of their ids.
+-- Lock the runs of the trees $1 in order of id.
 select runs.id::text, runs.root_id::text
 from runs
 where runs.id in (
@@ -111,7 +112,7 @@ order by runs.id
 for update;
 
 -- name: lock_members
--- Up to $2 finished tasks of the trees $1; nobody revives them until the transaction ends. Taken in the order of their ids.
+-- Lock up to $2 finished tasks of the trees $1 in order of id, so that they are not revived.
 select finished.id::text, finished.root_id::text
 from finished
 where finished.id in (
@@ -126,32 +127,32 @@ order by finished.id
 for update;
 
 -- name: list_steps
--- Up to $2 steps of the runs $1.
+-- List up to $2 steps of the runs $1.
 select steps.id::text from unnest($1::uuid[]) as given (id) join steps on steps.run_id = given.id limit $2::bigint;
 
 -- name: delete_lines
--- Up to $2 lines of the tasks and steps $1.
+-- Delete up to $2 lines of the tasks and steps $1.
 delete from lines
 where id in (select lines.id from unnest($1::uuid[]) as given (id) join lines on lines.task_id = given.id limit $2::bigint);
 
 -- name: delete_log
--- Moves of the entities $1.
+-- Delete the moves of the entities $1.
 delete from log using unnest($1::uuid[]) as given (id) where log.entity_id = given.id;
 
 -- name: delete_finished
--- The finished tasks $1.
+-- Delete the finished tasks $1.
 delete from finished using unnest($1::uuid[]) as given (id) where finished.id = given.id;
 
 -- name: delete_steps
--- The steps $1.
+-- Delete the steps $1.
 delete from steps using unnest($1::uuid[]) as given (id) where steps.id = given.id;
 
 -- name: delete_runs
--- The runs $1.
+-- Delete the runs $1.
 delete from runs using unnest($1::uuid[]) as given (id) where runs.id = given.id;
 
 -- name: lock_records
--- Up to $2 records of the trees $1; nobody changes them until the transaction ends. Taken in the order of their ids.
+-- Lock up to $2 records of the trees $1 in order of id.
 select records.id::text
 from records
 where records.id in (
@@ -161,11 +162,11 @@ order by records.id
 for update;
 
 -- name: delete_records
--- The records $1, and by that their items.
+-- Delete the records $1, and with them their items.
 delete from records using unnest($1::uuid[]) as given (id) where records.id = given.id;
 
 -- name: delete_outcomes
--- Up to $2 outcomes of effects of the trees $1.
+-- Delete up to $2 outcomes of effects of the trees $1.
 delete from idempotency_outcomes
 where idempotency_key in (
   select idempotency_outcomes.idempotency_key
@@ -175,7 +176,7 @@ where idempotency_key in (
 );
 
 -- name: lock_old_records
--- Up to $1 records of no tree that ended $2 ms ago or before.
+-- Lock up to $1 records without a tree that ended at least $2 ms ago.
 select id::text
 from records
 where root_id is null and ended_at is not null and ended_at <= (select treadle_now()) - $2::bigint
@@ -184,25 +185,25 @@ limit $1::bigint
 for update skip locked;
 
 -- name: bump_runs
--- Whoever has read the runs $1 has to look again.
+-- Raise the versions of the runs $1, so that concurrent decisions are made again.
 update runs set version = version + 1 from unnest($1::uuid[]) as given (id) where runs.id = given.id;
 
 -- name: delete_uses
--- The trees $1 use their big values no more; answers these.
+-- Delete the uses of large values by the trees $1; return the values.
 delete from blob_uses using unnest($1::uuid[]) as given (id) where blob_uses.root_id = given.id returning blob_uses.digest;
 
 -- name: lock_blobs
--- The big values $1: nobody begins to use them until the transaction ends, and who has begun is waited for.
+-- Lock the large values $1 against new uses, after waiting for uses that have begun.
 select digest from blobs where digest = any ($1::text[]) order by digest for update;
 
 -- name: delete_blobs
--- The big values among $1 that nobody uses.
+-- Delete the large values among $1 that no tree uses.
 delete from blobs
 using unnest($1::text[]) as given (digest)
 where blobs.digest = given.digest and not exists (select from blob_uses where blob_uses.digest = given.digest);
 
 -- name: delete_keys
--- Up to $1 deduplication keys past their time.
+-- Delete up to $1 expired idempotency keys.
 delete from dedupe
 using (
   select namespace, key from dedupe where expires_at <= (select treadle_now()) order by expires_at limit $1::bigint for update skip locked
@@ -210,11 +211,11 @@ using (
 where dedupe.namespace = old.namespace and dedupe.key = old.key;
 
 -- name: delete_servers
--- Servers that nobody has heard of for $1 ms.
+-- Delete servers without a heartbeat for $1 ms.
 delete from servers where heartbeat_at <= (select treadle_now()) - $1::bigint;
 
 -- name: set_keep
--- The rules of a list ($1 namespace, $2 list, $3 completed, $4 failed); null is as the defaults say.
+-- Set the retention times of a list ($1 namespace, $2 list, $3 completed, $4 failed); null means the default.
 insert into lists (namespace, task_list, keep_completed_for, keep_failed_for)
 values ($1::text, $2::text, $3::bigint, $4::bigint)
 on conflict (namespace, task_list) do update

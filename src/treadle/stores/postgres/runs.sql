@@ -1,16 +1,16 @@
 -- name: find_run
--- The run.
+-- Find a run by id.
 select * from runs where id = $1::uuid;
 
 -- name: find_finished_runs
--- The finished ones among $1. (`offset 0` keeps the index by state out of it.)
+-- Find the finished runs among $1. (`offset 0` prevents the use of the index by state.)
 select found.*
 from unnest($1::uuid[]) as given (id)
 cross join lateral (select * from runs where runs.id = given.id offset 0) as found
 where found.state in ('completed', 'failed', 'canceled');
 
 -- name: list_runs
--- Runs, newest first.
+-- List runs, newest first.
 select *
 from runs
 where ($1::text[] is null or state = any($1::text[]))
@@ -31,11 +31,11 @@ order by id desc
 limit $12::bigint;
 
 -- name: count_runs
--- Runs of a namespace by state.
+-- Count the runs of a namespace by state.
 select state, count(*) from runs where namespace = $1::text group by state;
 
 -- name: count_matching_runs
--- Runs that fit a filter, by state.
+-- Count the runs that match a filter, by state.
 select state, count(*)
 from runs
 where ($1::text[] is null or state = any($1::text[]))
@@ -55,7 +55,7 @@ where ($1::text[] is null or state = any($1::text[]))
 group by state;
 
 -- name: list_children
--- Unfinished runs that steps of the run have started, also through runs that have finished meanwhile.
+-- List unfinished runs that steps of the run started, including those started by runs that have finished meanwhile.
 with recursive below as (
   select id, finished_at from runs where parent_id = $1::uuid and parent_step_id is not null
   union all
@@ -67,7 +67,8 @@ with recursive below as (
 select id::text from below where finished_at is null order by id;
 
 -- name: load_near
--- The steps, their ancestors, and all children of these that are no items. (`offset 0` keeps the run's index out of it.)
+-- Load the steps, their ancestors, and all children of both that are not items. (`offset 0` prevents the use of the run's
+-- index.)
 with recursive chain (id, parent_id) as (
   select found.id, found.parent_id
   from unnest($2::uuid[]) as wanted (id)
@@ -83,14 +84,14 @@ with recursive chain (id, parent_id) as (
 select steps.* from near join steps on steps.id = near.id;
 
 -- name: load_rows
--- Steps by id.
+-- Load steps by id.
 select found.*
 from unnest($2::uuid[]) as wanted (id)
 cross join lateral (select * from steps where steps.id = wanted.id offset 0) as found
 where found.run_id = $1::uuid;
 
 -- name: load_children
--- All children of steps: items and others, each by an index of their own.
+-- Load all children of steps: items and others, each by its own index.
 select found.*
 from unnest($2::uuid[]) as wanted (id)
 cross join lateral (
@@ -102,23 +103,23 @@ cross join lateral (
 where found.run_id = $1::uuid;
 
 -- name: list_inbox
--- Steps of the run with something in their inbox.
+-- List steps of the run whose inbox is not empty.
 select * from steps where run_id = $1::uuid and inbox is not null order by id limit $2::bigint;
 
 -- name: list_steps
--- Steps of the run in order of id.
+-- List steps of the run in order of id.
 select * from steps where run_id = $1::uuid and ($2::uuid is null or id > $2::uuid) order by id limit $3::bigint;
 
 -- name: find_step
--- A step by its id.
+-- Find a step by id.
 select * from steps where id = $1::uuid;
 
 -- name: find_flow
--- The flow of a digest.
+-- Find a flow by digest.
 select * from flows where id = $1::text;
 
 -- name: publish_flow
--- The next version of the name, unless the newest is this flow already, or somebody takes that number at this moment.
+-- Insert the next version of the name, unless the newest is this flow, or a concurrent call takes the number.
 insert into flow_versions (namespace, name, version, flow_id, actor, published_at)
 select $1::text, $2::text, coalesce(max(version), 0) + 1, $3::text, $4::text, treadle_now()
 from flow_versions
@@ -130,7 +131,7 @@ on conflict do nothing
 returning *;
 
 -- name: find_flow_version
--- A version of the name, the newest by default.
+-- Find a version of the name, the newest by default.
 select *
 from flow_versions
 where namespace = $1::text and name = $2::text and ($3::integer is null or version = $3::integer)
@@ -138,7 +139,7 @@ order by version desc
 limit 1;
 
 -- name: list_flow_versions
--- All versions of a name, or the newest of every name.
+-- List all versions of a name, or the newest of every name.
 select *
 from flow_versions as v
 where namespace = $1::text
@@ -147,5 +148,5 @@ where namespace = $1::text
 order by name, version desc;
 
 -- name: find_blobs
--- Big values by digest.
+-- Find large values by digest.
 select blobs.digest, blobs.value from unnest($1::text[]) as wanted (digest) join blobs on blobs.digest = wanted.digest;

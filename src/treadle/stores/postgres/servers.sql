@@ -1,5 +1,5 @@
 -- name: beat
--- Insert the server, or update it; its heartbeat is now, its start stays what it was.
+-- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value.
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
   heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), (select treadle_now())), (select treadle_now()),
@@ -25,7 +25,8 @@ set name = excluded.name,
     error = excluded.error;
 
 -- name: touch_servers
--- Note that servers ($1 ids, $2 states, $3 handled, $4 failed, $5 running) which have not stopped are alive; their rows.
+-- Record heartbeats of servers ($1 ids, $2 states, $3 handled, $4 failed, $5 running) that have not stopped; return their
+-- rows.
 update servers
 set heartbeat_at = (select treadle_now()),
     state = coalesce(given.state, servers.state),
@@ -37,5 +38,5 @@ where servers.id = given.id and servers.state <> 'stopped'
 returning servers.*;
 
 -- name: list_servers
--- All servers, newest first.
+-- List all servers, newest first.
 select * from servers order by started_at desc, id desc;

@@ -1,9 +1,9 @@
 -- name: now
--- The store's clock.
+-- Return the database's clock.
 select treadle_now();
 
 -- name: claim
--- Take up to $4 ready tasks of the best lane among $1 that is not slowed, for owner $2, under a lease of $3 ms.
+-- Claim up to $4 ready tasks of the best lane among $1 that is not slowed, for the owner $2, with a lease of $3 ms.
 with best as materialized (
   select head.lane_id, head.priority, head.due_at
   from unnest($1::integer[]) as wanted (lane_id)
@@ -21,7 +21,7 @@ with best as materialized (
   select id
   from tasks
   where lane_id = (select lane_id from best) and priority = (select priority from best)
-    -- Nothing is before the head; this skips the dead entries of what was taken before, where a snapshot keeps them.
+    -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
     and owner_id is null and wake_at is null and hold = 0
   order by due_at, id
@@ -40,7 +40,7 @@ where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: claim_after
--- As `claim`, but in each lane only from a place ($5 priorities, $6 due times) on.
+-- Claim tasks as `claim` does, but in each lane only from a position ($5 priorities, $6 due times).
 with best as materialized (
   select head.lane_id, head.priority, head.due_at
   from unnest($1::integer[], $5::integer[], $6::bigint[]) as wanted (lane_id, priority, due_at)
@@ -59,7 +59,7 @@ with best as materialized (
   select id
   from tasks
   where lane_id = (select lane_id from best) and priority = (select priority from best)
-    -- Nothing is before the head; this skips the dead entries of what was taken before, where a snapshot keeps them.
+    -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
     and owner_id is null and wake_at is null and hold = 0
   order by due_at, id
@@ -78,7 +78,7 @@ where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: claim_slowed
--- As `claim`, also from lanes that have a rate: no more than the lane has tokens, which are taken from its row under a lock.
+-- Claim tasks as `claim` does, also from lanes with a rate: up to the lane's tokens, which are taken from its locked row.
 with shut as materialized (
   select id
   from lanes
@@ -106,7 +106,7 @@ with shut as materialized (
   select id
   from tasks
   where lane_id = (select lane_id from best) and priority = (select priority from best)
-    -- Nothing is before the head; this skips the dead entries of what was taken before, where a snapshot keeps them.
+    -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
     and owner_id is null and wake_at is null and hold = 0
   order by due_at, id
@@ -130,7 +130,7 @@ where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: is_snapshot_old
--- Whether somebody has held a snapshot open for long, which keeps the dead entries of indexes.
+-- Return whether a session holds an old snapshot, which prevents the removal of dead index entries.
 select exists (
     select from pg_stat_activity where backend_xmin is not null and xact_start < now() - interval '10 seconds'
   )
@@ -138,7 +138,7 @@ select exists (
   or exists (select from pg_replication_slots where xmin is not null and not active);
 
 -- name: claim_of_run
--- Give ready tasks of the run to the owner.
+-- Claim ready tasks of the run for the owner.
 with taken as materialized (
   select id
   from tasks
@@ -156,7 +156,7 @@ where tasks.id = taken.id
 returning tasks.id::text;
 
 -- name: wake
--- Make up to $1 tasks ready whose wake_at has come; with $2 also those whose lease ran out, which leaves a move.
+-- Make up to $1 tasks ready whose `wake_at` has passed; with $2 also those whose lease expired, which logs a move.
 with due as materialized (
   select id, owner_id
   from tasks
@@ -171,7 +171,7 @@ with due as materialized (
       takeovers = tasks.takeovers + (due.owner_id is not null)::integer,
       attempt = tasks.attempt + (due.owner_id is not null and tasks.state = 'pending')::integer,
       version = tasks.version + (due.owner_id is not null)::integer,
-      -- One that is held now, or has lost its lease, has no place under its limit: that may have been lowered since.
+      -- A task that is held now, or whose lease expired, loses its slot under its limit, which may have been lowered since.
       hold = case
         when tasks.limit_key is not null and (tasks.hold <> 0 or due.owner_id is not null) then tasks.hold | 1
         else tasks.hold
@@ -208,7 +208,8 @@ select
   exists (select from tasks where limit_key is not null and hold = 1 and owner_id is null and wake_at is null) as waiting;
 
 -- name: renew
--- Extend the claims ($1 ids, $2 versions, $3 owners) that are held to $4 ms from now; $5 progressed, $6 progress.
+-- Extend held claims ($1 ids, $2 versions, $3 owners) to $4 ms from now, never past a deadline; $5 progressed, $6
+-- progress.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $5::boolean[], $6::text[])
@@ -233,7 +234,7 @@ where tasks.id = free.id
 returning tasks.id::text;
 
 -- name: extend
--- As `renew`, but not past the longest time of an attempt either; until when the claims hold.
+-- Extend claims as `renew` does, but not past the attempt's timeout either; return their new ends.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $5::boolean[], $6::text[])
@@ -259,27 +260,28 @@ where tasks.id = free.id
 returning tasks.id::text, tasks.wake_at, tasks.heartbeat_at;
 
 -- name: held
--- Which of the claims ($1 ids, $2 versions, $3 owners) are still held.
+-- List those of the claims ($1 ids, $2 versions, $3 owners) that are held.
 select tasks.id::text
 from unnest($1::uuid[], $2::integer[], $3::text[]) as given (id, claim_version, owner_id)
 join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id;
 
 -- name: expire_leases
--- The leases of the owners run out now, if they have not before.
+-- Expire the leases of the owners now, if they have not expired before.
 with owned as materialized (
   select id from tasks where owner_id = any ($1::text[]) and wake_at is not null order by id for update
 )
 update tasks set wake_at = least(tasks.wake_at, (select treadle_now())) from owned where tasks.id = owned.id;
 
 -- name: list_unpolled
--- Tasks of the lanes $1 that await an outside job and are ready to be polled.
+-- List tasks of the lanes $1 that await an external job and are ready to be polled.
 select id::text
 from tasks
 where lane_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
 limit $2::bigint;
 
 -- name: list_tasks
--- Live and finished tasks, newest first; each of $1 ids, $2 shown states, $3-$6 lane, $7 run, $8 id bound may be null for any.
+-- List live and finished tasks, newest first; $1 ids, $2 shown states, $3-$6 lane, $7 run, $8 id bound may be null for
+-- any.
 with wanted as materialized (
   select id
   from lanes
@@ -319,14 +321,14 @@ order by found.id desc
 limit $9::bigint;
 
 -- name: find_finished
--- The finished ones among $1.
+-- Find the finished tasks among $1.
 select finished.*, lanes.kind, lanes.task_list, lanes.name
 from unnest($1::uuid[]) as given (id)
 join finished on finished.id = given.id
 join lanes on lanes.id = finished.lane_id;
 
 -- name: list_depths
--- How many live tasks each lane has, by what they wait for.
+-- Count the live tasks of each lane by state of readiness.
 select depth.*, lanes.namespace, lanes.kind, lanes.task_list, lanes.name
 from (
   select lane_id,
@@ -342,5 +344,5 @@ join lanes on lanes.id = depth.lane_id
 order by depth.lane_id;
 
 -- name: count_finished
--- Finished tasks by state.
+-- Count finished tasks by state.
 select state, count(*) as count from finished group by state;

@@ -1,30 +1,30 @@
 -- name: set_budget
--- What the run may spend from now on.
+-- Set the budget of a run.
 insert into llm_budgets (run_id, limit_micros, committed_micros) values ($1::uuid, $2::bigint, 0)
 on conflict (run_id) do update set limit_micros = excluded.limit_micros;
 
 -- name: forget_budget
--- Take back the budget of a run that was never made.
+-- Remove the budget of a run that was never created.
 delete from llm_budgets where run_id = $1::uuid and committed_micros = 0;
 
 -- name: ensure_budget
--- The default for a run of which nothing was said.
+-- Set the default budget of a run that has none.
 insert into llm_budgets (run_id, limit_micros, committed_micros) values ($1::uuid, $2::bigint, 0) on conflict do nothing;
 
 -- name: lock_budget
--- One at a time for each run: whoever reserves or settles has the budget's row first.
+-- Lock the budget of a run: reservations and settlements of one run are serialized.
 select limit_micros, committed_micros from llm_budgets where run_id = $1::uuid for update;
 
 -- name: find_budget
--- The run's budget.
+-- Find the budget of a run.
 select limit_micros, committed_micros from llm_budgets where run_id = $1::uuid;
 
 -- name: find_request
--- The row of a request.
+-- Find the row of a request.
 select * from llm_usage where task_id = $1::uuid and attempt = $2::integer and request_no = $3::integer;
 
 -- name: find_left
--- A reservation that an earlier attempt never settled.
+-- Find a reservation that an earlier attempt left unsettled.
 select *
 from llm_usage
 where task_id = $1::uuid and attempt < $2::integer and state = 'reserved'
@@ -32,14 +32,14 @@ order by attempt, request_no
 limit 1;
 
 -- name: spend
--- Commit more of the budget, if it is there; giving some back is always possible.
+-- Commit more of the budget, if it suffices; a negative amount always succeeds.
 update llm_budgets
 set committed_micros = greatest(committed_micros + $2::bigint, 0)
 where run_id = $1::uuid and ($2::bigint <= 0 or limit_micros is null or committed_micros + $2::bigint <= limit_micros)
 returning run_id;
 
 -- name: insert_usage
--- A new reservation.
+-- Insert a reservation.
 insert into llm_usage (id, run_id, step_id, task_id, attempt, request_no, model, state, reserved_micros, cost_micros,
   input_tokens, output_tokens, cache_write_tokens, cache_read_tokens, interrupted, at)
 values ($1::uuid, $2::uuid, $3::uuid, $4::uuid, $5::integer, $6::integer, $7::text, 'reserved', $8::bigint, $8::bigint,
@@ -53,7 +53,7 @@ set attempt = $2::integer, request_no = $3::integer, model = $4::text, reserved_
 where id = $1::uuid;
 
 -- name: settle_usage
--- What the request really came to.
+-- Store the tokens and the actual cost of a request.
 update llm_usage
 set state = 'settled', cost_micros = $2::bigint, input_tokens = $3::bigint, output_tokens = $4::bigint,
   cache_write_tokens = $5::bigint, cache_read_tokens = $6::bigint, at = treadle_now()
@@ -61,9 +61,9 @@ where id = $1::uuid and state = 'reserved'
 returning reserved_micros;
 
 -- name: correct
--- The real cost instead of the reservation, whatever the limit says: it has been spent.
+-- Replace the reservation by the actual cost in the budget, even over the limit: the money is spent.
 update llm_budgets set committed_micros = greatest(committed_micros + $2::bigint, 0) where run_id = $1::uuid;
 
 -- name: list_usage
--- All requests of the run.
+-- List all requests of the run.
 select * from llm_usage where run_id = $1::uuid order by id;

@@ -1,5 +1,5 @@
 -- name: list_dead_letters
--- Failed tasks, the last to fail first.
+-- List failed tasks, the most recent failure first.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select e.task
@@ -24,7 +24,7 @@ from (
 );
 
 -- name: walk_dead_letters
--- Failed tasks without their values, the first to fail first.
+-- List failed tasks without their values, the oldest failure first.
 select f.id, f.version, f.claim_version, f.seq, f.root_id, f.run_id
 from finished as f cross join lanes as l on l.id = f.lane_id
 where f.state = 'failed'
@@ -42,7 +42,7 @@ order by f.seq
 limit :limit;
 
 -- name: group_dead_letters
--- Failed tasks by fingerprint, error code and name, the biggest group first.
+-- Group failed tasks by fingerprint, error code and name, the largest group first.
 select g.fingerprint, g.error_code, g.name, g.count, g.of_runs, g.first_at, g.last_at, last.id
 from (
   select f.fingerprint, f.error_code, l.name, count(*) as count, count(f.run_id) as of_runs, min(f.finished_at) as first_at,
@@ -66,7 +66,7 @@ from (
 order by g.count desc, g.last_seq desc;
 
 -- name: count_dead_letters
--- How many failed tasks, how many of them of runs, and the last of them.
+-- Count failed tasks and those of runs, and return the greatest seq.
 select count(*), count(f.run_id), coalesce(max(f.seq), 0)
 from finished as f cross join lanes as l on l.id = f.lane_id
 where f.state = 'failed'
@@ -82,7 +82,7 @@ where f.state = 'failed'
   and (:failed_before is null or f.finished_at < :failed_before);
 
 -- name: count_dead_letters_in
--- The same by nothing but lanes, from an index alone.
+-- Count failed tasks by lane only, from an index alone.
 select count(*), count(f.run_id), coalesce(max(f.seq), 0)
 from lanes as l cross join finished as f on f.lane_id = l.id and f.state = 'failed'
 where l.namespace = coalesce(:namespace, l.namespace)

@@ -1,5 +1,5 @@
 -- name: list_tables
--- Tables, and the bytes that each takes with its indexes; reads every page of the file.
+-- List tables with their bytes including indexes; reads every page of the file.
 select m.tbl_name, sum(d.pgsize)
 from dbstat as d join sqlite_schema as m on m.name = d.name
 where d.aggregate = 1
@@ -7,9 +7,9 @@ group by m.tbl_name
 order by 2 desc, 1;
 
 -- name: find_overdue
--- The first `wake_at`.
+-- Return the first `wake_at`.
 select min(wake_at) from tasks where wake_at is not null;
 
 -- name: count_rows
--- Live and finished tasks.
+-- Count live and finished tasks.
 select (select count(*) from tasks), (select count(*) from finished);

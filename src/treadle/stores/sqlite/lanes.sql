@@ -1,5 +1,5 @@
 -- name: insert_lanes
--- Make the lanes (namespace, kind, task list, name) that are missing, as their list and their handler's limit say.
+-- Create missing lanes (namespace, kind, task list, name) with the settings of their list and their handler's limit.
 insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(said.paused, 0), coalesce(said.accepting, 1), m.key
 from jsonb_each(:rows) as r
@@ -10,23 +10,23 @@ where true
 on conflict do nothing;
 
 -- name: list_lanes
--- All lanes.
+-- List all lanes.
 select id, namespace, kind, task_list, name from lanes order by id;
 
 -- name: list_lane_rules
--- All lanes and what was said about them.
+-- List all lanes with their settings.
 select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
 from lanes
 order by id;
 
 -- name: list_slowed
--- Lanes that are paused or have a rate.
+-- List lanes that are paused or have a rate.
 select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
 from lanes
 where slowed;
 
 -- name: list_rated
--- Those of the lanes that have a rate, are not paused, and have ready tasks.
+-- List those of the lanes that have a rate and ready tasks, and are not paused.
 select l.id, l.namespace, l.kind, l.task_list, l.name, l.paused, l.accepting, l.rate, l.burst, l.tokens, l.tokens_at,
   l.backlog_limit, l.limit_key
 from lanes as l
@@ -34,15 +34,15 @@ where l.slowed and l.rate is not null and not l.paused and l.id in (select value
   and exists (select 1 from tasks as t where t.lane_id = l.id and t.owner_id is null and t.wake_at is null and t.hold = 0);
 
 -- name: spend
--- Tokens that are left in a lane.
+-- Store the tokens that a lane has left.
 update lanes set tokens = :tokens, tokens_at = :now where id = :lane_id;
 
 -- name: list_guarded
--- Lanes that new tasks cannot simply be put into.
+-- List lanes with settings that an insert must obey.
 select id, accepting, backlog_limit, limit_key from lanes where guarded;
 
 -- name: count_backlog
--- Ready tasks of a lane, those held back by a limit among them; no more than one over the cap is counted.
+-- Count the ready tasks of a lane, including those that a limit holds back, up to one more than the cap.
 select (select count(*) from (
     select 1 from tasks where lane_id = :lane_id and owner_id is null and wake_at is null and hold = 0 limit :most
   )) + (select count(*) from (

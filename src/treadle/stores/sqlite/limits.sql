@@ -1,5 +1,6 @@
 -- name: admit
--- Let the next tasks of a key go on, as many as its limit leaves room for (all of a key without a limit); their lanes.
+-- Admit the next tasks of a key, as many as its limit leaves room for (all tasks of a key without a limit); return their
+-- lanes.
 update tasks
 set hold = 0
 where rowid in (
@@ -21,7 +22,7 @@ where rowid in (
 returning lane_id;
 
 -- name: put_limit
--- What a caller says about a key, unless an operator has said; a row if that changed something.
+-- Store a caller's limit of a key, unless an operator has set one; return a row if that changed the limit.
 insert into limits (namespace, key, max_running, by_operator)
 values (:namespace, :key, :max_running, 0)
 on conflict (namespace, key) do update
@@ -30,24 +31,24 @@ where not limits.by_operator and limits.max_running <> excluded.max_running
 returning 1;
 
 -- name: set_limit
--- What an operator says about a key.
+-- Store an operator's limit of a key.
 insert into limits (namespace, key, max_running, by_operator)
 values (:namespace, :key, :max_running, 1)
 on conflict (namespace, key) do update
 set max_running = excluded.max_running, by_operator = 1;
 
 -- name: drop_limit
--- The key is not limited any more.
+-- Remove the limit of a key.
 delete from limits where namespace = :namespace and key = :key;
 
 -- name: mark_lanes
--- Give the lanes of a handler its limit key, or take it away (null).
+-- Set the limit key of a handler's lanes, or remove it (null).
 update lanes
 set limit_key = :limit_key
 where namespace = :namespace and kind = 'handler' and name = :name;
 
 -- name: recall
--- Set the over-limit bit of the last in line of a key's admitted tasks that nobody holds, as many as are over its limit.
+-- Withdraw the admission of the last unclaimed tasks of a key, as many as are over its limit.
 update tasks
 set hold = hold | 1
 where rowid in (
@@ -63,7 +64,7 @@ where rowid in (
 );
 
 -- name: recall_list
--- Set the over-limit bit of admitted tasks of a list that nobody holds; answers their keys.
+-- Withdraw the admission of a list's unclaimed tasks; return their keys.
 update tasks
 set hold = hold | 1
 where rowid in (
@@ -75,7 +76,7 @@ where rowid in (
 returning limit_key;
 
 -- name: adopt
--- Give a handler's tasks that have no key its key; those that nobody holds wait to be admitted.
+-- Set the key of a handler's tasks that have none; unclaimed ones wait to be admitted.
 update tasks
 set limit_key = :key, hold = iif(owner_id is null, hold | 1, hold)
 where rowid in (
@@ -87,18 +88,18 @@ where rowid in (
 );
 
 -- name: list_waiting_keys
--- Keys of tasks of a list that wait to be admitted.
+-- List the keys of a list's tasks that wait to be admitted.
 select distinct t.limit_key
 from lanes as l cross join tasks as t on t.lane_id = l.id
 where l.namespace = :namespace and l.task_list = :task_list
   and t.hold - 1 = 0 and t.owner_id is null and t.wake_at is null and t.limit_key is not null;
 
 -- name: list_run_keys
--- Keys of the run's live tasks.
+-- List the limit keys of the run's live tasks.
 select distinct namespace, limit_key from tasks where run_id = :run_id and limit_key is not null;
 
 -- name: list_limits
--- All limits of a namespace, with how many tasks are admitted and wait.
+-- List the limits of a namespace, with their numbers of admitted and waiting tasks.
 select m.namespace, m.key, m.max_running, m.by_operator,
   (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0),
   (
@@ -111,5 +112,5 @@ where m.namespace = :namespace
 order by m.key;
 
 -- name: list_admitted
--- Admitted tasks of a key.
+-- List the admitted tasks of a key.
 select id from tasks where namespace = :namespace and limit_key = :key and (hold & 1) = 0 order by id limit :limit;

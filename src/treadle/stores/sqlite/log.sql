@@ -1,10 +1,10 @@
 -- name: list_moves
--- The moves of an entity in order of version.
+-- List the moves of an entity in order of version.
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (select move from moves where entity_id = :entity_id order by version);
 
 -- name: list_entities
--- Where the rows of entities stand, in order of id.
+-- List the states and versions of entities, in order of id.
 select json_group_array(json_array(entity, id, state, version))
 from (
   select entity, id, state, version
@@ -22,12 +22,12 @@ from (
 );
 
 -- name: list_moves_of
--- The moves of many entities, each in order of version.
+-- List the moves of many entities, each in order of version.
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (select move from moves where entity_id in (select value from json_each(:ids)) order by entity_id, version);
 
 -- name: list_events
--- The moves after a seq in their order, with the namespaces of who made them.
+-- List the moves after a seq, in order, with the namespaces of their entities.
 select coalesce('[' || group_concat(event, ',') || ']', '[]')
 from (
   select event
@@ -65,11 +65,11 @@ from (
 );
 
 -- name: find_last_seq
--- The last number that a move was given.
+-- Return the last assigned seq.
 select value from seqs where name = 'move';
 
 -- name: tally
--- Moves of tasks by minute, kind and move; the log does not say of which lane they were.
+-- Count the moves of tasks by minute, kind and move; the log has no lane.
 select l.namespace, l.kind, m.at / 60000 * 60000, m.move, m.to_state, count(*), max(m.waited_for)
 from (
   select f.lane_id, f.finished_at as at, f.move, f.state as to_state,
@@ -85,13 +85,13 @@ from (
 group by l.namespace, l.kind, m.at / 60000, m.move, m.to_state;
 
 -- name: append_lines
--- Store lines that handlers wrote.
+-- Insert log lines.
 insert into lines (task_id, at, level, message, details, run_id, step_id)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6
 from jsonb_each(:rows) as r;
 
 -- name: list_lines
--- The last lines of a task, oldest first.
+-- List the last lines of a task, oldest first.
 select coalesce('[' || group_concat(line, ',') || ']', '[]')
 from (
   select line
@@ -107,7 +107,7 @@ from (
 );
 
 -- name: list_run_lines
--- The last lines about a run, oldest first.
+-- List the last lines of a run, oldest first.
 select coalesce('[' || group_concat(line, ',') || ']', '[]')
 from (
   select line
@@ -123,7 +123,7 @@ from (
 );
 
 -- name: list_run_lines_before
--- The last lines about a run before a number, the last one first.
+-- List the last lines of a run before a number, the last one first.
 select id, task_id, at, level, message, details, run_id, step_id
 from lines
 where run_id = :run_id and id < coalesce(:before, x'')
@@ -131,7 +131,7 @@ order by id desc
 limit :limit;
 
 -- name: list_run_lines_after
--- The first lines about a run after a number.
+-- List the first lines of a run after a number.
 select id, task_id, at, level, message, details, run_id, step_id
 from lines
 where run_id = :run_id and id > :after

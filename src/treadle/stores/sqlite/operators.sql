@@ -1,31 +1,31 @@
 -- name: list_lists
--- The lists that something was said about.
+-- List the lists that have settings.
 select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace, task_list;
 
 -- name: set_list
--- Change what is not null of a list.
+-- Change the settings of a list that are not null.
 insert into lists (namespace, task_list, paused, accepting, no_handler)
 values (:namespace, :task_list, coalesce(:paused, 0), coalesce(:accepting, 1), coalesce(:no_handler, 'wait'))
 on conflict (namespace, task_list) do update
 set paused = coalesce(:paused, paused), accepting = coalesce(:accepting, accepting), no_handler = coalesce(:no_handler, no_handler);
 
 -- name: mark_lanes
--- Let the lanes of a list be as the list is; their ids.
+-- Copy the settings of a list to its lanes; return their ids.
 update lanes
 set (paused, accepting) = (select paused, accepting from lists where namespace = :namespace and task_list = :task_list)
 where namespace = :namespace and task_list = :task_list
 returning id;
 
 -- name: set_rate
--- A lane's rate; it starts with a full bucket.
+-- Set the rate of a lane, with a full bucket.
 update lanes set rate = :rate, burst = :burst, tokens = :burst, tokens_at = iif(:rate is null, null, :now) where id = :lane_id;
 
 -- name: set_backlog_limit
--- A lane's cap on ready tasks.
+-- Set the cap on ready tasks of a lane.
 update lanes set backlog_limit = :backlog_limit where id = :lane_id;
 
 -- name: save_handler
--- Insert the registration, or replace it; when it was made stays what it was.
+-- Insert or replace the registration; `created_at` keeps its first value.
 insert into handler_registrations (namespace, facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements,
   metadata, created_at, updated_at)
 values (:namespace, :facet_name, :module_uri, :entrypoint, :version, :checksum, :timeout_for, :requirements, :metadata, :now, :now)
@@ -35,7 +35,7 @@ set module_uri = excluded.module_uri, entrypoint = excluded.entrypoint, version 
   updated_at = excluded.updated_at;
 
 -- name: list_handlers
--- The registrations of a namespace by name.
+-- List the registrations of a namespace by name.
 select facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements, metadata, created_at, updated_at
 from handler_registrations
 where namespace = :namespace

@@ -1,9 +1,9 @@
 -- name: find_record
--- The record.
+-- Find a record by id.
 select * from records where id = :id;
 
 -- name: find_record_named
--- The live record of a name.
+-- Find the live record with a name.
 select * from records where namespace = :namespace and entity = :entity and name = :name and ended_at is null;
 
 -- name: list_records
@@ -70,13 +70,13 @@ select i.key, i.value
 from json_each(:keys) as wanted cross join record_items as i on i.record_id = :record_id and i.key = wanted.value;
 
 -- name: list_messages
--- What the run has not taken in, in the order of arrival.
+-- List messages that the run has not consumed, in order of arrival.
 select * from mail where run_id = :run_id and seq > :after_seq order by seq limit :limit;
 
 -- name: find_outcomes
--- What is known of effects by their keys.
+-- Find outcomes of effects by their keys.
 select o.* from json_each(:keys) as wanted cross join idempotency_outcomes as o on o.idempotency_key = wanted.value;
 
 -- name: count_unknown
--- How many effects of these trees nobody knows the end of.
+-- Count the effects of these trees whose outcome is unknown.
 select count(*) from json_each(:roots) as tree cross join idempotency_outcomes as o on o.root_id = tree.value where o.status = 'unknown';

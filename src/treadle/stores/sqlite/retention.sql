@@ -1,12 +1,12 @@
 -- name: find_shortest_keep
--- The shortest time that anything of the namespace is kept; what ended later than that ago cannot be pruned yet.
+-- Return the shortest retention time of the namespace: later ends cannot be pruned yet.
 select min(:keep_completed_for, :keep_failed_for,
   coalesce(min(keep_completed_for), :keep_completed_for), coalesce(min(keep_failed_for), :keep_failed_for))
 from lists
 where namespace = :namespace;
 
 -- name: find_window
--- The next ends in the order in which they came: the last seq, how many, when the last was, and the trees of those past their time.
+-- Read the next ends in order of seq: the last seq, their number, the time of the last end, and the trees of expired ends.
 select max(seq), count(*), finished_at, json_group_array(distinct root_id) filter (where expired)
 from (
   select f.seq, f.finished_at, f.root_id,
@@ -21,7 +21,7 @@ from (
 );
 
 -- name: find_runs_window
--- The next ended runs in the order of their ids: the last id, how many, and the trees without a finished task of those past their time.
+-- Read the next runs in order of id: the last id, their number, and the trees of expired runs without a finished task.
 select max(id), count(*), json_group_array(distinct root_id) filter (where expired)
 from (
   select r.id, r.root_id,
@@ -37,7 +37,7 @@ from (
 );
 
 -- name: list_prunable
--- Which of the trees have nothing live, no unfinished run, and nothing that is to be kept.
+-- List those of the trees that have no live task, no unfinished run, and nothing to keep.
 select json_group_array(w.value)
 from json_each(:roots) as w
 where not exists (select 1 from tasks as t where t.id = w.value)
@@ -76,7 +76,7 @@ where not exists (select 1 from tasks as t where t.id = w.value)
   );
 
 -- name: count_members
--- Of the trees: those whose first end is after a seq, and all ends after it and up to another.
+-- Count the trees whose first end is after a seq, and all their ends after it and up to another.
 select
   (
     select count(*)
@@ -97,7 +97,7 @@ select
   );
 
 -- name: list_members
--- Finished tasks of the trees.
+-- List finished tasks of the trees.
 select json_group_array(id)
 from (
   select f.id from json_each(:roots) as w cross join finished as f on f.id = w.value
@@ -107,7 +107,7 @@ from (
 );
 
 -- name: list_runs
--- Runs of the trees.
+-- List runs of the trees.
 select json_group_array(id)
 from (
   select r.id from json_each(:roots) as w cross join runs as r on r.id = w.value
@@ -116,49 +116,49 @@ from (
 );
 
 -- name: list_steps
--- Steps of runs.
+-- List steps of runs.
 select json_group_array(id)
 from (select s.id from json_each(:runs) as w cross join steps as s on s.run_id = w.value limit :limit);
 
 -- name: delete_lines
--- Lines of tasks and steps.
+-- Delete lines of tasks and steps.
 delete from lines
 where id in (select l.id from json_each(:ids) as w cross join lines as l on l.task_id = w.value limit :limit);
 
 -- name: delete_log
--- Moves of entities.
+-- Delete moves of entities.
 delete from log where entity_id in (select value from json_each(:ids));
 
 -- name: delete_finished
--- Finished tasks.
+-- Delete finished tasks.
 delete from finished where id in (select value from json_each(:ids));
 
 -- name: delete_steps
--- Steps.
+-- Delete steps.
 delete from steps where id in (select value from json_each(:ids));
 
 -- name: delete_runs
--- Runs.
+-- Delete runs.
 delete from runs where id in (select value from json_each(:ids));
 
 -- name: list_records
--- Records of the trees.
+-- List records of the trees.
 select json_group_array(id)
 from (select r.id from json_each(:roots) as w cross join records as r on r.root_id = w.value limit :limit);
 
 -- name: delete_records
--- Records, and by that their items.
+-- Delete records, and with them their items.
 delete from records where id in (select value from json_each(:ids));
 
 -- name: delete_outcomes
--- What is known of the trees' effects.
+-- Delete outcomes of the trees' effects.
 delete from idempotency_outcomes
 where rowid in (
   select o.rowid from json_each(:roots) as w cross join idempotency_outcomes as o on o.root_id = w.value limit :limit
 );
 
 -- name: list_old_records
--- Records of no tree that ended long ago.
+-- List records without a tree that ended long ago.
 select json_group_array(id)
 from (
   select id
@@ -169,46 +169,46 @@ from (
 );
 
 -- name: bump_runs
--- Whoever has read these runs has to look again.
+-- Raise the versions of runs, so that concurrent decisions are made again.
 update runs set version = version + 1 where id in (select value from json_each(:ids));
 
 -- name: list_digests
--- Big values that the trees use.
+-- List large values that the trees use.
 select json_group_array(distinct u.digest) from json_each(:roots) as w cross join blob_uses as u on u.root_id = w.value;
 
 -- name: delete_uses
--- The trees use their big values no more.
+-- Delete the uses of large values by the trees.
 delete from blob_uses where root_id in (select value from json_each(:roots));
 
 -- name: delete_blobs
--- Big values that nobody uses.
+-- Delete large values that no tree uses.
 delete from blobs
 where digest in (select value from json_each(:digests))
   and not exists (select 1 from blob_uses as u where u.digest = blobs.digest);
 
 -- name: delete_keys
--- Deduplication keys past their time.
+-- Delete expired idempotency keys.
 delete from dedupe where rowid in (select rowid from dedupe where expires_at <= :now order by expires_at limit :limit);
 
 -- name: delete_servers
--- Servers that nobody has heard of for long.
+-- Delete servers without a recent heartbeat.
 delete from servers where heartbeat_at <= :now - :keep_servers_for;
 
 -- name: count_free
--- Pages of the file, and free ones among them.
+-- Return the pages of the file, the free ones, and the vacuum mode.
 select (select page_count from pragma_page_count), (select freelist_count from pragma_freelist_count),
   (select auto_vacuum from pragma_auto_vacuum);
 
 -- name: vacuum_some
--- Give up to 500 free pages back to the file system.
+-- Return up to 500 free pages to the file system.
 pragma incremental_vacuum (500);
 
 -- name: vacuum
--- Write the file anew, as small as it can be; from then on it can shrink in steps.
+-- Rewrite the file at its minimum size; from then on it can shrink in steps.
 vacuum;
 
 -- name: set_keep
--- A list's own rules; null is as the defaults say.
+-- Set the retention times of a list; null means the default.
 insert into lists (namespace, task_list, keep_completed_for, keep_failed_for)
 values (:namespace, :task_list, :completed_for, :failed_for)
 on conflict (namespace, task_list) do update

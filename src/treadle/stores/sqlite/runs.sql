@@ -1,15 +1,15 @@
 -- name: find_run
--- The run.
+-- Find a run by id.
 select * from runs where id = :id;
 
 -- name: find_finished_runs
--- Those of the runs that are finished.
+-- Find finished runs by id.
 select runs.*
 from json_each(:ids) as wanted cross join runs on runs.id = wanted.value
 where runs.state in ('completed', 'failed', 'canceled');
 
 -- name: list_runs
--- Runs, newest first. (By the primary key: any other index would sort all runs for a page of them.)
+-- List runs, newest first. (Uses the primary key: any other index would sort all runs for one page.)
 select *
 from runs indexed by sqlite_autoindex_runs_1
 where id < coalesce(:before_id, x'')
@@ -30,11 +30,11 @@ order by id desc
 limit :limit;
 
 -- name: count_runs
--- Runs of a namespace by state.
+-- Count the runs of a namespace by state.
 select state, count(*) from runs where namespace = :namespace group by state;
 
 -- name: count_matching_runs
--- Runs that fit a filter, by state.
+-- Count the runs that match a filter, by state.
 select state, count(*)
 from runs
 where id < coalesce(:before_id, x'')
@@ -54,7 +54,7 @@ where id < coalesce(:before_id, x'')
 group by state;
 
 -- name: list_children
--- Unfinished runs that steps of the run have started, also through runs that have finished meanwhile.
+-- List unfinished runs that steps of the run started, including those started by runs that have finished meanwhile.
 with recursive below (id, finished_at) as (
   select id, finished_at from runs where parent_id = :run_id and parent_step_id is not null
   union all
@@ -66,7 +66,8 @@ with recursive below (id, finished_at) as (
 select id from below where finished_at is null order by id;
 
 -- name: load_near
--- The steps, their ancestors, and all children of these that are no items. (A plus keeps the run's index out of it.)
+-- Load the steps, their ancestors, and all children of both that are not items. (The plus prevents the use of the run's
+-- index.)
 with recursive chain (id, parent_id) as (
   select s.id, s.parent_id from json_each(:near) as wanted cross join steps as s on s.id = wanted.value where +s.run_id = :run_id
   union
@@ -77,11 +78,11 @@ union
 select s.* from chain cross join steps as s on s.parent_id = chain.id where s.kind <> 'item';
 
 -- name: load_rows
--- Steps by id.
+-- Load steps by id.
 select s.* from json_each(:rows) as wanted cross join steps as s on s.id = wanted.value where +s.run_id = :run_id;
 
 -- name: load_children
--- All children of steps: items and others, each by an index of their own.
+-- Load all children of steps: items and others, each by its own index.
 select s.* from json_each(:parents) as wanted cross join steps as s on s.parent_id = wanted.value
 where s.kind = 'item' and +s.run_id = :run_id
 union all
@@ -89,23 +90,23 @@ select s.* from json_each(:parents) as wanted cross join steps as s on s.parent_
 where s.kind <> 'item' and +s.run_id = :run_id;
 
 -- name: list_inbox
--- Steps of the run with something in their inbox.
+-- List steps of the run whose inbox is not empty.
 select * from steps where run_id = :run_id and inbox is not null order by id limit :limit;
 
 -- name: list_steps
--- Steps of the run in order of id.
+-- List steps of the run in order of id.
 select * from steps where run_id = :run_id and id > coalesce(:after_id, '') order by id limit :limit;
 
 -- name: find_step
--- A step by its id.
+-- Find a step by id.
 select * from steps where id = :id;
 
 -- name: find_flow
--- The flow of a digest.
+-- Find a flow by digest.
 select * from flows where id = :id;
 
 -- name: publish_flow
--- The next version of the name, unless the newest is this flow already.
+-- Insert the next version of the name, unless the newest is this flow.
 insert into flow_versions (namespace, name, version, flow_id, actor, published_at)
 select :namespace, :name,
   coalesce((select max(version) from flow_versions where namespace = :namespace and name = :name), 0) + 1, :flow_id, :actor, :now
@@ -114,7 +115,7 @@ where :flow_id is not (
 );
 
 -- name: find_flow_version
--- A version of the name, the newest by default.
+-- Find a version of the name, the newest by default.
 select *
 from flow_versions
 where namespace = :namespace and name = :name and version = coalesce(:version, version)
@@ -122,11 +123,11 @@ order by version desc
 limit 1;
 
 -- name: list_flow_versions
--- All versions of a name, newest first.
+-- List all versions of a name, newest first.
 select * from flow_versions where namespace = :namespace and name = :name order by version desc;
 
 -- name: list_newest_flows
--- The newest version of every name.
+-- List the newest version of every name.
 select v.*
 from flow_versions as v
 where v.namespace = :namespace
@@ -134,5 +135,5 @@ where v.namespace = :namespace
 order by v.name;
 
 -- name: find_blobs
--- Big values by digest.
+-- Find large values by digest.
 select b.digest, b.value from json_each(:digests) as wanted cross join blobs as b on b.digest = wanted.value;

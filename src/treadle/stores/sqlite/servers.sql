@@ -1,5 +1,5 @@
 -- name: save_server
--- Insert the server, or update it; its heartbeat is now, its start stays what it was.
+-- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value.
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
   heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error)
 values (:id, :name, :host, :pid, :version, :state, :handlers, :task_lists, :concurrency, :heartbeat_every_for,
@@ -13,7 +13,7 @@ set name = excluded.name, host = excluded.host, pid = excluded.pid, version = ex
   service_name = excluded.service_name, topics = excluded.topics, counts = excluded.counts, error = excluded.error;
 
 -- name: touch_servers
--- Note that servers (id, state, handled, failed, running) which have not stopped are alive; their rows.
+-- Record heartbeats of servers (id, state, handled, failed, running) that have not stopped; return their rows.
 update servers
 set heartbeat_at = :now,
   state = coalesce(r.value ->> 1, state),
@@ -29,7 +29,7 @@ returning json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version
   'counts', json(counts), 'error', error);
 
 -- name: list_servers
--- All servers, newest first.
+-- List all servers, newest first.
 select coalesce('[' || group_concat(server, ',') || ']', '[]')
 from (
   select json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version', version, 'state', state,

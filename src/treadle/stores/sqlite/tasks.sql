@@ -1,5 +1,5 @@
 -- name: find_head
--- The lane among those wanted whose first ready task is the best, and that task's priority.
+-- Find the lane whose first ready task is the best among the given lanes, and that task's priority.
 select wanted.value as lane_id, head.priority
 from json_each(:lane_ids) as wanted cross join tasks as head on head.rowid = (
   select t.rowid
@@ -12,7 +12,7 @@ order by head.priority, head.due_at, head.id
 limit 1;
 
 -- name: show_taken
--- The tasks that `take` is about to take, as it will leave them.
+-- Return the tasks that `take` will claim, with their new values.
 select json_group_array(json_object({json:t.unclaimed}, 'namespace', l.namespace, 'kind', l.kind, 'task_list', l.task_list,
   'name', l.name, 'wake_at', :now + :lease_for, 'owner_id', :owner_id, 'claim_version', t.claim_version + 1, 'claimed_at', :now,
   'heartbeat_at', :now, 'progress_at', :now))
@@ -25,7 +25,7 @@ from (
 ) as t cross join lanes as l on l.id = t.lane_id;
 
 -- name: take
--- Give the first ready tasks of the lane and priority to the owner.
+-- Claim the first ready tasks of the lane and priority for the owner.
 update tasks
 set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
   wake_at = :now + :lease_for
@@ -38,20 +38,20 @@ where rowid in (
 );
 
 -- name: find_next_wake
--- The first `wake_at` in the store.
+-- Return the first `wake_at`.
 select min(wake_at) from tasks where wake_at is not null;
 
 -- name: find_next_after
--- The first `wake_at` that has not come yet.
+-- Return the first `wake_at` in the future.
 select min(wake_at) from tasks where wake_at is not null and wake_at > :now;
 
 -- name: find_overdue
--- Whether there is an owned task whose lease has run out.
+-- Return whether an owned task has an expired lease.
 select exists (select 1 from tasks where wake_at is not null and wake_at <= :now and owner_id is not null);
 
 -- name: count_due
--- How many tasks `wake_due` is about to wake, how many of them by an expired lease, in which lanes they become ready, and
--- limit keys of those that have to be admitted first.
+-- Count the tasks that `wake_due` will wake, and the expired leases among them; return the lanes in which they become
+-- ready, and the limit keys of those that must be admitted first.
 select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0 and (limit_key is null or owner_id is null)),
   json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (hold <> 0 or owner_id is not null))
 from (
@@ -63,7 +63,7 @@ from (
 );
 
 -- name: log_expired
--- The moves of those tasks that `wake_due` is about to take from their owners.
+-- Log the moves of the tasks whose lease `wake_due` will expire.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
 select :first_seq - 1 + row_number() over (), :now, 'task', id, version + 1, 'expire', state, state, owner_id, claim_version, run_id,
   root_id, trace_id
@@ -77,7 +77,8 @@ from (
 where owner_id is not null;
 
 -- name: wake_due
--- Make the tasks ready whose `wake_at` has come. One that is held then, or has lost its lease, has no place under its limit.
+-- Make tasks ready whose `wake_at` has passed. A task that is held then, or whose lease expired, loses its slot under its
+-- limit.
 update tasks
 set takeovers = takeovers + (owner_id is not null),
   attempt = attempt + (owner_id is not null and state = 'pending'),
@@ -94,7 +95,7 @@ where rowid in (
 );
 
 -- name: renew
--- Extend the claims (id, version, owner, progressed, progress) that are held, never past a deadline.
+-- Extend held claims (id, version, owner, progressed, progress), never past a deadline.
 update tasks
 set heartbeat_at = :now,
   progress_at = iif(r.value ->> 3, :now, progress_at),
@@ -108,7 +109,7 @@ from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = r.value ->> 2;
 
 -- name: extend
--- As `renew`, but not past the longest time of an attempt either; until when the claims hold.
+-- Extend claims as `renew` does, but not past the attempt's timeout either; return their new ends.
 update tasks
 set heartbeat_at = :now,
   progress_at = iif(r.value ->> 3, :now, progress_at),
@@ -124,13 +125,13 @@ where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = 
 returning id, wake_at;
 
 -- name: list_held
--- Which of the claims (id, version, owner) are as given.
+-- List those of the claims (id, version, owner) that are held.
 select json_group_array(t.id)
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2;
 
 -- name: claim_of_run
--- Give ready tasks of the run to the owner.
+-- Claim ready tasks of the run for the owner.
 update tasks
 set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
   wake_at = :now + :lease_for
@@ -145,29 +146,29 @@ where rowid in (
 returning id;
 
 -- name: expire_leases
--- The leases of the owners run out now, if they have not before.
+-- Expire the leases of the owners now, if they have not expired before.
 update tasks set wake_at = min(wake_at, :now) where owner_id in (select value from json_each(:owners));
 
 -- name: list_unpolled
--- Tasks of lanes that await an outside job and are ready to be polled.
+-- List tasks of lanes that await an external job and are ready to be polled.
 select t.id
 from json_each(:lane_ids) as wanted cross join tasks as t on t.lane_id = wanted.value
 where t.state = 'awaiting_external' and t.owner_id is null and t.wake_at is null and t.hold = 0
 limit :limit;
 
 -- name: find_task
--- The task, live or finished.
+-- Find a task, live or finished.
 select task from live where id = :id
 union all
 select task from ended where id = :id;
 
 -- name: find_finished
--- Those of the tasks that are finished.
+-- Find finished tasks by id.
 select coalesce('[' || group_concat(f.task, ',') || ']', '[]')
 from json_each(:ids) as wanted cross join ended as f on f.id = wanted.value;
 
 -- name: list_live
--- Live tasks, newest first.
+-- List live tasks, newest first.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select task
@@ -183,7 +184,7 @@ from (
 );
 
 -- name: list_ended
--- Finished tasks, newest first.
+-- List finished tasks, newest first.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select task
@@ -199,7 +200,7 @@ from (
 );
 
 -- name: list_live_of_run
--- Live tasks of a run, newest first.
+-- List live tasks of a run, newest first.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select task
@@ -216,7 +217,7 @@ from (
 );
 
 -- name: list_ended_of_run
--- Finished tasks of a run, newest first.
+-- List finished tasks of a run, newest first.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select task
@@ -233,7 +234,7 @@ from (
 );
 
 -- name: list_depths
--- How much is in each lane that has a live task.
+-- Count the live tasks of each lane by state of readiness.
 select t.lane_id, l.namespace, l.kind, l.task_list, l.name,
   count(*) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null),
   count(*) filter (where t.owner_id is not null),
@@ -245,5 +246,5 @@ group by t.lane_id
 order by t.lane_id;
 
 -- name: count_finished
--- Finished tasks by state.
+-- Count finished tasks by state.
 select state, count(*) from finished group by state;

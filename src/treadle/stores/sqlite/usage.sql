@@ -1,26 +1,26 @@
 -- name: set_budget
--- What the run may spend from now on.
+-- Set the budget of a run.
 insert into llm_budgets (run_id, limit_micros, committed_micros) values (:run_id, :limit_micros, 0)
 on conflict (run_id) do update set limit_micros = excluded.limit_micros;
 
 -- name: forget_budget
--- Take back the budget of a run that was never made.
+-- Remove the budget of a run that was never created.
 delete from llm_budgets where run_id = :run_id and committed_micros = 0;
 
 -- name: ensure_budget
--- The default for a run of which nothing was said.
+-- Set the default budget of a run that has none.
 insert into llm_budgets (run_id, limit_micros, committed_micros) values (:run_id, :limit_micros, 0) on conflict do nothing;
 
 -- name: find_budget
--- The run's budget.
+-- Find the budget of a run.
 select limit_micros, committed_micros from llm_budgets where run_id = :run_id;
 
 -- name: find_request
--- The row of a request.
+-- Find the row of a request.
 select * from llm_usage where task_id = :task_id and attempt = :attempt and request_no = :request_no;
 
 -- name: find_left
--- A reservation that an earlier attempt never settled.
+-- Find a reservation that an earlier attempt left unsettled.
 select *
 from llm_usage
 where task_id = :task_id and attempt < :attempt and state = 'reserved'
@@ -28,13 +28,13 @@ order by attempt, request_no
 limit 1;
 
 -- name: spend
--- Commit more of the budget, if it is there; giving some back is always possible.
+-- Commit more of the budget, if it suffices; a negative amount always succeeds.
 update llm_budgets
 set committed_micros = max(committed_micros + :more, 0)
 where run_id = :run_id and (:more <= 0 or limit_micros is null or committed_micros + :more <= limit_micros);
 
 -- name: insert_usage
--- A new reservation.
+-- Insert a reservation.
 insert into llm_usage (id, run_id, step_id, task_id, attempt, request_no, model, state, reserved_micros, cost_micros,
   input_tokens, output_tokens, cache_write_tokens, cache_read_tokens, interrupted, at)
 values (:id, :run_id, :step_id, :task_id, :attempt, :request_no, :model, 'reserved', :reserved_micros, :reserved_micros,
@@ -48,7 +48,7 @@ set attempt = :attempt, request_no = :request_no, model = :model, reserved_micro
 where id = :id;
 
 -- name: settle_usage
--- What the request really came to.
+-- Store the tokens and the actual cost of a request.
 update llm_usage
 set state = 'settled', cost_micros = :cost_micros, input_tokens = :input_tokens, output_tokens = :output_tokens,
   cache_write_tokens = :cache_write_tokens, cache_read_tokens = :cache_read_tokens, at = :at
@@ -56,9 +56,9 @@ where id = :id and state = 'reserved'
 returning run_id, reserved_micros;
 
 -- name: correct
--- The real cost instead of the reservation, whatever the limit says: it has been spent.
+-- Replace the reservation by the actual cost in the budget, even over the limit: the money is spent.
 update llm_budgets set committed_micros = max(committed_micros + :more, 0) where run_id = :run_id;
 
 -- name: list_usage
--- All requests of the run.
+-- List all requests of the run.
 select * from llm_usage where run_id = :run_id order by id;

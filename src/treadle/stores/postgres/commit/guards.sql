@@ -1,5 +1,5 @@
 -- name: lock_tasks
--- What guards of live tasks are compared with; the rows are ours until the transaction ends, taken in the order of their ids.
+-- Lock guarded live tasks in order of id, and return the values that guards are compared with.
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
   tasks.namespace, tasks.limit_key
 from tasks
@@ -8,7 +8,7 @@ order by tasks.id
 for update of tasks;
 
 -- name: lock_tasks_and_told
--- As `lock_tasks`, and the own tasks of the runs $2 with them.
+-- Lock tasks as `lock_tasks` does, and with them the own tasks of the runs $2.
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
   tasks.namespace, tasks.limit_key
 from tasks
@@ -21,7 +21,7 @@ order by tasks.id
 for update of tasks;
 
 -- name: lock_finished
--- What guards of finished tasks are compared with; the rows are ours until the transaction ends.
+-- Lock guarded finished tasks in order of id, and return the values that guards are compared with.
 select finished.id::text, finished.version, finished.claim_version, finished.owner_id, finished.state, finished.lane_id
 from finished
 join unnest($1::text::uuid[]) as given (id) on finished.id = given.id
@@ -29,7 +29,7 @@ order by finished.id
 for update of finished;
 
 -- name: list_settled
--- Which claims ($1 ids, $2 versions, $3 owners) have made their move ($4 actors, $5 moves), by position from 1.
+-- Return the claims ($1 ids, $2 versions, $3 owners) that have made their move ($4 actors, $5 moves), by position from 1.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[]) with ordinality
@@ -46,11 +46,11 @@ join log on log.entity_id = given.id and log.claim_version = given.claim_version
   and log.move = given.move;
 
 -- name: lock_runs
--- The versions of runs; the rows are ours until the transaction ends, taken in the order of their ids.
+-- Lock runs in order of id, and return their versions.
 select id::text, version from runs where id = any($1::text::uuid[]) order by id for update;
 
 -- name: lock_records
--- The versions of records; the rows are ours until the transaction ends, taken in the order of their ids.
+-- Lock records in order of id, and return their versions.
 select id::text, version from records where id = any ($1::uuid[]) order by id for update;
 
 -- name: find_holders

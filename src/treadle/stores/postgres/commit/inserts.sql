@@ -1,6 +1,6 @@
 -- name: insert_tasks
--- Insert the tasks whose id is nowhere and whose unique key is free; answers the ids of those. If one of the lanes in the last parameter is
--- guarded, nothing is inserted and the answer is null.
+-- Insert the tasks whose id is new and whose unique key is free, and return their ids. If one of the lanes in the last
+-- parameter is guarded, insert nothing and return null.
 with gate as materialized (
   select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
 ), made as (
@@ -19,7 +19,7 @@ union all
 select null from gate where shut;
 
 -- name: preclaim
--- Give new tasks ($1 ids, $2 owners, $3 leases) to those who made them, where anybody could take them now.
+-- Claim new tasks ($1 ids, $2 owners, $3 leases) for their creators, if any worker could claim them now.
 with taken as materialized (
   select tasks.id, given.owner_id, given.lease_for
   from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)
@@ -35,7 +35,8 @@ from taken
 where tasks.id = taken.id;
 
 -- name: explain_refusals
--- Of tasks not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps): was the id there, who has the key, who has the step?
+-- For tasks that were not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps), return whether the id exists, and
+-- the tasks that have the key and the step.
 select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as rival_id
 from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) as given (id, namespace, unique_key, step_id)
 left join tasks as live on live.id = given.id

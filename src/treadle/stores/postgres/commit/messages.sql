@@ -1,7 +1,7 @@
 -- name: put_messages
--- Tell unfinished runs ($1 ids, $2 runs, $3 steps, $4 names, $5 bodies), each piece once: their version rises, and the own tasks
--- of those that await nothing more are ready, if they sleep without an owner. One that is held then has no place under its limit. (`is false` keeps
--- the index of all that sleeps out of it.)
+-- Deliver messages ($1 ids, $2 runs, $3 steps, $4 names, $5 bodies) to unfinished runs, each once, and raise the runs'
+-- versions. Wake the own tasks, if they sleep without an owner, of runs that await no more. A task that is held then loses
+-- its slot under its limit. (`is false` prevents the use of the index of sleeping tasks.)
 with inserted as (
   insert into mail (id, run_id, step_id, name, body, at)
   select given.id, given.run_id, given.step_id, given.name, given.body, (select treadle_now())
@@ -28,11 +28,11 @@ where told.awaiting = 0 and tasks.run_id = told.id and tasks.step_id is null and
 returning tasks.run_id::text, tasks.lane_id, tasks.hold, tasks.namespace, tasks.limit_key;
 
 -- name: take_messages
--- Runs ($1) have taken pieces ($2) in.
+-- Delete messages ($2) that runs ($1) consumed.
 delete from mail using unnest($1::uuid[], $2::uuid[]) as given (run_id, id) where mail.id = given.id and mail.run_id = given.run_id;
 
 -- name: await_messages
--- How much mail must come before the runs are woken for it, and how many steps are new.
+-- Set the number of messages that runs await, and add the number of new steps.
 update runs set awaiting = given.count, steps = runs.steps + given.added
 from unnest($1::uuid[], $2::integer[], $3::integer[]) as given (id, count, added)
 where runs.id = given.id;

@@ -1,5 +1,6 @@
 -- name: insert_records
--- New records (as JSON); those whose id is there or whose name a live one has are left out. Answers the ids of those inserted.
+-- Insert records (as JSON) except those whose id exists or whose name a live record has; return the ids of the inserted
+-- ones.
 insert into records (id, namespace, entity, name, state, version, moves, body, task_id, run_id, root_id, trace_id, created_at,
   updated_at)
 select id, namespace, entity, name, state, 0, 0, body, task_id, run_id, root_id, trace_id, (select treadle_now()),
@@ -9,11 +10,11 @@ on conflict do nothing
 returning id::text;
 
 -- name: list_there
--- Which of the records there are.
+-- Return the ids of the records that exist.
 select records.id::text from unnest($1::uuid[]) as given (id) join records on records.id = given.id;
 
 -- name: change_records
--- The next version of records; of those with a move the next state, and a row in the log. Answers how many.
+-- Write the next version of records, and for those with a move the next state and a row in the log; return their number.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[],
@@ -41,7 +42,7 @@ with given as materialized (
 select count(*) from changed;
 
 -- name: put_items
--- Insert or replace items ($1 records, $2 keys, $3 values) of records that are there.
+-- Insert or replace items ($1 records, $2 keys, $3 values) of records that exist.
 insert into record_items (record_id, key, value)
 select given.record_id, given.key, given.value
 from unnest($1::uuid[], $2::text[], $3::text[]) as given (record_id, key, value)

@@ -1,5 +1,5 @@
 -- name: insert_runs
--- New runs (as JSON); those whose id or idempotency key is there already are left out. Answers the ids of those inserted.
+-- Insert runs (as JSON) except those whose id or idempotency key exists; return the ids of the inserted ones.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at)
 select id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
@@ -9,23 +9,23 @@ on conflict do nothing
 returning id::text;
 
 -- name: take_back_runs
--- Runs that were just inserted and must not be.
+-- Delete runs that were just inserted for units that are refused.
 delete from runs where id = any ($1::uuid[]);
 
 -- name: find_runs_by_key
--- The runs that have these idempotency keys.
+-- Return the runs with these idempotency keys.
 select runs.namespace, runs.idempotency_key, runs.id::text
 from unnest($1::text[], $2::text[]) as given (namespace, key)
 join runs on runs.namespace = given.namespace and runs.idempotency_key = given.key;
 
 -- name: bump_runs
--- The runs have been advanced.
+-- Raise the versions of runs, and add their number of new steps.
 update runs set version = version + 1, steps = steps + given.added
 from unnest($1::text::uuid[], $2::text::integer[]) as given (id, added)
 where runs.id = given.id;
 
 -- name: move_runs
--- Runs make a move each, with a row in the log; answers how many did.
+-- Move runs to their next states, each with a row in the log; the row count is the number of moves.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[])
@@ -47,7 +47,7 @@ select nextval('treadle_seq'), (select treadle_now()), 'run', id, moves, move, f
 from moved;
 
 -- name: put_steps
--- Insert steps, or replace them but for their inbox.
+-- Insert or replace steps; a replaced step keeps its inbox.
 insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
 select given.*, (select treadle_now()), (select treadle_now())
 from unnest($1::text::uuid[], $2::text::uuid[], $3::text::uuid[], $4::text::integer[], $5::text::text[], $6::text::text[],
@@ -58,32 +58,32 @@ set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, face
   body = excluded.body, updated_at = excluded.updated_at;
 
 -- name: put_inbox
--- What steps' tasks came to, unless there is something already.
+-- Store the results of steps' tasks in empty inboxes.
 update steps set inbox = given.inbox
 from unnest($1::uuid[], $2::text[]) as given (id, inbox)
 where steps.id = given.id and steps.inbox is null;
 
 -- name: clear_inbox
--- What was there has been taken in.
+-- Empty the inboxes of steps.
 update steps set inbox = null from unnest($1::uuid[]) as given (id) where steps.id = given.id;
 
 -- name: put_flows
--- Flows, once each.
+-- Insert flows that do not exist.
 insert into flows (id, namespace, sources, program, created_at)
 select *, (select treadle_now()) from unnest($1::text[], $2::text[], $3::text[], $4::text[])
 on conflict do nothing;
 
 -- name: put_blobs
--- Big values, once each.
+-- Insert large values that do not exist.
 insert into blobs (digest, value) select * from unnest($1::text[], $2::text[]) on conflict do nothing;
 
 -- name: use_blobs
--- Trees use values.
+-- Record the trees that use large values.
 insert into blob_uses (root_id, digest) select * from unnest($1::uuid[], $2::text[]) on conflict do nothing;
 
 -- name: hold_run
--- Set the run-paused bit of the run's live tasks, but for those that await an outside job; those that nobody holds give up their
--- place under a limit. Answers the keys.
+-- Set the run-paused bit of the run's live tasks, except those that await an external job; unclaimed ones lose their slot
+-- under a limit. Returns the limit keys.
 with locked as materialized (
   select id from tasks where run_id = $1::uuid and state <> 'awaiting_external' order by id for update
 ), held as (
@@ -96,7 +96,7 @@ with locked as materialized (
 select distinct null::integer, namespace, limit_key from held where limit_key is not null;
 
 -- name: free_run
--- Clear the run-paused bit of the run's live tasks; answers the lanes where that makes tasks ready, and limit keys.
+-- Clear the run-paused bit of the run's live tasks; return the lanes in which tasks became ready, and limit keys.
 with locked as materialized (
   select id from tasks where run_id = $1::uuid order by id for update
 ), freed as (
@@ -106,7 +106,7 @@ with locked as materialized (
 select distinct case when hold = 0 and owner_id is null and wake_at is null then lane_id end, namespace, limit_key from freed;
 
 -- name: cancel_run_tasks
--- Move the run's live tasks to finished, as canceled by $2 with error $3; answers their limit keys.
+-- Move the run's live tasks to finished, as canceled by $2 with error $3; return their limit keys.
 with locked as materialized (
   select id from tasks where run_id = $1::uuid order by id for update
 ), ended as (
@@ -121,8 +121,8 @@ with locked as materialized (
 select distinct null::integer, namespace, limit_key from made where limit_key is not null;
 
 -- name: put_checkpoints
--- Store steps ($5 and on), each under the claim ($2 ids, $3 versions, $4 owners) of its unit ($1), where that is held; of a step
--- given twice, the last. Answers the units, and the hold of their tasks. Those are locked in the order of their ids.
+-- Store steps (from $5), each under the claim ($2 ids, $3 versions, $4 owners) of its unit ($1), if it is held; of a step
+-- given twice, the last one. Lock the tasks in order of id; return the units and the hold of their tasks.
 with kept as materialized (
   select given.*, tasks.hold
   from unnest($1::text::integer[], $2::text::uuid[], $3::text::integer[], $4::text::text[], $5::text::uuid[], $6::text::uuid[],
@@ -145,7 +145,7 @@ with kept as materialized (
 select unit, hold from kept;
 
 -- name: put_outcomes
--- Insert outcomes, or replace those that are unknown.
+-- Insert outcomes, or replace unknown ones.
 insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, created_at, resolved_at)
 select given.*, (select treadle_now()), case when given.status <> 'unknown' then (select treadle_now()) end
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[])

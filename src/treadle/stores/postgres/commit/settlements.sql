@@ -1,6 +1,6 @@
 -- name: finish
--- Move the tasks from live to finished where the claim is still the given one; unless $11, not those with a limit key, as more
--- has to happen then.
+-- Move tasks whose claim is unchanged from live to finished; without $11, skip those with a limit key, which need
+-- admission afterwards.
 with ended as (
   delete from tasks
   using unnest($1::text::uuid[], $2::text::integer[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[],
@@ -15,7 +15,7 @@ select {carried}, nextval('treadle_seq'), end_state, move, state, actor, version
 from ended;
 
 -- name: bury
--- Remove those of the live tasks $1 that have ended: a repeated insert that crossed their end made them again.
+-- Remove live tasks $1 that have ended: a repeated insert that crossed their end created them again.
 delete from tasks
 using unnest($1::uuid[]) as given (id)
 where tasks.id = given.id and exists (select from finished where finished.id = given.id);
@@ -86,8 +86,8 @@ from kept
 where is_new;
 
 -- name: revive
--- Make locked finished tasks live again: their end goes to the log, and the move follows it. One without a limit key gets that
--- of its lane; answers ids and keys.
+-- Make locked finished tasks live again: their end goes to the log, followed by the move. A task without a limit key gets
+-- its lane's; returns ids and keys.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
@@ -123,7 +123,7 @@ left join tasks as holder on holder.namespace = gone.namespace and holder.unique
 returning id::text, namespace, limit_key;
 
 -- name: amend
--- Give locked finished tasks another end ($2 moves, $3 states, $4 actors): the old one goes to the log.
+-- Replace the ends of locked finished tasks ($2 moves, $3 states, $4 actors); the old ends go to the log.
 with given as materialized (
   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, move, state, actor)
 ), ended as (

@@ -1,7 +1,7 @@
 -- name: set_session
--- Settings ($1 names, $2 values) for the rest of the session.
+-- Set parameters ($1 names, $2 values) for the rest of the session.
 select set_config(name, value, false) from unnest($1::text[], $2::text[]) as given (name, value);
 
 -- name: set_local
--- Settings ($1 names, $2 values) for the rest of the transaction.
+-- Set parameters ($1 names, $2 values) for the rest of the transaction.
 select set_config(name, value, true) from unnest($1::text[], $2::text[]) as given (name, value);

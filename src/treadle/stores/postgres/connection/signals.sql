@@ -1,7 +1,7 @@
 -- name: notify
--- Tell all who listen on the channel $1.
+-- Notify all listeners of the channel $1.
 select pg_notify($1::text, $2::text);
 
 -- name: ping
--- Is anybody there?
+-- Check that the connection works.
 select 1;

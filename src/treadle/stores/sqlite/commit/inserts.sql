@@ -1,5 +1,5 @@
 -- name: insert_tasks
--- Insert the tasks whose id is nowhere and whose unique key is free.
+-- Insert the tasks whose id is new and whose unique key is free.
 insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version,
   created_at)
 select {value:r.new}, :now + ({value:r.delay}), iif({value:r.delay} > 0, :now + ({value:r.delay}), null),
@@ -10,7 +10,7 @@ on conflict (id) do nothing
 on conflict (namespace, unique_key) where unique_key is not null do nothing;
 
 -- name: preclaim
--- Give new tasks (id, owner, lease) to those who made them, where anybody could take them now.
+-- Claim new tasks (id, owner, lease) for their creators, if any worker could claim them now.
 update tasks
 set owner_id = r.value ->> 1, claim_version = 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
   wake_at = :now + (r.value ->> 2)
@@ -20,7 +20,8 @@ where tasks.id = r.value ->> 0 and tasks.claim_version = 0 and tasks.version = 0
   and not exists (select 1 from lanes where lanes.id = tasks.lane_id and lanes.slowed);
 
 -- name: explain_inserts
--- For each row of `insert_tasks`: whether it was inserted (its rowid is after `:last_before`), and who has its key if that is why not.
+-- For each row of `insert_tasks`, return whether it was inserted (its rowid is after `:last_before`), or else the task
+-- that has its unique key.
 select json_group_array(json_array(
   exists (select 1 from tasks as t where t.id = {value:r.id} and t.rowid > :last_before),
   iif(

@@ -1,5 +1,5 @@
 -- name: take_keys
--- Let keys (namespace, key, task id, lifetime) stand for their tasks where they are new or past their time; which did.
+-- Let keys (namespace, key, task id, lifetime) identify their tasks, if they are new or expired.
 insert into dedupe (namespace, key, task_id, expires_at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, :now + (r.value ->> 3)
 from jsonb_each(:rows) as r
@@ -9,17 +9,17 @@ set task_id = excluded.task_id, expires_at = excluded.expires_at
 where dedupe.expires_at <= :now;
 
 -- name: list_holders
--- Which tasks keys (namespace, key, ...) stand for, in their order.
+-- Return the tasks that keys (namespace, key, ...) identify, in their order.
 select json_group_array(d.task_id order by r.key)
 from jsonb_each(:rows) as r cross join dedupe as d on d.namespace = r.value ->> 0 and d.key = r.value ->> 1;
 
 -- name: give_back
--- Keys (namespace, key, task id) stand for their task no more: it was not stored.
+-- Delete keys (namespace, key, task id) whose task was not stored.
 delete from dedupe
 where (namespace, key, task_id) in (select r.value ->> 0, r.value ->> 1, r.value ->> 2 from jsonb_each(:rows) as r);
 
 -- name: hand_over
--- Let keys (namespace, key, task id) stand for another task.
+-- Let keys (namespace, key, task id) identify another task.
 update dedupe
 set task_id = r.value ->> 2
 from jsonb_each(:rows) as r

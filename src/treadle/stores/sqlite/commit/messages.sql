@@ -1,5 +1,5 @@
 -- name: insert_messages
--- Tell unfinished runs (id, run, step, name, body), each piece once; answers the runs, one for each piece that is new.
+-- Insert messages (id, run, step, name, body) to unfinished runs, each once; return the run of each new message.
 insert into mail (id, run_id, step_id, name, body, at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, :now
 from jsonb_each(:rows) as r
@@ -8,7 +8,7 @@ on conflict (id) do nothing
 returning run_id;
 
 -- name: count_messages
--- The runs (id, count) have that much more mail: whoever has read them has to look again.
+-- Raise the versions of runs (id, count) by their number of new messages, so that concurrent decisions are made again.
 update runs
 set version = version + (r.value ->> 1), awaiting = max(awaiting - (r.value ->> 1), 0)
 from jsonb_each(:rows) as r
@@ -16,7 +16,7 @@ where runs.id = r.value ->> 0
 returning id, awaiting;
 
 -- name: wake_runs
--- Make the runs' own tasks ready that sleep without an owner. One that is held then has no place under its limit.
+-- Wake the runs' own tasks that sleep without an owner. A task that is held then loses its slot under its limit.
 update tasks
 set wake_at = null, hold = iif(limit_key is not null and hold <> 0, hold | 1, hold)
 where run_id in (select value from json_each(:ids)) and step_id is null and owner_id is null and wake_at is not null
@@ -24,9 +24,9 @@ where run_id in (select value from json_each(:ids)) and step_id is null and owne
 returning run_id, lane_id, hold, namespace, limit_key;
 
 -- name: take_messages
--- The run has taken these in.
+-- Delete messages that the run consumed.
 delete from mail where run_id = :run_id and id in (select value from json_each(:ids));
 
 -- name: await_messages
--- How much mail must come before the run is woken for it, and how many steps are new.
+-- Set the number of messages that the run awaits, and add the number of new steps.
 update runs set awaiting = :count, steps = steps + :added where id = :run_id;

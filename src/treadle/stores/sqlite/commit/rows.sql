@@ -1,16 +1,16 @@
 -- name: bump_run
--- The run has been advanced.
+-- Raise the version of the run, and add the number of new steps.
 update runs set version = version + 1, steps = steps + :added where id = :id;
 
 -- name: insert_run
--- A new run.
+-- Insert a run.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, finished_at)
 values (:id, :namespace, :kind, :flow_id, :workflow, :state, :version, :moves, :steps, :task_list, :priority, :inputs, :outputs,
   :error, :failed_step_id, :idempotency_key, :parent_id, :parent_step_id, :awaiting, :root_id, :trace_id, :now, null);
 
 -- name: move_run
--- The run makes a move.
+-- Move the run to its next state.
 update runs
 set state = :to_state, moves = moves + 1, outputs = :outputs, error = :error, failed_step_id = :failed_step_id,
   finished_at = iif(:to_state in ('completed', 'failed', 'canceled'), :now, null)
@@ -18,12 +18,12 @@ where id = :run_id and state = :from_state
 returning moves, root_id, trace_id;
 
 -- name: log_run
--- The row in the log for a run's move.
+-- Log the move of a run.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
 values (:seq, :now, 'run', :run_id, :version, :move, :from_state, :to_state, :actor, :run_id, :root_id, :trace_id, :data);
 
 -- name: put_steps
--- Insert steps, or replace them but for their inbox.
+-- Insert or replace steps; a replaced step keeps its inbox.
 insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6, r.value ->> 7,
   r.value ->> 8, :now, :now
@@ -34,30 +34,30 @@ set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, face
   body = excluded.body, updated_at = excluded.updated_at;
 
 -- name: put_inbox
--- What a step's task came to, unless there is something already.
+-- Store the result of a step's task in an empty inbox.
 update steps set inbox = :inbox where id = :step_id and inbox is null;
 
 -- name: clear_inbox
--- What was there has been taken in.
+-- Empty the inboxes of steps.
 update steps set inbox = null where id in (select value from json_each(:ids));
 
 -- name: put_flow
--- A flow, once.
+-- Insert a flow that does not exist.
 insert into flows (id, namespace, sources, program, created_at)
 values (:id, :namespace, :sources, :program, :now)
 on conflict do nothing;
 
 -- name: put_blob
--- A big value, once.
+-- Insert a large value that does not exist.
 insert into blobs (digest, value) values (:digest, :value) on conflict do nothing;
 
 -- name: use_blob
--- The tree uses the value.
+-- Record the tree that uses a large value.
 insert into blob_uses (root_id, digest) values (:root_id, :digest) on conflict do nothing;
 
 -- name: hold_run
--- Set the run-paused bit of the run's live tasks, but for those that await an outside job; those that nobody holds give up
--- their place under a limit.
+-- Set the run-paused bit of the run's live tasks, except those that await an external job; unclaimed ones lose their slot
+-- under a limit.
 update tasks
 set hold = hold | 4 | (limit_key is not null and owner_id is null)
 where run_id = :run_id and state <> 'awaiting_external';
@@ -67,11 +67,11 @@ where run_id = :run_id and state <> 'awaiting_external';
 update tasks set hold = hold & ~4 where run_id = :run_id;
 
 -- name: list_ready_lanes
--- Lanes in which the run has ready tasks.
+-- Return the lanes in which the run has ready tasks.
 select json_group_array(distinct lane_id) from tasks where run_id = :run_id and owner_id is null and wake_at is null and hold = 0;
 
 -- name: count_run_tasks
--- Live tasks of the run.
+-- Count the live tasks of the run.
 select count(*) from tasks where run_id = :run_id;
 
 -- name: cancel_run_tasks
@@ -87,7 +87,7 @@ where run_id = :run_id;
 delete from tasks where run_id = :run_id;
 
 -- name: put_outcomes
--- Insert outcomes (key, call, status, hash, response, root), or replace those that are unknown.
+-- Insert outcomes (key, call, status, hash, response, root), or replace unknown ones.
 insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, created_at, resolved_at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, :now,
   iif(r.value ->> 2 = 'unknown', null, :now)

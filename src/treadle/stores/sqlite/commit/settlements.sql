@@ -1,9 +1,9 @@
 -- name: take_seqs
--- Numbers for that many moves; the last of them.
+-- Take that many seqs for moves; return the last of them.
 update seqs set value = value + :count where name = 'move' returning value;
 
 -- name: finish
--- Copy tasks to finished where the guard (id, claim version, owner, version, ...) matches; an owner or version of null is any.
+-- Copy tasks to finished whose guard (id, claim version, owner, version, ...) matches; null means any owner or version.
 insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, result, error, error_code, fingerprint)
 select {t.carried}, :first_seq + r.key, r.value ->> 5, r.value ->> 6, t.state, r.value ->> 4, t.version + 1, :now, r.value ->> 7,
   r.value ->> 8, r.value ->> 9, r.value ->> 10
@@ -17,21 +17,21 @@ where t.claim_version = r.value ->> 1
 delete from tasks where id in (select id from finished where seq >= :first_seq and seq < :first_seq + :count);
 
 -- name: has_admitted
--- Whether a task with a limit key is admitted: if not, nothing that ends makes room.
+-- Return whether a task with a limit key is admitted: otherwise, no end makes room.
 select exists (select 1 from tasks where limit_key is not null and (hold & 1) = 0);
 
 -- name: list_freed
--- The limit keys of what `finish` has copied.
+-- List the limit keys of the tasks that `finish` has copied.
 select json_group_array(distinct json_array(namespace, limit_key))
 from finished
 where seq >= :first_seq and seq < :first_seq + :count and limit_key is not null;
 
 -- name: list_just_finished
--- Which rows of `finish` matched.
+-- List the rows of `finish` that matched.
 select json_group_array(seq - :first_seq) from finished where seq >= :first_seq and seq < :first_seq + :count;
 
 -- name: log_parks
--- Log the moves of parked tasks where the guard (id, claim version, owner, version, ...) matches.
+-- Log the moves of parked tasks whose guard (id, claim version, owner, version, ...) matches.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
   data)
 select :first_seq + r.key, :now, 'task', t.id, t.version + 1, r.value ->> 6, t.state, r.value ->> 5, r.value ->> 4, t.claim_version,
@@ -42,7 +42,7 @@ where t.claim_version = r.value ->> 1
   and t.version = coalesce(r.value ->> 3, t.version);
 
 -- name: park
--- Give tasks whose move `log_parks` has logged their new values, and no owner.
+-- Write the new values of tasks whose move `log_parks` has logged, and remove their owner.
 update tasks
 set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
   hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
@@ -52,8 +52,8 @@ from jsonb_each(:rows) as r, log as l
 where l.seq = :first_seq + r.key and tasks.id = l.entity_id;
 
 -- name: park_quietly
--- Give tasks where the guard (id, claim version, owner, version, ...) matches new values and no owner, without a word in the log;
--- answers which rows matched, the lane where that made the task ready, and its limit key.
+-- Write the new values of tasks whose guard (id, claim version, owner, version, ...) matches, and remove their owner,
+-- without a log entry; return the ids, the lanes in which tasks became ready, and limit keys.
 update tasks
 set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
   hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
@@ -65,13 +65,13 @@ where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1
 returning id, iif(wake_at is null and hold = 0, lane_id, null), namespace, limit_key;
 
 -- name: list_just_parked
--- Which rows of `log_parks` or `log_revivals` matched, the lane where that made the task ready, and its limit key.
+-- List the rows of `log_parks` or `log_revivals` that matched, the lanes in which tasks became ready, and limit keys.
 select json_group_array(json_array(l.seq - :first_seq, iif(t.wake_at is null and t.hold = 0, t.lane_id, null), t.namespace, t.limit_key))
 from log as l cross join tasks as t on t.id = l.entity_id
 where l.seq >= :first_seq and l.seq < :first_seq + :count;
 
 -- name: log_keeps
--- Log the moves of claims (id, version, owner, checkpoint, move, data) that are held and make one, each once.
+-- Log the moves of held claims (id, version, owner, checkpoint, move, data), each once.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
   data)
 select :first_seq + r.key, :now, 'task', t.id, t.version + 1, r.value ->> 4, t.state, t.state, t.owner_id, t.claim_version, t.run_id,
@@ -91,7 +91,7 @@ set version = version + 1
 where id in (select entity_id from log where seq >= :first_seq and seq < :first_seq + :count);
 
 -- name: keep
--- Store checkpoints (id, version, owner, checkpoint, ...) of claims that are held; answers whose, and the tasks' hold.
+-- Store checkpoints (id, version, owner, checkpoint, ...) of held claims; return the tasks and their hold.
 update tasks
 set checkpoint = r.value ->> 3
 from jsonb_each(:rows) as r
@@ -99,13 +99,13 @@ where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = 
 returning id, hold;
 
 -- name: list_staying
--- Which of the claims (id, version, owner) are held, and the tasks' hold.
+-- List those of the claims (id, version, owner) that are held, and the hold of their tasks.
 select json_group_array(json_array(r.key, t.hold))
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2;
 
 -- name: log_revivals
--- Log the moves of finished tasks that become live again, where the guard (id, claim version, null, version, ...) matches.
+-- Log the moves of finished tasks that become live again, if the guard (id, claim version, null, version, ...) matches.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
 select :first_seq + r.key, :now, 'task', f.id, f.version + 1, r.value ->> 5, f.state, 'pending', r.value ->> 4, f.claim_version,
   f.run_id, f.root_id, f.trace_id
@@ -113,7 +113,7 @@ from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0
 where f.claim_version = r.value ->> 1 and f.version = r.value ->> 3;
 
 -- name: log_ends
--- Keep the ends of tasks whose revival is logged: their rows are about to go.
+-- Copy the ends of tasks whose revival is logged to the log, before their rows are deleted.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
   data)
 select f.seq, f.finished_at, 'task', f.id, f.version, f.move, f.from_state, f.state, f.actor, f.claim_version, f.run_id, f.root_id,
@@ -122,8 +122,8 @@ from log as l cross join finished as f on f.id = l.entity_id
 where l.seq >= :first_seq and l.seq < :first_seq + :count;
 
 -- name: revive
--- Insert live rows for tasks whose revival is logged; a unique key that is taken meanwhile is given up, and a task without a
--- limit key gets that of its lane.
+-- Insert live rows for tasks whose revival is logged; a unique key that was taken meanwhile is dropped, and a task without
+-- a limit key gets its lane's.
 insert into tasks ({revived}, due_at, wake_at, hold, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
 select {f.revived}, :now, :now + (r.value ->> 8), coalesce(f.limit_key, lane.limit_key) is not null, 'pending',
   f.attempt + (f.claim_version > 0), r.value ->> 7, 0, f.version + 1, coalesce(f.limit_key, lane.limit_key),
@@ -143,7 +143,7 @@ from jsonb_each(:rows) as r
 delete from finished where id in (select entity_id from log where seq >= :first_seq and seq < :first_seq + :count);
 
 -- name: log_amended
--- Keep the ends of finished tasks that `amend` is about to replace, where the guard (id, claim version, null, version, ...) matches.
+-- Copy the ends that `amend` will replace to the log, if the guard (id, claim version, null, version, ...) matches.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
   data)
 select f.seq, f.finished_at, 'task', f.id, f.version, f.move, f.from_state, f.state, f.actor, f.claim_version, f.run_id, f.root_id,
@@ -152,7 +152,7 @@ from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0
 where f.claim_version = r.value ->> 1 and f.version = r.value ->> 3;
 
 -- name: amend
--- Give finished tasks whose end `log_amended` has kept their new one.
+-- Write the new ends of finished tasks whose old end `log_amended` has copied.
 update finished
 set seq = :first_seq + r.key, from_state = state, state = r.value ->> 5, move = r.value ->> 6, actor = r.value ->> 4,
   version = version + 1, finished_at = :now
@@ -160,7 +160,7 @@ from jsonb_each(:rows) as r
 where finished.id = r.value ->> 0 and finished.claim_version = r.value ->> 1 and finished.version = r.value ->> 3;
 
 -- name: list_settled
--- Which of the claims (id, version, owner, move, actor) have made that very move: their rows show it.
+-- List those of the claims (id, version, owner, move, actor) that have made that move, according to their rows.
 select json_group_array(r.key)
 from jsonb_each(:rows) as r
 where exists (

@@ -1,47 +1,47 @@
 -- name: use_wal
--- Readers do not block the writer, nor the writer readers.
+-- Use a write-ahead log: readers and the writer do not block each other.
 pragma journal_mode = wal;
 
 -- name: shrink_in_steps
--- Free pages can be given back a few at a time; has an effect only before the first table is made.
+-- Allow returning free pages a few at a time; effective only before the first table is created.
 pragma auto_vacuum = incremental;
 
 -- name: sync_every_commit
--- A commit that was answered survives a power cut.
+-- Sync every commit, so that it survives a power loss.
 pragma synchronous = full;
 
 -- name: check_references
--- SQLite checks foreign keys only if asked to.
+-- Enforce foreign keys, which SQLite does not do by default.
 pragma foreign_keys = on;
 
 -- name: keep_temporary_in_memory
--- No files for sorting.
+-- Sort in memory, without temporary files.
 pragma temp_store = memory;
 
 -- name: enlarge_cache
--- KiB of pages that a connection may keep, used only as they are needed.
+-- Set the maximum cache of a connection (KiB); memory is used only as needed.
 pragma cache_size = -16000;
 
 -- name: refuse_writes
--- For connections that only read.
+-- Make the connection read-only.
 pragma query_only = on;
 
 -- name: read_data_version
--- A number that changes whenever another connection has changed the database.
+-- Return a number that changes whenever another connection changes the database.
 pragma data_version;
 
 -- name: begin
--- Take the write lock at once, so that nothing seen inside can change before the commit.
+-- Take the write lock immediately, so that nothing read in the transaction can change before the commit.
 begin immediate;
 
 -- name: begin_reading
--- All statements until the end see the database as it was at the first of them.
+-- Begin a read transaction: all statements see the database as of the first one.
 begin deferred;
 
 -- name: commit
--- Make it durable.
+-- Commit the transaction.
 commit;
 
 -- name: rollback
--- Nothing has happened.
+-- Roll the transaction back.
 rollback;

@@ -1,19 +1,19 @@
 -- name: find_schema
--- Whether the database has ever had our schema.
+-- Return whether the database has Treadle's schema.
 select count(*) from sqlite_schema where type = 'table' and name = 'treadle_schema';
 
 -- name: read_version
--- The version of the schema.
+-- Return the version of the schema.
 select max(version) from treadle_schema;
 
 -- name: create_schema
--- The table that holds the version of the schema.
+-- Create the table that holds the version of the schema.
 create table if not exists treadle_schema (version integer not null) strict;
 
 -- name: clear_version
--- The version is about to change.
+-- Delete the version, before the new one is written.
 delete from treadle_schema;
 
 -- name: write_version
--- The version is this now.
+-- Set the version.
 insert into treadle_schema (version) values (:version);

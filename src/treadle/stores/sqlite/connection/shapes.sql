@@ -1,5 +1,5 @@
 -- name: live
--- Live tasks as the JSON of `Task`, and what they are chosen by.
+-- Live tasks as the JSON of `Task`, and the columns that select them.
 create temp view live as
 select t.id, t.run_id, l.namespace, l.kind, l.task_list, l.name,
   case
@@ -11,14 +11,14 @@ select t.id, t.run_id, l.namespace, l.kind, l.task_list, l.name,
 from tasks as t cross join lanes as l on l.id = t.lane_id;
 
 -- name: ended
--- Finished tasks as the JSON of `Task`, and what they are chosen by.
+-- Finished tasks as the JSON of `Task`, and the columns that select them.
 create temp view ended as
 select f.id, f.run_id, l.namespace, l.kind, l.task_list, l.name, f.state as shown_state,
   json_object({json:f.finished}, 'kind', l.kind, 'task_list', l.task_list, 'name', l.name) as task
 from finished as f cross join lanes as l on l.id = f.lane_id;
 
 -- name: moves
--- All moves as the JSON of `Move`: the log, and the ends that finished tasks are.
+-- All moves as the JSON of `Move`: the log, and the ends of finished tasks.
 create temp view moves as
 select entity_id, version,
   json_object('seq', seq, 'at', at, 'entity', entity, 'entity_id', entity_id, 'version', version, 'move', move,
