@@ -1,6 +1,6 @@
-"""Named places at which a test may stop the process, or raise: everything between two durable writes has one.
+"""Named points at which a test may stop the process or raise: there is one between any two durable writes.
 
-In normal use reaching a point costs one comparison. `treadle.testing` and `TREADLE_CRASH_AT` arm them.
+In normal use a point costs one comparison. `treadle.testing` and `TREADLE_CRASH_AT` arm them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _armed: Callable[[str], None] | None = None
 
 
 def reach(point: str) -> None:
-    """Tell that the point is reached; does nothing unless armed."""
+    """Call the armed action, if any, with this point."""
     if _armed is not None:
         _armed(point)
 
 
 def arm(action: Callable[[str], None] | None) -> None:
-    """Call `action` with the name of every point that is reached from now on; None disarms."""
+    """Call `action` with the name of every point that the process reaches; None disarms."""
     global _armed
     _armed = action

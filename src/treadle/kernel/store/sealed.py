@@ -49,7 +49,7 @@ from treadle.kernel.store.units import (
     Settlement,
     Unit,
 )
-from treadle.kernel.store.value_store import AS_IT_IS, Codec, UnreadableValue, ValueStore, seal
+from treadle.kernel.store.value_store import PLAIN, Codec, UnreadableValue, ValueStore, seal
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, Move, Task
@@ -106,7 +106,7 @@ class SealedStore:
         """Seal a log message, which is not JSON: even without a codec, one that looks like a sealed text needs a mark."""
         if self._codec is not None:
             return seal(text, self._codec)
-        return f"{AS_IT_IS}{text}" if text.startswith("@code:") else text
+        return f"{PLAIN}{text}" if text.startswith("@code:") else text
 
     def _unit(self, unit: Unit) -> Unit:
         also = tuple((claim, cast("Finish", self._settlement(finish))) for claim, finish in unit.also)

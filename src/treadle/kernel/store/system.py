@@ -1,4 +1,4 @@
-"""The real clock and the real source of ids: the only place that reads the machine's time and randomness."""
+"""The system clock and the source of ids: the only module that reads the machine's time and randomness."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class SystemClock:
     """The machine's clocks; waits on the running event loop."""
 
     def now(self) -> int:
-        """The wall clock, in milliseconds."""
+        """Return the wall clock, in milliseconds."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds that never go backwards."""
         return time.monotonic()  # noqa: TID251
 
     async def sleep(self, seconds: float) -> None:
@@ -28,7 +28,7 @@ class SystemClock:
 
 
 class SystemIds:
-    """UUIDv7 from the machine's time and entropy; ids of one process rise strictly, so that what it makes sorts as made."""
+    """UUIDv7 from the machine's time and entropy; ids of one process rise strictly, so they sort in order of creation."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class SystemIds:
         self._pool = b""
 
     def new_id(self) -> str:
-        """A new id, greater than all this object gave before: within a millisecond a counter takes the first 12 bits."""
+        """Return an id greater than all earlier ones of this object: within a millisecond a counter takes the first 12 bits."""
         with self._lock:
             at = time.time_ns() // 1_000_000
             if at > self._at:
@@ -52,9 +52,9 @@ class SystemIds:
             return uuid7(self._at, self._counter.to_bytes(2, "big") + tail)
 
     def random(self) -> float:
-        """A number in [0, 1)."""
+        """Return a random number in [0, 1)."""
         return random.random()
 
     def secret(self) -> bytes:
-        """32 bytes from the operating system's generator for secrets."""
+        """Return 32 bytes from the operating system's generator for secrets."""
         return os.urandom(32)

@@ -1,7 +1,7 @@
-"""Does the log explain the rows? One generic check of every entity's history against its state table.
+"""Verify that the log explains the rows: one generic check of every entity's history against its state table.
 
-A history holds when its moves are numbered 1, 2, 3, ..., the first starts in the machine's initial state, each starts
-where the one before ended and is in the table, and the row stands where the last one ended, having counted them all.
+A history holds if its moves are numbered 1, 2, 3, ..., the first one starts in the machine's initial state, each starts in
+the state in which the previous one ended and is in the table, and the row has the last state and the number of moves.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from treadle.model.states import MACHINES
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """How many entities were checked, and in one line each what is wrong with them."""
+    """The number of checked entities, and one line for each problem."""
 
     checked: int
     problems: tuple[str, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
 
 def check_history(history: History) -> list[str]:
-    """What is wrong with the history, in words; nothing if it holds. Pure."""
+    """Return the problems of the history; empty if it holds. Pure."""
     what = f"{history.entity} {history.entity_id}"
     machine = MACHINES.get(history.entity)
     if machine is None:
@@ -56,7 +56,7 @@ def check_history(history: History) -> list[str]:
 
 
 async def verify(store: LogStore, page: int = 1000) -> VerifyReport:
-    """Check every entity in the store, `page` at a time; entities made meanwhile may or may not be among them."""
+    """Check every entity in the store, `page` at a time; may or may not include entities created meanwhile."""
     checked = 0
     problems: list[str] = []
     after_id: str | None = None
@@ -69,7 +69,7 @@ async def verify(store: LogStore, page: int = 1000) -> VerifyReport:
 
 
 async def verify_page(store: LogStore, after_id: str | None, limit: int) -> tuple[VerifyReport, str | None]:
-    """Check up to `limit` entities after that id, in the order of ids; the last one's id, or None when that was all."""
+    """Check up to `limit` entities after that id, in order of id; return also the last id, or None at the end."""
     histories = await store.list_histories(after_id, limit)
     problems = [problem for history in histories for problem in check_history(history)]
     return VerifyReport(len(histories), tuple(problems)), histories[-1].entity_id if len(histories) == limit else None
