@@ -27,11 +27,11 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.contract.databases import DATABASES, Database, StoreTime
-from tests.contract.queueing import Line
+from tests.contract.databases import DATABASES, Database, StoreClock
 from tests.schemas import Schemas, new_name, schema_url
 
 from treadle.kernel.store.ports import Store
+from treadle.testing.contract.task_steps import Line
 
 settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("treadle")  # no test depends on how busy the machine is
@@ -190,7 +190,7 @@ async def store(database: Database) -> Store:
 
 
 @pytest.fixture
-def clock(database: Database) -> StoreTime:
+def clock(database: Database) -> StoreClock:
     """The time of the store under test: it stands still until `await clock.advance(ms)`."""
     return database.clock
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import apsw
 import psycopg
@@ -19,50 +19,16 @@ from tests.schemas import schema_url
 from treadle.kernel.store.ports import Store
 from treadle.testing import ManualClock
 from treadle.testing.clock import START_AT
+from treadle.testing.store_contract import StoreClock, StoreHarness
 
 Row = dict[str, Any]
 
 
-class StoreTime(Protocol):
-    """The time of the store under test."""
-
-    def now(self) -> int: ...
-
-    async def advance(self, ms: int) -> None: ...
-
-
-class Database:
-    """One database and the stores that were opened on it."""
-
-    clock: StoreTime
-
-    def __init__(self) -> None:
-        self._stores: list[Any] = []
-
-    def make_store(self) -> Any:
-        """A store on this database that has not been opened."""
-        raise NotImplementedError
-
-    async def open_store(self, *, migrate: bool = True) -> Store:
-        store = self.make_store()
-        self._stores.append(store)
-        await store.open(migrate=migrate)
-        return store
-
-    async def close(self) -> None:
-        for store in self._stores:
-            await store.close()
-
-    def rows(self, table: str) -> list[Row]:
-        """All rows of the table, around the store."""
-        raise NotImplementedError
-
-    def execute(self, statement: str) -> None:
-        """Do something that the store would never do."""
-        raise NotImplementedError
+class Database(StoreHarness):
+    """A database of one of Treadle's stores."""
 
     def schema(self) -> list[tuple[str, ...]]:
-        """All that the migrations made, in a form that can be compared."""
+        """Return all objects that the migrations created, in a comparable form."""
         raise NotImplementedError
 
 
@@ -127,6 +93,8 @@ class SqliteInline(SqliteFile):
 
 class SqliteMemory(Database):
     """SQLite as `poll_once` and simulations use it: in memory, no threads."""
+
+    shared = False
 
     def __init__(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
         super().__init__()
@@ -203,6 +171,8 @@ class Postgres(Database):
         ).fetchall()
         return sorted(found)
 
+
+__all__ = ["DATABASES", "Database", "Postgres", "SqliteFile", "SqliteInline", "SqliteMemory", "StoreClock"]
 
 DATABASES: dict[str, Callable[[pytest.FixtureRequest, Path], Database]] = {
     "sqlite": SqliteFile,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.contract.databases import Database, SqliteMemory, StoreTime
+from tests.contract.databases import Database, SqliteMemory, StoreClock
 
 from treadle import Engine, ExternalPollingLoop
 from treadle.kernel.external.records import ShownJob
@@ -20,7 +20,7 @@ SECOND = 1000
 class Stage:
     """An engine on the store under test, whose loop a test drives by hand."""
 
-    def __init__(self, engine: Engine, clock: StoreTime, database: Database) -> None:
+    def __init__(self, engine: Engine, clock: StoreClock, database: Database) -> None:
         self.engine, self.clock, self.database = engine, clock, database
         self.loop = ExternalPollingLoop(engine)
 
@@ -59,7 +59,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def open_stage(database: Database, clock: StoreTime) -> AsyncIterator[Stage]:
+async def open_stage(database: Database, clock: StoreClock) -> AsyncIterator[Stage]:
     """A stage; when it closes, the log has to explain every row, and events every record."""
     await database.open_store()  # so that the time of PostgreSQL stands still
     async with Engine(settings=Settings(), store_of=lambda url, clock: database.make_store()) as engine:

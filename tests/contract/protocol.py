@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.contract.databases import Database, StoreTime
+from tests.contract.databases import Database, StoreClock
 
 from treadle import Engine
 from treadle.kernel.remote_workers.service import RemoteWorkers
@@ -22,7 +22,7 @@ from treadle.testing import ManualClock
 class Bench:
     """An engine on the store under test. `claims` counts the claims that were sent to the store."""
 
-    def __init__(self, engine: Engine, clock: StoreTime, waiting: ManualClock) -> None:
+    def __init__(self, engine: Engine, clock: StoreClock, waiting: ManualClock) -> None:
         self.engine, self._clock, self._waiting = engine, clock, waiting
         self.claims = 0
         self.ticks = 0
@@ -95,7 +95,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def open_bench(database: Database, clock: StoreTime, **settings: Any) -> AsyncIterator[Bench]:
+async def open_bench(database: Database, clock: StoreClock, **settings: Any) -> AsyncIterator[Bench]:
     """A bench; when it closes, the log has to explain every row."""
     await database.open_store()  # so that the time of PostgreSQL stands still
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.contract.databases import Database, StoreTime
-from tests.contract.queueing import UNKNOWN_ID, ids, moves_of
+from tests.contract.databases import Database, StoreClock
 
 from treadle.codecs import Zlib
 from treadle.kernel.access import credentials
@@ -22,6 +21,7 @@ from treadle.kernel.store.verify import verify
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, TokenExists, TokenNotFound, Unauthorized
 from treadle.testing import ManualClock
+from treadle.testing.contract.task_steps import UNKNOWN_ID, ids, moves_of
 from treadle.testing.ids import SeededIds
 
 READ, WORK, OPERATE, ADMIN = Scope
@@ -33,7 +33,7 @@ shared = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=Tr
 class Gate:
     """The services around one store, in one process."""
 
-    def __init__(self, store: Store, time: StoreTime, namespace: str = "default") -> None:
+    def __init__(self, store: Store, time: StoreClock, namespace: str = "default") -> None:
         self.store = store
         self.time = time
         self.clock = ManualClock()
@@ -66,7 +66,7 @@ class Gate:
 
 
 @pytest.fixture
-async def gate(store: Store, clock: StoreTime) -> AsyncIterator[Gate]:
+async def gate(store: Store, clock: StoreClock) -> AsyncIterator[Gate]:
     made = Gate(store, clock)
     yield made
     await made.committer.drain()

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.contract.queueing import MINUTE, claim, claim_one, get, ids, moves_of, put_and_claim
 
 from treadle.kernel.approvals.records import ShownApproval
 from treadle.kernel.approvals.service import Approvals
@@ -36,6 +35,7 @@ from treadle.model.outcomes import AwaitingApproval
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import decode
+from treadle.testing.contract.task_steps import MINUTE, claim, claim_one, get, ids, moves_of, put_and_claim
 
 
 class RequestContext:

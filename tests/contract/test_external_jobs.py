@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.contract.databases import Database, SqliteMemory, StoreTime
+from tests.contract.databases import Database, SqliteMemory, StoreClock
 from tests.contract.external import SECOND, Stage, open_stage
 
 from treadle import (
@@ -43,7 +43,7 @@ HANDLE = ExternalProductionHandle("job-1", 1)
 
 
 @pytest.fixture
-async def stage(database: Database, clock: StoreTime) -> AsyncIterator[Stage]:
+async def stage(database: Database, clock: StoreClock) -> AsyncIterator[Stage]:
     async with open_stage(database, clock) as made:
         yield made
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.contract.databases import Database, StoreTime
+from tests.contract.databases import Database, StoreClock
 from tests.contract.external import SECOND, Stage, open_stage
 
 from treadle import (
@@ -26,7 +26,7 @@ from treadle.testing import StubExternalRenderSpecialist
 
 
 @pytest.fixture
-async def stage(database: Database, clock: StoreTime) -> AsyncIterator[Stage]:
+async def stage(database: Database, clock: StoreClock) -> AsyncIterator[Stage]:
     async with open_stage(database, clock) as made:
         yield made
 

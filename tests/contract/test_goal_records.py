@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.recording import get_record, new_record, put_record, write
-from tests.contract.test_records import reachable
 
 from treadle.kernel.store.records import ChangeRecord
 from treadle.model.states import GOAL_MACHINES, MACHINES, Machine
+from treadle.testing.contract.record_steps import get_record, new_record, put_record, write
+from treadle.testing.contract.records import reachable
 
 WRITTEN_ONCE = [machine for machine in GOAL_MACHINES if not machine.moves]
 MOVING = [machine for machine in GOAL_MACHINES if machine.moves]

@@ -9,13 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.contract.databases import Database
-from tests.contract.queueing import OTHER, new_task, put_and_claim, put_one, settle, succeed
 
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.queries import Health, TableHealth
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import Refused, Unsupported
 from treadle.testing import ManualClock
+from treadle.testing.contract.task_steps import OTHER, new_task, put_and_claim, put_one, settle, succeed
 
 GOOD = Health(
     tables=(TableHealth("tasks", 8192, 10, 10, 1),),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.contract.queueing import claim_one, everything, get, put_and_claim, put_one, settle, succeed
 
 from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreUnavailable
 from treadle.testing import ManualClock
+from treadle.testing.contract.task_steps import claim_one, everything, get, put_and_claim, put_one, settle, succeed
 
 pytestmark = pytest.mark.new_schema
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.contract.databases import Database, StoreTime
+from tests.contract.databases import Database, StoreClock
 from tests.contract.protocol import Bench, open_bench
 
 from treadle import ApprovalRequest, ExternalPollingLoop, ExternalProductionHandle, RetryPolicy
@@ -17,7 +17,7 @@ from treadle.testing import StubExternalRenderSpecialist
 
 
 @pytest.fixture
-async def bench(database: Database, clock: StoreTime) -> AsyncIterator[Bench]:
+async def bench(database: Database, clock: StoreClock) -> AsyncIterator[Bench]:
     async with open_bench(database, clock) as made:
         yield made
 

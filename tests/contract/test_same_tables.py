@@ -14,8 +14,6 @@ from uuid import UUID
 import pytest
 from msgspec.structs import asdict
 from tests.contract.databases import Database, Postgres, SqliteInline
-from tests.contract.queueing import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
-from tests.contract.running import new_step
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Renewal, RunFilter, TaskFilter
@@ -37,6 +35,8 @@ from treadle.model.runs import Run
 from treadle.model.states import MACHINES
 from treadle.model.tasks import NewTask, Task
 from treadle.testing import SeededIds
+from treadle.testing.contract.run_steps import new_step
+from treadle.testing.contract.task_steps import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
 
 LANES = [WORK, OTHER, WORK._replace(namespace="elsewhere")]
 TABLES = ("tasks", "finished", "log", "lanes", "runs", "steps", "records", "record_items", "mail", "idempotency_outcomes")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from tests.contract.databases import Database, StoreTime
+from tests.contract.databases import Database, StoreClock
 from tests.contract.timing import DAY, HOUR, MINUTE, SECOND, Timing
 
 from treadle.kernel.schedules.ticks import make_cron
@@ -30,7 +30,7 @@ from treadle.model.values import decode
 
 
 @pytest.fixture
-def timing(store: Store, clock: StoreTime) -> Timing:
+def timing(store: Store, clock: StoreClock) -> Timing:
     return Timing(store, clock)
 
 
@@ -62,7 +62,7 @@ async def test_nothing_fires_before_its_time(timing: Timing) -> None:
     assert len(await timing.turn()) == 1
 
 
-async def test_two_schedulers_and_a_dead_one_fire_each_tick_once(timing: Timing, clock: StoreTime) -> None:
+async def test_two_schedulers_and_a_dead_one_fire_each_tick_once(timing: Timing, clock: StoreClock) -> None:
     await timing.schedules.create("tidy", every=60, task="job", overlap="allow", catch_up="all")
     other = Timing(timing.store, clock)
     began = clock.now()

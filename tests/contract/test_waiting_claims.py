@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.contract.databases import Database, SqliteMemory, StoreTime
+from tests.contract.databases import Database, SqliteMemory, StoreClock
 from tests.contract.protocol import Bench, open_bench, until
 
 from treadle.model.errors import StoreUnavailable, WorkerNotFound
 
 
 @pytest.fixture
-async def shared(database: Database, clock: StoreTime) -> AsyncIterator[Bench]:
+async def shared(database: Database, clock: StoreClock) -> AsyncIterator[Bench]:
     """A bench on each store."""
     async with open_bench(database, clock) as made:
         yield made

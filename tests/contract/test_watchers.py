@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.contract.databases import StoreTime
+from tests.contract.databases import StoreClock
 from tests.contract.timing import HOUR, MINUTE, SECOND, InThisThread, Timing
 
 from treadle.kernel.queue.why import why
@@ -29,7 +29,7 @@ EVERY = 30 * SECOND
 
 
 @pytest.fixture
-def timing(store: Store, clock: StoreTime) -> Timing:
+def timing(store: Store, clock: StoreClock) -> Timing:
     return Timing(store, clock)
 
 
@@ -126,7 +126,7 @@ async def test_a_half_written_file_is_not_told_of_until_it_stays_the_same(timing
     assert decode(task.payload)["change"]["size"] == 4000
 
 
-async def test_a_restart_while_a_file_settles_neither_repeats_nor_forgets(timing: Timing, clock: StoreTime, inbox: Path) -> None:
+async def test_a_restart_while_a_file_settles_neither_repeats_nor_forgets(timing: Timing, clock: StoreClock, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), task="job")
     await timing.look()
     (inbox / "a").write_text("one")
@@ -213,7 +213,7 @@ async def test_one_file_is_watched_from_before_it_is_there(timing: Timing, inbox
 
 
 async def test_a_big_directory_is_taken_in_page_by_page_and_a_crash_between_repeats_nothing(
-    timing: Timing, clock: StoreTime, inbox: Path, monkeypatch: pytest.MonkeyPatch
+    timing: Timing, clock: StoreClock, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("treadle.kernel.watchers.scan.PAGE", 50)
     monkeypatch.setattr("treadle.kernel.watchers.scan.STARTS", 20)
@@ -574,7 +574,7 @@ async def test_edits_and_removal_take_effect_at_once(timing: Timing, inbox: Path
     await timing.check()
 
 
-async def test_a_look_by_who_has_lost_the_claim_changes_nothing(timing: Timing, clock: StoreTime, inbox: Path) -> None:
+async def test_a_look_by_who_has_lost_the_claim_changes_nothing(timing: Timing, clock: StoreClock, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job")
     await timing.look()
     (inbox / "a").touch()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.contract.databases import StoreTime
+from tests.contract.databases import StoreClock
 
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.runs.advancer import Advancer
@@ -53,7 +53,7 @@ class InThisThread:
 class Timing:
     """One process: its services on the store, under a worker's name of its own."""
 
-    def __init__(self, store: Store, clock: StoreTime, owner_id: str | None = None) -> None:
+    def __init__(self, store: Store, clock: StoreClock, owner_id: str | None = None) -> None:
         ids, waiting = SystemIds(), ManualClock()
         self.store, self.clock = store, clock
         self.owner_id = owner_id or ids.new_id()

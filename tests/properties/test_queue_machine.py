@@ -18,7 +18,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from tests.contract.databases import Database, Postgres, SqliteMemory
-from tests.contract.queueing import OTHER, WORK, Line, cancel, park, seen
 
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.store.queries import Renewal, TaskFilter
@@ -29,6 +28,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.states import FINAL_TASK_STATES, Hold
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.testing import SeededIds
+from treadle.testing.contract.task_steps import OTHER, WORK, Line, cancel, park, seen
 
 POLICY = RetryPolicy(retries=2)
 PROBLEM = Problem("boom", "It broke.")

@@ -16,11 +16,11 @@ from uuid import UUID
 import msgspec
 import pytest
 from tests.contract.databases import Postgres
-from tests.contract.queueing import Line
 from tests.simulation.recording import Call, Recording, record
 
 from treadle.kernel.store.ports import Store
 from treadle.model.names import Lane
+from treadle.testing.contract.task_steps import Line
 
 TABLES = (
     "tasks",

@@ -11,8 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "guarantees.md").read_text("utf-8")
-_ID = re.compile(r"\[`(tests/[\w/]+\.py)::(test_\w+)`\]\(\.\./\.\./(tests/[\w/]+\.py)\)")
-_LOOSE = re.compile(r"tests/[\w/]+\.py::\w+")
+_FILE = r"(?:tests|src/treadle/testing/contract)/[\w/]+\.py"
+_ID = re.compile(rf"\[`({_FILE})::(test_\w+)`\]\(\.\./\.\./({_FILE})\)")
+_LOOSE = re.compile(rf"{_FILE}::\w+")
 WITHOUT_TESTS = {"How often code runs"}
 """A table of what other promises come to."""
 

@@ -12,7 +12,18 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.records import Await, PutMessage
+from treadle.kernel.store.units import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
+from treadle.kernel.store.verify import verify
+from treadle.model.errors import StoreUnavailable
+from treadle.model.records import Message
+from treadle.model.states import Hold
+from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres import tasks as tasks_module
+from treadle.testing import ManualClock
+from treadle.testing.contract.run_steps import begin, claim_steps, get_run, live_of, step_task, unit_of
+from treadle.testing.contract.task_steps import (
     MINUTE,
     cancel,
     claim,
@@ -27,17 +38,6 @@ from tests.contract.queueing import (
     seen,
     succeed,
 )
-from tests.contract.running import begin, claim_steps, get_run, live_of, step_task, unit_of
-
-from treadle.kernel.store.records import Await, PutMessage
-from treadle.kernel.store.units import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
-from treadle.kernel.store.verify import verify
-from treadle.model.errors import StoreUnavailable
-from treadle.model.records import Message
-from treadle.model.states import Hold
-from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres import tasks as tasks_module
-from treadle.testing import ManualClock
 
 BOUND = 20.0
 DONE, CLAIM_LOST, DEFERRED = Verdict.DONE, Verdict.CLAIM_LOST, Verdict.DEFERRED

@@ -8,8 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 from tests.contract.databases import Postgres
-from tests.contract.queueing import claim_one, put_and_claim, put_one, settle, succeed
 from tests.schemas import Schemas, schema_url, shape
+
+from treadle.testing.contract.task_steps import claim_one, put_and_claim, put_one, settle, succeed
 
 AROUND_THE_STORE = (
     # a value that is kept outside of its row, and a row that refers to it

@@ -7,7 +7,14 @@ import threading
 
 import apsw
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
+from treadle.stores.sqlite import SqliteStore
+from treadle.stores.sqlite.connection import wal
+from treadle.stores.sqlite.connection.connect import data_version
+from treadle.testing import ManualClock
+from treadle.testing.contract.task_steps import (
     MINUTE,
     WORK,
     claim,
@@ -21,13 +28,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.kernel.store.queries import Renewal
-from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
-from treadle.stores.sqlite import SqliteStore
-from treadle.stores.sqlite.connection import wal
-from treadle.stores.sqlite.connection.connect import data_version
-from treadle.testing import ManualClock
 
 
 @pytest.fixture

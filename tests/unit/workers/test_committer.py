@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.contract.queueing import cancel, new_task, succeed
 from tests.unit.workers.workshop import Events
 
 from treadle.http.problems import status_of
@@ -17,6 +16,7 @@ from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
 from treadle.model.errors import Contended, IllegalMove, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim
 from treadle.testing import ManualClock
+from treadle.testing.contract.task_steps import cancel, new_task, succeed
 
 DONE = Answer(Verdict.DONE)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.contract.queueing import claim, new_task, put
 from tests.unit.workers.workshop import BOUND, Workshop, turns, until
 
 from treadle.kernel.queue.service import TaskSpec
@@ -16,6 +15,7 @@ from treadle.kernel.telemetry.events import LeaseLost, LoopError, ResultDropped,
 from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.states import TaskState
+from treadle.testing.contract.task_steps import claim, new_task, put
 from treadle.workers.context import Context
 from treadle.workers.dependencies import WorkerOptions
 

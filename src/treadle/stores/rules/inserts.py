@@ -96,15 +96,15 @@ def note_inserted(
 
 def has_preclaims(units: Sequence[Unit]) -> bool:
     """Whether a new task of the units is preclaimed."""
-    return any(task.born is not None for unit in units for task in unit.tasks)
+    return any(task.preclaimed is not None for unit in units for task in unit.tasks)
 
 
 def list_preclaims(units: Sequence[Unit], answers: Sequence[Answer]) -> list[Preclaim]:
     """Return the preclaimed tasks of the units that were applied."""
     return [
-        (task.id, task.born.owner_id, task.born.lease_for)
+        (task.id, task.preclaimed.owner_id, task.preclaimed.lease_for)
         for unit, answer in zip(units, answers, strict=True)
         if answer.verdict is Verdict.DONE
         for task in unit.tasks
-        if task.born is not None
+        if task.preclaimed is not None
     ]

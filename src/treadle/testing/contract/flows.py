@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.contract.databases import Database, StoreTime
-from tests.contract.running import begin, new_run
-
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import PutBlob, PutFlow, Unit
 from treadle.model.runs import Flow
+from treadle.testing.contract.run_steps import begin, new_run
+from treadle.testing.store_contract import StoreClock, StoreHarness
 
 
 def flow(name: str, sources: str = "[]") -> Flow:
@@ -20,7 +19,7 @@ async def put(store: Store, *flows: Flow) -> None:
     await store.commit([Unit(rows=tuple(PutFlow(each) for each in flows))])
 
 
-async def test_a_flow_is_stored_once(store: Store, clock: StoreTime) -> None:
+async def test_a_flow_is_stored_once(store: Store, clock: StoreClock) -> None:
     await put(store, flow("aaaa"))
     await put(store, flow("aaaa", sources='["other"]'), flow("bbbb"))
     found = await store.find_flow("aaaa" * 16)
@@ -29,7 +28,7 @@ async def test_a_flow_is_stored_once(store: Store, clock: StoreTime) -> None:
     assert await store.find_flow("nothing") is None
 
 
-async def test_versions_count_by_name_and_namespace(store: Store, clock: StoreTime) -> None:
+async def test_versions_count_by_name_and_namespace(store: Store, clock: StoreClock) -> None:
     one, two = flow("aaaa"), flow("bbbb")
     await put(store, one, two)
     first = await store.publish_flow("default", "shop", one.id, "ann")
@@ -60,7 +59,7 @@ async def test_who_publishes_at_once_gets_versions_of_their_own(store: Store) ->
     assert {(each.version, each.flow_id) for each in versions} == {(each.version, each.flow_id) for each in listed}
 
 
-async def test_a_big_value_is_stored_once_and_its_users_are_noted(store: Store, database: Database) -> None:
+async def test_a_big_value_is_stored_once_and_its_users_are_noted(store: Store, database: StoreHarness) -> None:
     one, two = await begin(store, "W"), await begin(store, "W")
     rows = (PutBlob("d1", '"first"', one.id), PutBlob("d1", '"again"', two.id), PutBlob("d2", '"2"', one.id))
     await store.commit([Unit(rows=rows)])

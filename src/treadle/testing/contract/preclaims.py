@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.queueing import MINUTE, WORK, claim, claim_one, fail, get, new_task, park, put, put_and_claim, settle, succeed
+from treadle.testing.contract.task_steps import MINUTE, WORK, claim, claim_one, fail, get, new_task, park, put, put_and_claim, settle, succeed
 
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE

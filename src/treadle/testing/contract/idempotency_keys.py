@@ -6,7 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.retention import DAY_FOR, Retention
+from treadle.kernel.store.units import PutBlob, Unit, Verdict
+from treadle.model.names import Lane
+from treadle.model.tasks import Claim, NewTask
+from treadle.testing.contract.task_steps import (
     OTHER,
     cancel,
     claim,
@@ -21,13 +26,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.kernel.store.retention import DAY_FOR, Retention
-from treadle.kernel.store.units import PutBlob, Unit, Verdict
-from treadle.model.names import Lane
-from treadle.model.tasks import Claim, NewTask
-
-reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 
 
 def keyed(key: str = "k", **fields: Any) -> NewTask:
@@ -134,7 +132,6 @@ async def test_it_stands_for_that_one_also_for_others_of_the_same_call(store):
     assert [task.id for task in await claim(store)] == [live.id]
 
 
-@reachable
 @pytest.mark.parametrize("keys", [{"idempotency_key": "k"}, {"unique_key": "k"}], ids=["idempotency", "unique"])
 async def test_the_big_values_of_a_task_that_is_not_stored_are_not_kept(database, store, keys):
     for number, kept in ((1, True), (2, False)):
@@ -144,7 +141,6 @@ async def test_the_big_values_of_a_task_that_is_not_stored_are_not_kept(database
     assert len(database.rows("blob_uses")) == 1
 
 
-@reachable
 async def test_many_at_once_with_one_key_store_one_task(database, store):
     others = [await database.open_store() for _ in range(3)]
     tasks = [keyed() for _ in range(24)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.contract.test_servers import a_server
-
 from treadle.model.handlers import HandlerRegistration
+from treadle.testing.contract.servers import a_server
 
 
 def a_registration(facet_name: str = "billing.Pay", **fields: object) -> HandlerRegistration:

@@ -5,20 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.contract.databases import StoreTime
-from tests.contract.queueing import UNKNOWN_ID, WORK, claim, fail, get, moves_of, park, put_and_claim, seen, succeed
-from tests.contract.running import (
-    advance,
-    all_of,
-    begin,
-    claim_steps,
-    get_run,
-    live_of,
-    new_run,
-    new_step,
-    step_task,
-    unit_of,
-)
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter
@@ -40,6 +26,20 @@ from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalMove
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim
+from treadle.testing.contract.run_steps import (
+    advance,
+    all_of,
+    begin,
+    claim_steps,
+    get_run,
+    live_of,
+    new_run,
+    new_step,
+    step_task,
+    unit_of,
+)
+from treadle.testing.contract.task_steps import UNKNOWN_ID, WORK, claim, fail, get, moves_of, park, put_and_claim, seen, succeed
+from treadle.testing.store_contract import StoreClock
 
 ROOT, BLOCK, ONE, TWO = "W", "W/block-0", "W/block-0/one", "W/block-0/two"
 PLACES = (ROOT, BLOCK, ONE, TWO)
@@ -48,7 +48,7 @@ PLACES = (ROOT, BLOCK, ONE, TWO)
 # --- new runs ---
 
 
-async def test_a_new_run_is_there_with_all_that_came_with_it(store: Store, clock: StoreTime) -> None:
+async def test_a_new_run_is_there_with_all_that_came_with_it(store: Store, clock: StoreClock) -> None:
     run = await begin(store, *PLACES, tasks=[ONE], priority=3, task_list="slow", parent_id=UNKNOWN_ID, inputs='{"a":1}')
     assert (run.state, run.version, run.moves, run.steps) == ("running", 0, 1, 0)
     assert (run.priority, run.task_list, run.parent_id, run.inputs) == (3, "slow", UNKNOWN_ID, '{"a":1}')
@@ -344,7 +344,7 @@ async def test_a_task_that_an_earlier_unit_of_the_call_changed_is_lost_for_one_w
 # --- moves ---
 
 
-async def test_a_move_is_logged_with_its_actor_and_data(store: Store, clock: StoreTime) -> None:
+async def test_a_move_is_logged_with_its_actor_and_data(store: Store, clock: StoreClock) -> None:
     run = await begin(store, ROOT)
     await clock.advance(5)
     move = MoveRun(run.id, "fail", "running", "failed", "ann", error='{"code":"x"}', failed_step_id=UNKNOWN_ID, data='{"n":1}')
@@ -396,7 +396,7 @@ async def test_a_move_from_another_state_is_refused_and_nothing_of_the_call_is_d
 # --- steps and inboxes ---
 
 
-async def test_steps_are_replaced_whole_but_for_their_inbox(store: Store, clock: StoreTime) -> None:
+async def test_steps_are_replaced_whole_but_for_their_inbox(store: Store, clock: StoreClock) -> None:
     run = await begin(store, *PLACES)
     step = new_step(run, ONE)
     await store.commit([Unit(rows=(PutInbox(step.id, '{"first":1}'),))])
@@ -491,7 +491,7 @@ async def test_holding_a_run_holds_all_its_live_tasks_and_no_others(store: Store
     assert len(await claim(store)) == 2
 
 
-async def test_canceling_the_tasks_of_a_run_ends_them_whoever_holds_them(store: Store, clock: StoreTime) -> None:
+async def test_canceling_the_tasks_of_a_run_ends_them_whoever_holds_them(store: Store, clock: StoreClock) -> None:
     run = await begin(store, *PLACES, tasks=[ONE, TWO])
     other = await begin(store, ROOT, tasks=[ROOT])
     (held,) = await claim(store, limit=1)

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.contract.queueing import new_task
 
 from treadle.kernel.store.system import SystemIds
 from treadle.kernel.store.units import PutRun, Unit
 from treadle.model.names import HANDLER
 from treadle.model.runs import Run
 from treadle.model.usage import Budget, Usage, total
+from treadle.testing.contract.task_steps import new_task
 
 IDS = SystemIds()
 RUN, STEP, TASK = IDS.new_id(), IDS.new_id(), IDS.new_id()

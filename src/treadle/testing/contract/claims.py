@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-from tests.contract.queueing import (
+from treadle.model.names import Lane
+from treadle.model.states import Hold
+from treadle.testing.contract.task_steps import (
     MINUTE,
     OTHER,
     WORK,
@@ -22,9 +23,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.model.names import Lane
-from treadle.model.states import Hold
 
 
 async def test_a_claim_takes_a_ready_task_and_raises_its_claim_version_by_one(store):
@@ -189,7 +187,6 @@ async def test_no_two_callers_receive_the_same_claim(store):
     assert sorted(task_id for share in shares for task_id in share) == sorted(in_order(tasks))
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_no_two_callers_on_two_connections_receive_the_same_claim(database, store):
     second = await database.open_store()
     tasks = [new_task() for _ in range(60)]

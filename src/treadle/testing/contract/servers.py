@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.queueing import new_task, put_and_claim, put_one
-
 from treadle.kernel.store.queries import Touch
 from treadle.model.tasks import LogLine, Server
+from treadle.testing.contract.task_steps import new_task, put_and_claim, put_one
 
 
 def a_server(**fields: Any) -> Server:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.queries import Woken
+from treadle.kernel.store.units import Keep, Verdict
+from treadle.model.states import Hold, TaskState
+from treadle.testing.contract.task_steps import (
     MINUTE,
     OTHER,
     WORK,
@@ -24,10 +28,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.kernel.store.queries import Woken
-from treadle.kernel.store.units import Keep, Verdict
-from treadle.model.states import Hold, TaskState
 
 
 async def test_an_empty_store_has_nothing_to_wake(store):

@@ -6,7 +6,12 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.units import Finish, Keep, Revive, Seen, Unit, Verdict
+from treadle.model.errors import InvalidInput
+from treadle.model.states import Hold, TaskState
+from treadle.model.tasks import Claim, NewTask
+from treadle.testing.contract.task_steps import (
     MINUTE,
     OTHER,
     UNKNOWN_ID,
@@ -29,11 +34,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.kernel.store.units import Finish, Keep, Revive, Seen, Unit, Verdict
-from treadle.model.errors import InvalidInput
-from treadle.model.states import Hold, TaskState
-from treadle.model.tasks import Claim, NewTask
 
 DONE, CLAIM_LOST = Verdict.DONE, Verdict.CLAIM_LOST
 

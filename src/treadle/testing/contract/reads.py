@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Finish, Revive
+from treadle.kernel.store.verify import check_history, verify
+from treadle.model.names import Lane
+from treadle.model.states import Hold
+from treadle.testing.contract.task_steps import (
     MINUTE,
     OTHER,
     UNKNOWN_ID,
@@ -23,12 +29,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Finish, Revive
-from treadle.kernel.store.verify import check_history, verify
-from treadle.model.names import Lane
-from treadle.model.states import Hold
 
 RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 
@@ -253,7 +253,6 @@ async def test_the_log_explains_the_rows(store, clock):
     assert report.holds
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_verify_finds_a_row_that_the_log_does_not_explain(database, store):
     task = await put_one(store)
     database.execute("update tasks set state = 'awaiting_external', version = 1")

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Revive, Unit, Verdict
+from treadle.model.errors import BacklogFull, ListDraining
+from treadle.model.lists import TaskList
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, Lane
+from treadle.testing.contract.task_steps import (
     MINUTE,
     OTHER,
     WORK,
@@ -23,12 +29,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import Revive, Unit, Verdict
-from treadle.model.errors import BacklogFull, ListDraining
-from treadle.model.lists import TaskList
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, Lane
 
 SLOW = WORK._replace(task_list="slow")
 
@@ -92,7 +92,6 @@ async def test_what_was_said_of_a_list_can_be_read_and_what_is_not_said_stays(st
     assert set(rules) == {WORK}
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_a_list_that_was_paused_elsewhere_is_paused_here(database, store):
     second = await database.open_store()
     await put_one(store)
@@ -100,7 +99,6 @@ async def test_a_list_that_was_paused_elsewhere_is_paused_here(database, store):
     assert await claim(store) == []
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_lanes_made_while_their_list_is_paused_and_resumed_are_as_their_list_in_the_end(database, store):
     second = await database.open_store()
     lanes = [SLOW._replace(name=f"lane{number}") for number in range(30)]
@@ -208,7 +206,6 @@ async def test_a_cap_that_is_taken_away_refuses_nobody(store):
     await put(store, new_task(), new_task())
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_a_lane_is_filled_exactly_however_many_enqueue_at_once(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
     await store.set_backlog_limit(await lane_id_of(store), 25)
@@ -295,7 +292,6 @@ async def test_what_was_said_of_a_lane_can_be_read(store, clock):
     assert (rule.tokens_left(clock.now()), rule.next_token_for(clock.now())) == (2, 0)
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_concurrent_claimers_together_take_no_more_than_the_rate_allows(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
     await store.set_rate(await lane_id_of(store), 0.001, 10)

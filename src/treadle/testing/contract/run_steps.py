@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.contract.queueing import WORK, claim, ids, new_task
-
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, MoveRun, PutRun, PutSteps, Row, RunGuard, Unit
 from treadle.model.ids import derived_id
 from treadle.model.runs import Run, Step
 from treadle.model.tasks import Claim, NewTask, Task
+from treadle.testing.contract.task_steps import WORK, claim, ids, new_task
 
 
 def new_run(**fields: Any) -> Run:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-from tests.contract.queueing import MINUTE, UNKNOWN_ID, WORK, claim, get, new_task, succeed
-from tests.contract.recording import asleep, begin_function, new_mail, tell, wait_for_mail, write
-from tests.contract.running import begin, get_run, new_step, step_task, unit_of
-
 from treadle.kernel.store.records import Await, PutMessage, TakeMessages
 from treadle.kernel.store.units import CancelRunTasks, HoldRun, MoveRun, PutSteps, RunGuard, Unit
 from treadle.kernel.store.verify import verify
-
-reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+from treadle.testing.contract.record_steps import asleep, begin_function, new_mail, tell, wait_for_mail, write
+from treadle.testing.contract.run_steps import begin, get_run, new_step, step_task, unit_of
+from treadle.testing.contract.task_steps import MINUTE, UNKNOWN_ID, WORK, claim, get, new_task, succeed
 
 
 async def lane_of_work(store):
@@ -230,7 +226,6 @@ async def test_steps_and_mail_are_taken_in_together(store):
     assert (await get_run(store, run.id)).steps == 1
 
 
-@reachable
 async def test_mail_from_many_at_once_is_counted_once_each(database, store):
     other = await database.open_store()
     run, task = await begin_function(store)
@@ -246,7 +241,6 @@ async def test_mail_from_many_at_once_is_counted_once_each(database, store):
     assert len(await claim(store)) == 1
 
 
-@reachable
 async def test_whoever_waits_while_mail_comes_either_sees_it_or_is_woken(database, store):
     other = await database.open_store()
     for _ in range(10):
@@ -290,7 +284,6 @@ async def test_the_leases_of_the_dead_run_out_at_once(store, clock):
     assert (await get(store, third.id)).owner_id == "alive"
 
 
-@reachable
 async def test_those_who_tell_one_another_do_not_block_one_another(database, store):
     """Each settles its own task and tells the other's run: whoever locks tasks as they come to mind would wait for ever."""
     other = await database.open_store()

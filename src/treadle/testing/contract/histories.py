@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from tests.contract.queueing import ids, moves_of, put_and_claim, put_one, settle, succeed
-
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import MoveRun, PutRun, Unit, Verdict
 from treadle.kernel.store.verify import check_history, verify
 from treadle.model.runs import Run
-
-reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+from treadle.testing.contract.task_steps import ids, moves_of, put_and_claim, put_one, settle, succeed
 
 
 async def put_run(store: Store, *moves: tuple[str, str, str], **fields: Any) -> Run:
@@ -58,7 +54,6 @@ async def test_histories_of_tasks_and_runs_are_paged_together_in_order_of_id(sto
     assert (report.checked, report.problems) == (12, ())
 
 
-@reachable
 async def test_verify_finds_a_run_that_the_log_does_not_explain(database, store):
     run = await put_run(store, START)
     database.execute("update runs set state = 'completed', moves = 2")

@@ -6,9 +6,6 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.contract.queueing import UNKNOWN_ID, put_and_claim, put_one, succeed
-from tests.contract.recording import approve, get_record, new_record, new_schedule, put_record, write
-from tests.contract.running import begin, unit_of
 
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.retention import KEEP_RECORDS_FOR
@@ -16,8 +13,9 @@ from treadle.kernel.store.units import Unit
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.states import MACHINES
-
-reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+from treadle.testing.contract.record_steps import approve, get_record, new_record, new_schedule, put_record, write
+from treadle.testing.contract.run_steps import begin, unit_of
+from treadle.testing.contract.task_steps import UNKNOWN_ID, put_and_claim, put_one, succeed
 
 
 def edit(record, **fields):
@@ -93,7 +91,6 @@ async def test_of_two_units_in_one_call_the_first_gets_the_name(store):
     assert await store.find_record(second.id) is None
 
 
-@reachable
 async def test_of_many_who_want_one_name_at_once_one_gets_it(database, store):
     other = await database.open_store()
     records = [new_schedule() for _ in range(20)]
@@ -178,7 +175,6 @@ async def test_a_refused_unit_leaves_the_version_to_the_next(store):
     assert (await get_record(store, record.id)).version == 2
 
 
-@reachable
 async def test_of_many_who_change_a_version_at_once_one_does(database, store):
     other = await database.open_store()
     record = await put_record(store)
@@ -282,7 +278,6 @@ async def test_a_record_is_written_with_the_run_that_it_follows_from_or_not_at_a
     assert [each.state for each in await store.list_records(RecordFilter("approval"), 10)] == ["approved"]
 
 
-@reachable
 async def test_the_database_itself_refuses_illegal_moves(database, store):
     run, record = await begin(store), await put_record(store, new_schedule())
     for statement in (
@@ -296,7 +291,6 @@ async def test_the_database_itself_refuses_illegal_moves(database, store):
     assert (await get_record(store, record.id)).state == "paused"
 
 
-@reachable
 async def test_the_database_knows_just_the_moves_of_the_model(database, store):
     stored = {(row["entity"], row["from_state"], row["to_state"]) for row in database.rows("legal_moves")}
     machines = [machine for machine in MACHINES.values() if machine.entity not in ("task", "step")]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import pytest
-from tests.contract.queueing import OTHER, WORK
+from treadle.testing.contract.task_steps import OTHER, WORK
 
 
 class Heard:
@@ -71,14 +70,3 @@ async def test_stopping_twice_is_harmless(store):
 async def test_nobody_needs_to_listen(store):
     await store.notify((await store.lane_ids([WORK])).values())
     await store.notify([])
-
-
-@pytest.mark.parametrize("database", ["postgres"], indirect=True)
-async def test_a_subscriber_in_another_process_hears_too(database, store):
-    second = await database.open_store()
-    lane_id = (await store.lane_ids([WORK]))[WORK]
-    heard = Heard()
-    stop = await second.subscribe(heard)
-    await store.notify([lane_id])
-    await heard.until(lane_id)
-    stop()

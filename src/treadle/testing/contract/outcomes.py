@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import msgspec
-from tests.contract.queueing import put_and_claim, succeed
-from tests.contract.recording import outcome, write
-from tests.contract.running import new_run
 
 from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import Unit
+from treadle.testing.contract.record_steps import outcome, write
+from treadle.testing.contract.run_steps import new_run
+from treadle.testing.contract.task_steps import put_and_claim, succeed
 
 RUN = new_run().id
 

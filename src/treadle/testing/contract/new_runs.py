@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.contract.recording import begin_function, new_record, new_schedule, put_record
-from tests.contract.running import begin, get_run, new_run, unit_of
-
 from treadle.kernel.store.records import PutRecord
 from treadle.kernel.store.units import MoveRun, PutRun, Unit
 from treadle.kernel.store.verify import verify
+from treadle.testing.contract.record_steps import begin_function, new_record, new_schedule, put_record
+from treadle.testing.contract.run_steps import begin, get_run, new_run, unit_of
 
 
 def started(run):

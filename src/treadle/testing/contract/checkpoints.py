@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.contract.queueing import claim, get, park, put_and_claim, seen, settle, succeed
-from tests.contract.recording import begin_function, write
-from tests.contract.running import get_run, new_step, new_task
 
 from treadle.kernel.store.units import DONE, HoldRun, Keep, PutSteps, RunGuard, Unit
 from treadle.kernel.store.verify import verify
 from treadle.model.tasks import Claim
-
-reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+from treadle.testing.contract.record_steps import begin_function, write
+from treadle.testing.contract.run_steps import get_run, new_step, new_task
+from treadle.testing.contract.task_steps import claim, get, park, put_and_claim, seen, settle, succeed
 
 
 def checkpoint(task, *steps):
@@ -185,7 +183,6 @@ async def test_keeps_with_and_without_a_move_go_together(store):
     assert (await verify(store)).problems == ()
 
 
-@reachable
 async def test_checkpoints_from_many_at_once_do_not_wait_for_one_another(database, store):
     other = await database.open_store()
     begun = [await begin_function(store) for _ in range(6)]

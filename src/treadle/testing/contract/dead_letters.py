@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import DeadLetterFilter
+from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.verify import verify
+from treadle.model.names import Lane
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+from treadle.testing.contract.task_steps import (
     OTHER,
     WORK,
     claim_one,
@@ -22,14 +30,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import DeadLetterFilter
-from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
-from treadle.kernel.store.verify import verify
-from treadle.model.names import Lane
-from treadle.model.states import TaskState
-from treadle.model.tasks import Task
 
 RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 ANY = DeadLetterFilter()

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.queueing import claim_one, ids, park
-from tests.contract.running import begin, get_run, new_task
-
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
 from treadle.kernel.store.units import Answer, Park, Row, RunGuard, Unit
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
+from treadle.testing.contract.run_steps import begin, get_run, new_task
+from treadle.testing.contract.task_steps import claim_one, ids, park
 
 
 def new_record(**fields: Any) -> Record:

@@ -6,7 +6,20 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store import retention
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Rules
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutOutcome, PutRecord
+from treadle.kernel.store.retention import DAY_FOR, PruneReport, Retention
+from treadle.kernel.store.units import MoveRun, PutBlob, PutRun, PutSteps, Revive, Unit, Verdict
+from treadle.kernel.store.verify import verify
+from treadle.model.errors import NotFound, Refused
+from treadle.model.names import Lane
+from treadle.model.runs import Run, Step
+from treadle.model.tasks import LogLine, Server, Task
+from treadle.testing.contract.record_steps import new_mail, new_record, outcome, tell, write
+from treadle.testing.contract.task_steps import (
     UNKNOWN_ID,
     WORK,
     cancel,
@@ -24,21 +37,7 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-from tests.contract.recording import new_mail, new_record, outcome, tell, write
 
-from treadle.kernel.store import retention
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import Rules
-from treadle.kernel.store.records import ChangeRecord, PutItems, PutOutcome, PutRecord
-from treadle.kernel.store.retention import DAY_FOR, PruneReport, Retention
-from treadle.kernel.store.units import MoveRun, PutBlob, PutRun, PutSteps, Revive, Unit, Verdict
-from treadle.kernel.store.verify import verify
-from treadle.model.errors import NotFound, Refused
-from treadle.model.names import Lane
-from treadle.model.runs import Run, Step
-from treadle.model.tasks import LogLine, Server, Task
-
-reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 RULES = Rules("default", 30 * DAY_FOR, 90 * DAY_FOR)
 
 
@@ -163,7 +162,6 @@ async def test_with_a_tree_goes_all_that_belongs_to_it(store, clock):
     assert await store.list_histories(None, 10) == []
 
 
-@reachable
 async def test_nothing_of_a_pruned_tree_is_left_in_any_table(database, store, clock):
     await finished_run(store, blob="d1")
     await ended(store)
@@ -262,7 +260,6 @@ async def test_one_tree_can_be_pruned_at_once_but_not_while_it_is_active(store):
 # --- rules ---
 
 
-@reachable
 async def test_a_lists_own_rules_win_in_both_directions(database, store, clock):
     short, long = Lane("default", "handler", "short", "work"), Lane("default", "handler", "long", "work")
     for lane in (short, long, WORK):
@@ -422,7 +419,6 @@ async def test_pruning_nothing_is_no_error(store):
     assert (await put(store, new_task())).verdict == Verdict.DONE
 
 
-@reachable
 async def test_a_big_value_that_is_used_again_while_its_last_tree_goes_is_there_afterwards(database, store, clock):
     other = await database.open_store()
     for number in range(15):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-from tests.contract.queueing import OTHER, WORK, put_and_claim, settle, succeed
+from treadle.testing.contract.task_steps import OTHER, WORK, put_and_claim, settle, succeed
 
 
 async def test_lanes_are_made_where_they_are_missing(store):
@@ -50,7 +49,6 @@ async def test_concurrent_callers_agree_on_the_ids(store):
     assert len(await store.list_lanes()) == 10
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_another_store_on_the_database_sees_the_same_lanes(database, store):
     second = await database.open_store()
     assert await second.lane_ids([WORK]) == await store.lane_ids([WORK])

@@ -7,7 +7,13 @@ import random
 from typing import Any
 
 import pytest
-from tests.contract.queueing import (
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import CancelRunTasks, HoldRun, Keep, Revive, Unit, Verdict
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.states import Hold, TaskState
+from treadle.model.tasks import NewTask, Task
+from treadle.testing.contract.task_steps import (
     MINUTE,
     OTHER,
     WORK,
@@ -26,12 +32,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import CancelRunTasks, HoldRun, Keep, Revive, Unit, Verdict
-from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.states import Hold, TaskState
-from treadle.model.tasks import NewTask, Task
 
 KEY = "customer:42"
 HANDLER_KEY = "handler:work"
@@ -364,7 +364,6 @@ async def test_a_handlers_limit_that_is_taken_away_is_that_of_no_new_task(store)
     assert [task.limit_key for task in taken] == [HANDLER_KEY] * 3 + [None]
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_a_handlers_limit_can_be_set_while_others_put_tasks_under_it(database, store):
     await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000)
     others = [await database.open_store() for _ in range(3)]
@@ -475,7 +474,6 @@ async def test_whatever_happens_no_more_are_admitted_than_the_limit_and_none_wai
         assert sum(task.limit_key == KEY and task.owner_id is not None for task in live) <= most
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_concurrent_claimers_on_several_stores_never_hold_more_than_the_limit(database, store):
     """Eight claim at once while some of what is held ends; after each round, what is held is counted."""
     stores = [store, *[await database.open_store() for _ in range(3)]]
@@ -496,18 +494,8 @@ async def test_concurrent_claimers_on_several_stores_never_hold_more_than_the_li
     assert sorted(ended) == sorted(in_order(tasks))
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_concurrent_inserts_with_a_new_limit_admit_no_more_than_it_allows(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
     tasks = [new_task(limit_key=KEY, limit=3) for _ in range(40)]
     await asyncio.gather(*[put(stores[number % 4], task) for number, task in enumerate(tasks)])
     assert await limit_of(store) == (3, False, 3, 37)
-
-
-@pytest.mark.parametrize("database", ["postgres"], indirect=True)
-async def test_a_wake_finds_room_that_nobody_used(database, store):
-    tasks = await put_limited(store, 4, limit=2)
-    database.execute("update tasks set hold = 1")
-    woken = await store.wake(10)
-    assert len(woken.lane_ids) == 1
-    assert sorted(await admitted(store)) == sorted(in_order(tasks[:2]))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.contract.queueing import MINUTE, claim_one, fail, get, park, put_and_claim, put_one, seen, settle, succeed
-from tests.contract.test_histories import START, put_run
-
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Amend, Revive
 from treadle.model.names import Lane
+from treadle.testing.contract.histories import START, put_run
+from treadle.testing.contract.task_steps import MINUTE, claim_one, fail, get, park, put_and_claim, put_one, seen, settle, succeed
 
 LAST = 2**63 - 1
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.contract.queueing import (
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.units import Keep
+from treadle.model.tasks import Claim
+from treadle.testing.contract.servers import a_server
+from treadle.testing.contract.task_steps import (
     MINUTE,
     claim,
     claim_one,
@@ -17,11 +21,6 @@ from tests.contract.queueing import (
     settle,
     succeed,
 )
-from tests.contract.test_servers import a_server
-
-from treadle.kernel.store.queries import Renewal
-from treadle.kernel.store.units import Keep
-from treadle.model.tasks import Claim
 
 
 async def test_a_renewal_extends_the_lease_from_now(store, clock, line):
