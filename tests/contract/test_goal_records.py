@@ -7,10 +7,11 @@ import pytest
 from treadle.kernel.store.records import ChangeRecord
 from treadle.model.states import GOAL_MACHINES, MACHINES, Machine
 from treadle.testing.contract.record_steps import get_record, new_record, put_record, write
-from treadle.testing.contract.records import reachable
 
 WRITTEN_ONCE = [machine for machine in GOAL_MACHINES if not machine.moves]
 MOVING = [machine for machine in GOAL_MACHINES if machine.moves]
+
+reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 
 
 def test_four_artifacts_are_written_once() -> None:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from treadle.testing.contract.task_steps import MINUTE, WORK, claim, claim_one, fail, get, new_task, park, put, put_and_claim, settle, succeed
 
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim, Preclaimed
+from treadle.testing.contract.task_steps import (
+    MINUTE,
+    WORK,
+    claim,
+    claim_one,
+    fail,
+    get,
+    new_task,
+    park,
+    put,
+    put_and_claim,
+    settle,
+    succeed,
+)
 
 MINE = Preclaimed("me", MINUTE)
 
