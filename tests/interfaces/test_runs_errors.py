@@ -10,7 +10,7 @@ import pytest
 from tests.interfaces.engines import BOUND, make_engine
 from tests.interfaces.run_hands import Hands, hands_on
 
-from treadle.kernel.runs import advancer
+from treadle.kernel.runs import views
 from treadle.kernel.store.units import Verdict
 from treadle.kernel.telemetry.events import LoopError
 from treadle.model.errors import RunFailed, StoreUnavailable
@@ -132,7 +132,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(advancer, "advance", fail)
+        patch.setattr(views, "advance", fail)
         yield calls
 
 

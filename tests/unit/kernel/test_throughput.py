@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from treadle.kernel.reads import throughput as pace
-from treadle.kernel.reads.throughput import Hour, Pace
+from treadle.kernel.reads import throughput
+from treadle.kernel.reads.throughput import Hour, Throughput
 from treadle.kernel.store.queries import Tally
 from treadle.testing import ManualClock
 
@@ -66,23 +66,23 @@ async def test_an_hour_is_counted_by_minute_and_what_is_older_is_not(ends: Ends,
         ends.end(2)
         clock.advance(60)
     ends.end(1, "failed")
-    hour = await Pace(ends, clock).last_hour()  # type: ignore[arg-type]
-    assert len(hour.minutes) == pace.MINUTES
+    hour = await Throughput(ends, clock).last_hour()  # type: ignore[arg-type]
+    assert len(hour.minutes) == throughput.MINUTES
     assert [minute.completed for minute in hour.minutes[-11:]] == [2] * 10 + [0]
     assert (hour.minutes[-1].failed, counted(hour), hour.whole) == (1, 21, True)
 
 
 async def test_each_look_counts_what_is_new_once(ends: Ends, clock: ManualClock):
-    looking = Pace(ends, clock)  # type: ignore[arg-type]
+    looking = Throughput(ends, clock)  # type: ignore[arg-type]
     for round_ in range(1, 6):
         ends.end(4)
         assert counted(await looking.last_hour()) == 4 * round_
-        clock.advance(pace.FRESH_FOR)
+        clock.advance(throughput.FRESH_FOR)
 
 
 async def test_what_comes_late_with_an_earlier_seq_is_counted(clock: ManualClock):
     ends = Ends(clock, seqs_in_order=False)
-    looking = Pace(ends, clock)  # type: ignore[arg-type]
+    looking = Throughput(ends, clock)  # type: ignore[arg-type]
     ends.end(3)
     late = ends.ends.pop(2)
     assert counted(await looking.last_hour()) == 2
@@ -98,33 +98,33 @@ async def test_what_comes_late_with_an_earlier_seq_is_counted(clock: ManualClock
 async def test_a_long_history_is_counted_page_by_page_back_to_an_hour_ago(
     ends: Ends, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pace, "PAGE", 10)
-    monkeypatch.setattr(pace, "WITHIN", -1.0)  # each look goes back by one page alone
+    monkeypatch.setattr(throughput, "PAGE", 10)
+    monkeypatch.setattr(throughput, "WITHIN", -1.0)  # each look goes back by one page alone
     ends.end(50)
     clock.advance(2 * 60 * 60)
     for _ in range(30):
         ends.end(1)
         clock.advance(60)
-    looking = Pace(ends, clock)  # type: ignore[arg-type]
+    looking = Throughput(ends, clock)  # type: ignore[arg-type]
     first = await looking.last_hour()
     assert (counted(first), first.whole) == (10, False)
     assert first.since_at == clock.now() // MINUTE * MINUTE - 9 * MINUTE
     ends.end(1)
-    clock.advance(pace.FRESH_FOR)
+    clock.advance(throughput.FRESH_FOR)
     assert counted(await looking.last_hour()) == 21
     for _ in range(2):
-        clock.advance(pace.FRESH_FOR)
+        clock.advance(throughput.FRESH_FOR)
         hour = await looking.last_hour()
     assert (counted(hour), hour.whole, ends.longest) == (31, True, 10)
 
 
 async def test_after_a_long_absence_counting_begins_anew(ends: Ends, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pace, "PAGE", 10)
-    monkeypatch.setattr(pace, "FAR_BEHIND", 20)
-    looking = Pace(ends, clock)  # type: ignore[arg-type]
+    monkeypatch.setattr(throughput, "PAGE", 10)
+    monkeypatch.setattr(throughput, "FAR_BEHIND", 20)
+    looking = Throughput(ends, clock)  # type: ignore[arg-type]
     ends.end(5)
     await looking.last_hour()
     ends.end(40)
-    clock.advance(pace.FRESH_FOR)
+    clock.advance(throughput.FRESH_FOR)
     assert counted(await looking.last_hour()) == 45
     assert ends.longest == 10
