@@ -50,15 +50,15 @@ async def test_bulk_work_shows_what_it_would_touch_and_then_does_it(visit: Visit
     assert "no luck" in page
     assert "other trouble" not in page
     assert "<strong>3</strong>" in await visit.page("/dead-letters")  # a look changes nothing
-    assert "3 letters are retried." in await visit.do("/dead-letters/retry", name="fail")
-    assert "1 letter is discarded." in await visit.do("/dead-letters/discard", name="other")
+    assert "3 letters retried." in await visit.do("/dead-letters/retry", name="fail")
+    assert "1 letter discarded." in await visit.do("/dead-letters/discard", name="other")
     assert "nothing has failed for good" in await visit.page("/dead-letters")
 
 
 async def test_bulk_work_on_everything_says_so_first(visit: Visit):
     await fail(visit, 2)
     assert "This is every dead letter." in await visit.page("/dead-letters/discard")
-    assert "2 letters are discarded." in await visit.do("/dead-letters/discard")
+    assert "2 letters discarded." in await visit.do("/dead-letters/discard")
 
 
 async def test_bulk_work_that_one_request_cannot_finish_goes_on(visit: Visit, monkeypatch: pytest.MonkeyPatch):
@@ -66,14 +66,14 @@ async def test_bulk_work_that_one_request_cannot_finish_goes_on(visit: Visit, mo
     monkeypatch.setattr(dead_letters, "AT_ONCE", 1)
     monkeypatch.setattr(dead_letters, "BATCH", 2)
     page = await visit.do("/dead-letters/retry", name="fail")
-    assert "2 are retried; there are more." in page
+    assert "2 retried; more remain." in page
     assert "data-continue" in page
     assert going_on(page)["done"] == "2"
     page = await visit.do("/dead-letters/retry", **going_on(page))
     assert "4 are retried" in page
     page = await visit.do("/dead-letters/retry", **going_on(page))
     assert "6 are retried" in page
-    assert "6 letters are retried." in await visit.do("/dead-letters/retry", **going_on(page))
+    assert "6 letters retried." in await visit.do("/dead-letters/retry", **going_on(page))
 
 
 async def test_a_group_shows_its_letters_and_some_of_them_can_be_chosen(visit: Visit):
@@ -82,7 +82,7 @@ async def test_a_group_shows_its_letters_and_some_of_them_can_be_chosen(visit: V
     page = main_of(await visit.page(f"/dead-letters?fingerprint={fingerprint}"))
     assert page.count('name="id"') == 3
     assert "Traceback" in page
-    assert "1 letter is retried." in await visit.do("/dead-letters/retry", id=first)
+    assert "1 letter retried." in await visit.do("/dead-letters/retry", id=first)
     assert (await visit.engine.get_task(first)).shown_state == "pending"
 
 

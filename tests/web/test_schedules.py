@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.web.conftest import Visit
+
+from treadle.api.contract import option_fields
+from treadle.api.options import EnqueueOptions, ScheduleOptions, WatcherOptions
 
 
 async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
@@ -16,7 +20,7 @@ async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
     base = f"/schedules/{found.id}"
     assert "nightly is now paused." in await visit.do(f"{base}/pause")
     assert "nightly is now active." in await visit.do(f"{base}/resume")
-    assert "It was started once more." in await visit.do(f"{base}/run")
+    assert "Started now." in await visit.do(f"{base}/run")
     assert len(await visit.engine.list_tasks(name="greet")) == 1
     assert "0 4 * * *" in await visit.do(f"{base}/edit", cron="0 4 * * *", kind="task")
     assert "nightly is removed" in await visit.do(f"{base}/remove")
@@ -30,7 +34,7 @@ async def test_a_backfill_is_shown_before_it_is_done(visit: Visit):
     assert "3 ticks; 0 were already started." in await visit.page(f"/schedules/{found.id}?{span}")
     assert await visit.engine.list_tasks(name="greet") == []
     page = await visit.do(f"/schedules/{found.id}/backfill", since="2026-01-01T00:00", until="2026-01-04T00:00")
-    assert "Started for 3 ticks; 0 had been before." in page
+    assert "Started for 3 ticks; 0 were already started." in page
     assert len(await visit.engine.list_tasks(name="greet")) == 3
 
 
@@ -49,3 +53,39 @@ async def test_a_watcher_is_created_paused_and_shows_what_it_has_seen(visit: Vis
     assert "incoming is now active." in await visit.do("/watchers/incoming/resume")
     assert "incoming will scan as soon as a worker is free." in await visit.do("/watchers/incoming/look")
     assert "incoming is removed" in await visit.do("/watchers/incoming/remove")
+
+
+def inputs_in(page: str) -> set[str]:
+    return set(re.findall(r'<(?:input|select|textarea)[^>]* name="(\w+)"', page))
+
+
+async def test_the_forms_have_every_option(visit: Visit):
+    named = {"task", "workflow", "function", "directory", "file", "url"}
+    for path, options in (("/schedules/new", ScheduleOptions), ("/watchers", WatcherOptions), ("/tasks/new", EnqueueOptions)):
+        assert {each.name for each in option_fields(options)} - named - inputs_in(await visit.page(path)) == set(), path
+
+
+async def test_options_from_a_form_are_stored(visit: Visit):
+    given = {
+        "every": "3600",
+        "task_list": "night",
+        "priority": "-2",
+        "retry": "1",
+        "timeout": "5",
+        "catch_up": "all",
+        "overlap": "queue",
+    }
+    page = await visit.do(
+        "/schedules", name="hourly", kind="task", target="greet", grace="60", tick_as="when", paused="on", **given
+    )
+    assert "hourly is now paused." in page
+    (made,) = await visit.engine.schedules.list_schedules()
+    assert (made.target.task_list, made.target.priority, made.overlap) == ("night", -2, "queue")
+    page = await visit.do("/tasks", name="greet", payload='{"a": 1}', priority="3", unique_key="k", delay="60")
+    assert "greet is enqueued." in page
+    (task,) = await visit.engine.list_tasks(name="greet")
+    assert (task.priority, task.unique_key) == (3, "k")
+
+
+async def test_an_invalid_option_is_reported(visit: Visit):
+    assert "priority must be a whole number" in await visit.do("/tasks", name="greet", priority="high")

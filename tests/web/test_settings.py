@@ -36,7 +36,7 @@ async def test_a_token_for_nothing_is_refused_in_words(visit: Visit):
 async def test_lists_get_rules_of_their_own(visit: Visit):
     assert "by default" in await visit.page("/settings/retention")
     page = await visit.do("/settings/retention", task_list="night", completed="2", failed="30")
-    assert "What ends in night is kept by its own rules now." in page
+    assert "night now has its own retention rules." in page
     assert '<td class="number">30 d</td>' in page
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Container
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from starlette.datastructures import FormData, QueryParams
 
+from treadle.api.contract import OptionField, option_fields
 from treadle.model.errors import Forbidden, InvalidInput
 
 T = TypeVar("T")
@@ -59,6 +60,43 @@ def instant(fields: Fields, name: str) -> datetime | None:
     except ValueError:
         raise InvalidInput(f"{name} must be a date and a time, such as 2030-01-31T12:00, not {typed!r}.") from None
     return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+TARGETS = ("task", "workflow", "function")
+"""Options that name the started work; forms have a selection of the kind (`kind`) and one name (`target`) for them."""
+
+
+def described(options: type, without: Container[str] = TARGETS) -> list[OptionField]:
+    """The fields of an options class that a form shows, for `parts.options`."""
+    return [each for each in option_fields(options) if each.name not in without]
+
+
+def options_of(form: Fields, options: type) -> dict[str, Any]:
+    """The options that are filled in, converted by their descriptions."""
+    given = {each.name: _option(form, each) for each in option_fields(options)}
+    if (target := text(form, "target")) is not None:
+        kind = text(form, "kind") or TARGETS[0]
+        given[kind if kind in TARGETS else TARGETS[0]] = target
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _option(form: Fields, option: OptionField) -> Any:
+    name = option.name
+    match option.kind:
+        case "integer":
+            return whole(form, name)
+        case "number" | "duration":
+            return number(form, name)
+        case "boolean":
+            return {"true": True, "false": False}.get(text(form, name) or "")
+        case "instant":
+            return instant(form, name)
+        case "choices":
+            return [str(each) for each in form.getlist(name)] or None
+        case "object":
+            return parse_object(form.get(name))
+        case "text" | "choice":
+            return text(form, name)
 
 
 async def if_allowed(call: Awaitable[T]) -> T | None:

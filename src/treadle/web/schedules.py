@@ -8,13 +8,15 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.api.contract import option_fields
+from treadle.api.options import ScheduleOptions, TimeOptions
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
-from treadle.web.forms import Fields, instant, number, parse_object, text, whole
+from treadle.web.forms import Fields, described, instant, options_of, text
 from treadle.web.site import Site
 
-CATCH_UP = ("skip", "latest", "all", "window")
-OVERLAP = ("skip", "allow", "queue", "cancel")
+_FIELDS = described(ScheduleOptions)
+_TIMES = {each.name for each in option_fields(TimeOptions)}
 
 
 def add(site: Site) -> None:
@@ -29,17 +31,16 @@ def add(site: Site) -> None:
     @site.page("/schedules/new")
     async def new(request: Request, service: Service) -> Response:
         asked = request.query_params
-        wish = options_of(asked)
-        when = {name: wish[name] for name in ("cron", "zone", "every", "at", "start", "end") if wish.get(name) is not None}
-        preview = await service.schedules.preview_new(**when, count=5) if {"cron", "every", "at"} & when.keys() else None
-        return await site.render(
-            request, "schedule_form.html", service=service, preview=preview, schedule=None, catch_ups=CATCH_UP, overlaps=OVERLAP
-        )
+        times: Any = {name: value for name, value in options_of(asked, ScheduleOptions).items() if name in _TIMES}
+        preview = await service.schedules.preview_new(**times, count=5) if {"cron", "every", "at"} & times.keys() else None
+        return await site.render(request, "schedule_form.html", service=service, preview=preview, fields=_FIELDS)
 
     @site.action("/schedules")
     async def create(request: Request, service: Service) -> Response:
         form = await request.form()
-        made = await service.schedules.create(text(form, "name") or "", **options_of(form), paused="paused" in form)
+        made = await service.schedules.create(
+            text(form, "name") or "", **options_of(form, ScheduleOptions), paused="paused" in form
+        )
         return site.back(request, f"{made.name} is now {made.state}.", to=f"/schedules/{made.id}")
 
     @site.page("/schedules/{name}")
@@ -52,7 +53,14 @@ def add(site: Site) -> None:
         backfill = await service.schedules.backfill(name, since, until, dry_run=True) if since and until else None
         moves = await service.schedules.moves(name)
         return await site.render(
-            request, "schedule.html", service=service, schedule=found, preview=preview, backfill=backfill, moves=moves.moves
+            request,
+            "schedule.html",
+            service=service,
+            schedule=found,
+            preview=preview,
+            backfill=backfill,
+            moves=moves.moves,
+            fields=_FIELDS,
         )
 
     @site.action("/schedules/{name}/{act}")
@@ -74,32 +82,10 @@ def add(site: Site) -> None:
                 made = await service.schedules.backfill(name, since, until)
                 return site.back(request, f"Started for {len(made.started)} ticks; {len(made.already)} were already started.")
             case "edit":
-                done = await service.schedules.edit(name, **options_of(form))
+                done = await service.schedules.edit(name, **options_of(form, ScheduleOptions))
             case other:
                 raise InvalidInput(f"Unknown action {other!r}.")
         return site.back(request, f"{done.name} is now {done.state}.")
-
-
-def options_of(form: Fields) -> dict[str, Any]:
-    """The options that are filled in."""
-    kind = text(form, "kind") or "task"
-    given: dict[str, Any] = {
-        "cron": text(form, "cron"),
-        "zone": text(form, "zone"),
-        "every": number(form, "every"),
-        "at": instant(form, "at"),
-        "start": instant(form, "start"),
-        "end": instant(form, "end"),
-        kind if kind in ("task", "workflow", "function") else "task": text(form, "target"),
-        "flow": text(form, "flow"),
-        "version": whole(form, "version"),
-        "inputs": parse_object(form.get("inputs")),
-        "task_list": text(form, "task_list"),
-        "catch_up": text(form, "catch_up"),
-        "overlap": text(form, "overlap"),
-        "jitter": number(form, "jitter"),
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _needed(form: Fields, name: str) -> datetime:

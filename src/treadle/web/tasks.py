@@ -1,18 +1,23 @@
-"""Tasks: the list with its filters, and the page of one task with its three clocks."""
+"""Tasks: the list with its filters, a form for a new one, and the page of one with its three clocks."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.api.options import EnqueueOptions
+from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
 from treadle.service import Service
-from treadle.web.forms import parse_object
+from treadle.web.forms import described, options_of, parse_object, text
 from treadle.web.site import Site
 
 STATES = tuple(str(each) for each in (TaskState.RUNNING, TaskState.PAUSED, *LIVE_TASK_STATES, *FINAL_TASK_STATES))
 _PAGE = 50
+_FIELDS = described(EnqueueOptions)
 
 
 def add(site: Site) -> None:
@@ -30,6 +35,19 @@ def add(site: Site) -> None:
             before=asked.get("before") or None,
         )
         return await site.render(request, "tasks.html", service=service, page=page, states=STATES)
+
+    @site.page("/tasks/new")
+    async def new(request: Request, service: Service) -> Response:
+        service.access.check(Scope.WORK)
+        return await site.render(request, "task_form.html", service=service, fields=_FIELDS)
+
+    @site.action("/tasks")
+    async def enqueue(request: Request, service: Service) -> Response:
+        form = await request.form()
+        options: Any = options_of(form, EnqueueOptions)
+        made = await service.tasks.enqueue(text(form, "name") or "", parse_object(form.get("payload")), **options)
+        said = "is enqueued." if made.created else "already has this key; nothing was created."
+        return site.back(request, f"{made.name} {said}", to=f"/tasks/{made.id}")
 
     @site.page("/tasks/{task_id}")
     async def task(request: Request, service: Service) -> Response:

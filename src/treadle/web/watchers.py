@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.api.options import WatcherOptions
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
-from treadle.web.forms import number, parse_object, text
+from treadle.web.forms import TARGETS, described, options_of, text
 from treadle.web.site import Site
+
+SOURCES = ("directory", "file", "url")
+"""Options that name the source; the form has a selection (`what`) and one place (`place`) for them."""
+_FIELDS = described(WatcherOptions, (*TARGETS, *SOURCES))
 
 
 def add(site: Site) -> None:
@@ -20,25 +23,15 @@ def add(site: Site) -> None:
     async def watchers(request: Request, service: Service) -> Response:
         asked = request.query_params
         page = await service.watchers.list(every="every" in asked, before=text(asked, "before"))
-        return await site.render(request, "watchers.html", service=service, page=page)
+        return await site.render(request, "watchers.html", service=service, page=page, fields=_FIELDS)
 
     @site.action("/watchers")
     async def create(request: Request, service: Service) -> Response:
         form = await request.form()
-        what = text(form, "what") or "directory"
-        kind = text(form, "kind") or "task"
-        given: dict[str, Any] = {
-            what if what in ("directory", "file", "url") else "directory": text(form, "place"),
-            "pattern": text(form, "pattern"),
-            "recursive": True if "recursive" in form else None,
-            "every": number(form, "every"),
-            kind if kind in ("task", "workflow", "function") else "task": text(form, "target"),
-            "flow": text(form, "flow"),
-            "inputs": parse_object(form.get("inputs")),
-        }
-        made = await service.watchers.create(
-            text(form, "name") or "", **{name: value for name, value in given.items() if value is not None}
-        )
+        source, given = text(form, "what") or SOURCES[0], options_of(form, WatcherOptions)
+        if (place := text(form, "place")) is not None:
+            given[source if source in SOURCES else SOURCES[0]] = place
+        made = await service.watchers.create(text(form, "name") or "", **given, paused="paused" in form)
         return site.back(request, f"{made.name} is now watching.", to=f"/watchers/{made.id}")
 
     @site.page("/watchers/{name}")

@@ -66,7 +66,7 @@ async def test_dead_letters_are_retried_after_a_look_at_what_that_touches(screen
         await page.get_by_role("link", name="Retry all 3").click()
         await screen.sees("3 of 3 matching letters")
         await page.get_by_role("button", name="Retry 3").click()
-        await screen.sees("3 letters are retried.")
+        await screen.sees("3 letters retried.")
         await screen.go("/tasks?state=completed")
         await page.locator("main tbody tr").nth(2).wait_for()
 
@@ -103,7 +103,7 @@ async def test_many_runs_are_canceled_after_a_preview(screen: Screen):
     await screen.sees("Cancel 4 runs?")
     await page.get_by_role("textbox", name="Reason").fill("a test")
     await page.get_by_role("button", name="Cancel 4 runs").click()
-    await screen.sees("cancel: done to 4 runs.")
+    await screen.sees("cancel: 4 runs.")
     assert await page.locator("main tbody .badge", has_text="canceled").count() == 4
 
 

@@ -51,7 +51,7 @@ async def test_a_dead_letter_is_looked_at_retried_and_done(screen: Screen):
         await screen.page.get_by_role("link", name="Retry…").click()
         await screen.sees("of 1 matching letter")
         await screen.page.get_by_role("button", name="Retry 1").click()
-        await screen.sees("1 letter is retried.")
+        await screen.sees("1 letter retried.")
         await screen.engine.result(made)
     await screen.sees("nothing has failed for good")
 
@@ -98,4 +98,4 @@ async def test_bulk_work_goes_on_by_itself(screen: Screen, monkeypatch: pytest.M
                 await screen.engine.result(each)
     await screen.go("/dead-letters/discard")
     await screen.page.get_by_role("button", name="Discard 3").click()
-    await screen.sees("3 letters are discarded.")
+    await screen.sees("3 letters discarded.")
