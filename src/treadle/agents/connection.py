@@ -200,7 +200,7 @@ class Connection:
         if fallback is None:
             return None
         lanes = [lane for lane in (await self.kernel.store.list_lanes()).values() if lane.namespace == namespace]
-        await fallback.look(sorted({lane.name for lane in lanes if lane.kind == HANDLER and not served(lane.name)}))
+        await fallback.prepare(sorted({lane.name for lane in lanes if lane.kind == HANDLER and not served(lane.name)}))
 
         def is_prompt(kind: str, name: str) -> bool:
             return kind == HANDLER and not served(name) and fallback.find(name) is not None

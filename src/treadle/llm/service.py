@@ -68,7 +68,7 @@ class LLMService:
 
     # called by workers
 
-    async def look(self, names: Sequence[str]) -> None:
+    async def prepare(self, names: Sequence[str]) -> None:
         """Check which of the names belong to prompts, from the flow of a waiting task.
 
         It checks some names at a time, in turn; a name without a prompt is not checked again for a while.

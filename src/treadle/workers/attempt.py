@@ -241,7 +241,7 @@ class AttemptRunner:
         return _later(self._decide(task, None, Released("its specialist is not here")))
 
     def _without_handler(self, task: Task, orphan: bool) -> Finish | Park:
-        """Ignore a task that nobody serves; release one whose handler was removed after the claim."""
+        """Ignore a task that no worker serves; release one whose handler was removed after the claim."""
         if orphan and task.state == TaskState.PENDING:
             return ignored(task)
         released = self._decide(task, None, Released("no handler here"))

@@ -98,11 +98,11 @@ async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | Await
 
 
 def _scan_with(looker: Callable[[], WatcherScanner]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
-    async def look(_: dict[str, Any], ctx: Context) -> Settled:
+    async def scan(_: dict[str, Any], ctx: Context) -> Settled:
         """Scan the source, and start the targets of its changes."""
         return Settled(await looker().scan(ctx.task))
 
-    return look
+    return scan
 
 
 def _prune_with(retention: Retention) -> Callable[[], Awaitable[Waiting]]:

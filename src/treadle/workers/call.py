@@ -172,8 +172,8 @@ def _wrong_duration(duration_for: object) -> str | None:
     return None
 
 
-def outcome_of_error(error: BaseException) -> Outcome:
-    """Return the outcome for an exception that a handler raised."""
+def outcome_of_error(error: BaseException, default_code: str = "handler_error") -> Retry | Failed:
+    """Return the outcome for an exception that a handler raised; one that is not Treadle's gets the default code."""
     kind = type(error).__name__
     trace = "".join(traceback.format_exception(error))[-_TRACEBACK_LIMIT:]
     message = str(error) or kind
@@ -181,5 +181,5 @@ def outcome_of_error(error: BaseException) -> Outcome:
         message = f"{kind}: {message}"  # its text is only the key
     if isinstance(error, NonRetryable):
         return Failed(Problem(error.error_code, message, kind, trace))
-    code = error.code if isinstance(error, TreadleError) else "handler_error"
+    code = error.code if isinstance(error, TreadleError) else default_code
     return Retry(Problem(code, message, kind, trace))

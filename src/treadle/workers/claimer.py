@@ -127,7 +127,7 @@ class Claimer:
         namespace = self._resources.namespace
         if (fallback := self._catalog.fallback) is not None:
             names = {lane.name for lane in lanes.values() if lane.kind == HANDLER and lane.namespace == namespace}
-            await fallback.look(sorted(name for name in names if self._catalog.registry.find(name) is None))
+            await fallback.prepare(sorted(name for name in names if self._catalog.registry.find(name) is None))
         for group in self._groups.values():
             group.lane_ids = []
         for lane_id, lane in lanes.items():

@@ -160,7 +160,7 @@ class Registry:
 class Fallback(Protocol):
     """Handlers for names without a registered handler, such as those of prompts."""
 
-    async def look(self, names: Sequence[str]) -> None:
+    async def prepare(self, names: Sequence[str]) -> None:
         """Prepare handlers for names of lanes without one; called each time the worker reads the lanes."""
 
     def find(self, name: str) -> Handler | None:

@@ -1,1 +1,1 @@
-"""Durable functions: the code, what it is given (`ctx`), and what drives it from step to step and through crashes."""
+"""Durable functions: their registry, the operations of `ctx`, and the driver that executes and replays their code."""

@@ -19,7 +19,8 @@ from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import decode, encode
-from treadle.workers.functions.errors import blamed_steps, problem_of
+from treadle.workers.call import outcome_of_error
+from treadle.workers.functions.errors import blamed_steps
 from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.registry import Function
 
@@ -55,7 +56,7 @@ async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Fu
             moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
             messages = () if run is None else run_message(run, RunState.COMPLETED, outputs, None, runtime.value_store)
             return Finish("succeed", TaskState.COMPLETED), (), (*blobs, moved, *messages)
-    finish = failure(problem_of(error))
+    finish = failure(outcome_of_error(error, "function_error").problem)
     step_ids = blamed_steps(error)
     text = encode({**decode(finish.error), "step_ids": list(step_ids)}, "error", VALUE_LIMIT)
     first = step_ids[0] if step_ids else None

@@ -1,14 +1,11 @@
-"""Errors of functions: the exception that a failed step raises, and the problem that a raised exception leaves."""
+"""The exceptions that failed steps raise, and the steps that an exception comes from."""
 
 from __future__ import annotations
-
-import traceback
 
 from treadle.kernel.functions.steps import ASK, CALL, RESULT, Recorded
 from treadle.model.errors import (
     ApprovalDenied,
     ApprovalExpired,
-    NonRetryable,
     RunCanceled,
     RunFailed,
     SignalTimeout,
@@ -18,10 +15,7 @@ from treadle.model.errors import (
     TaskIgnored,
     TreadleError,
 )
-from treadle.model.outcomes import Problem
 from treadle.model.states import StepState, TaskState
-
-_TRACEBACK_LIMIT = 16 * 1024
 
 
 def error_of(recorded: Recorded) -> BaseException | None:
@@ -72,15 +66,3 @@ def blamed_steps(error: BaseException | None) -> tuple[str, ...]:
             return tuple(found)
         error = error.__cause__ or error.__context__
     return ()
-
-
-def problem_of(error: BaseException) -> Problem:
-    """Return the problem of a function that raised this error."""
-    kind = type(error).__name__
-    message = str(error) or kind
-    if isinstance(error, KeyError) and type(error).__str__ is KeyError.__str__:
-        message = f"{kind}: {message}"
-    code = error.code if isinstance(error, TreadleError) else "function_error"
-    if isinstance(error, NonRetryable):
-        code = error.error_code
-    return Problem(code, message, kind, "".join(traceback.format_exception(error))[-_TRACEBACK_LIMIT:])

@@ -145,7 +145,7 @@ class Execution:
         self.schedule()
 
     def diverge(self, place: str, recorded: str, now: str) -> None:
-        """End this replay, because the code does not do what is recorded; raises `CancelledError`."""
+        """End this replay, because the code differs from the recorded steps; raises `CancelledError`."""
         self.problem = self.problem or diverged(place, recorded, now)
         self.closed = True
         self.schedule()
@@ -160,5 +160,5 @@ class Execution:
 
 
 def diverged(place: str, recorded: str, now: str) -> Problem:
-    """Return the problem of code that does not do what is recorded."""
+    """Return the problem of code that differs from the recorded steps."""
     return Problem("nondeterministic", f"nondeterministic at {place}: recorded {recorded}, now {now}")

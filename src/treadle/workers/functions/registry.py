@@ -41,8 +41,8 @@ def make_function(
         raise InvalidInput(f"The function {name} must be an `async def`, as it awaits operations of `ctx`.")
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {max_steps!r}.")
-    made = make_handler(name, call, concurrency=concurrency)
-    handler = Handler(lane_name(name, version), call, made.arguments, "loop", concurrency=concurrency)
+    arguments = make_handler(name, call, concurrency=concurrency).arguments
+    handler = Handler(lane_name(name, version), call, arguments, "loop", concurrency=concurrency)
     return Function(name, version, handler, max_steps)
 
 

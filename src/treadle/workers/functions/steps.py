@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.functions.steps import STEP, Recorded, completed_body, fold_text, make_step, step_id
 from treadle.model.errors import InvalidInput, NonRetryable
-from treadle.model.outcomes import Failed, Problem, Retry
+from treadle.model.outcomes import Problem, Retry
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.runs import Step
 from treadle.model.states import StepState
@@ -142,7 +142,6 @@ class StepOperation:
         if isinstance(error, InvalidInput) and error.code in ("invalid_payload", "payload_too_large"):
             error = NonRetryable(f"The step's result cannot be stored: {error}", "invalid_result")
         outcome = outcome_of_error(error)
-        assert isinstance(outcome, Retry | Failed)
         problem = outcome.problem
         if isinstance(error, _TimedOut):
             problem = Problem("timeout", str(error))
