@@ -73,8 +73,8 @@ async def test_when_the_last_one_has_gone_nobody_looks_any_more(bench: Bench) ->
     assert "a" in bench.results._awaited
     patient.cancel()
     await asyncio.gather(patient, return_exceptions=True)
-    assert bench.results._looker is not None
-    await asyncio.wait_for(bench.results._looker, 5)
+    assert bench.results._poller is not None
+    await asyncio.wait_for(bench.results._poller, 5)
     looks = len(bench.shelf.asked)
     assert not bench.results._awaited
     bench.shelf.there = {"a"}
