@@ -41,7 +41,7 @@ async def chain(hands: Hands) -> str:
 
 async def foreach(hands: Hands) -> str:
     """Items are half made and half done; the list and a text are big."""
-    hands.engine.kernel.run_services.advancer._limits = Limits(expand=5)
+    hands.engine.kernel.run_services.advancer.views._limits = Limits(expand=5)
     items = [{"n": number, "pad": "p" * 900} for number in range(12)]
     run = await hands.engine.start_run(FLOW, "g.Each", {"items": items, "text": "t" * 9000})
     await settle(hands, 3)

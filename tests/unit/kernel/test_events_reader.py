@@ -82,7 +82,7 @@ async def test_what_came_in_one_gap_comes_once_when_the_next_cannot_be_looked_in
     store.seqs |= {2, 4, 6}
     store.broken = [("list_events", 3)]
     with pytest.raises(StoreUnavailable):
-        await events._look()
+        await events._poll()
     assert await read(events, 3) == [6, 2, 4]
     assert events.last_gap_free == 6
 
