@@ -68,8 +68,8 @@ class Connection:
         self.kernel = self.engine.kernel
         self.owner_id = self.kernel.ids.new_id()
         self.claims = Claims()
-        self._face = BlockingEngine(self.engine)
-        self._face.__enter__()
+        self._blocking = BlockingEngine(self.engine)
+        self._blocking.__enter__()
         self._thread = self._loop_thread()
         self._waker = Waker(self.kernel.store, self.kernel.clock, LEASE_FOR, self.kernel.committer.notify, self.kernel.emit)
         self._scripts: ScriptRunner | None = None
@@ -96,9 +96,9 @@ class Connection:
         self._closed = True
         try:
             if self._scripts is not None:
-                self._face.run(self._scripts.close())
+                self._blocking.run(self._scripts.close())
         finally:
-            self._face.__exit__()
+            self._blocking.__exit__()
 
     def _loop_thread(self) -> threading.Thread:
         """Return the thread of the engine's loop."""
@@ -106,14 +106,14 @@ class Connection:
         async def here() -> threading.Thread:
             return threading.current_thread()
 
-        return self._face.run(here())
+        return self._blocking.run(here())
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the engine's loop and wait for it."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise WrongThread("This call would wait for itself: use it in threads, or the async `Engine` on the event loop.")
-        return self._face.run(coroutine)
+        return self._blocking.run(coroutine)
 
     # claim and settle, on the engine's loop
 
