@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
@@ -72,10 +72,6 @@ class Argument(click.Argument):
     """A Click argument with a help text."""
 
     help: str
-
-
-class Options:
-    """Base of option tables that several commands share: dataclasses whose fields are annotated like parameters."""
 
 
 def make_param(name: str, hint: Any, default: Any = _EMPTY) -> click.Parameter:
@@ -274,28 +270,44 @@ def make(entry: Leaf | Branch) -> click.Command:
         return Group(entry.below, name=entry.name, help=entry.help)
     module, _, function = entry.place.partition(":")
     body = getattr(import_module(f"treadle.cli.{module}"), function)
-    own, tables = _params_of(body)
+    params, parse = _params_of(body)
 
     def run(**values: Any) -> None:
         from treadle.cli.session import run_command
 
         given = {name: value for name, value in values.items() if not name.startswith("common_")}
-        for name, table in tables.items():
-            given[name] = table(**{each.name: given.pop(each.name) for each in fields(table)})  # type: ignore[arg-type]
-        run_command(body, given, quiet=entry.quiet, store_only=entry.store_only)
+        run_command(body, parse(given), quiet=entry.quiet, store_only=entry.store_only)
 
-    return Command(entry.name, callback=run, params=[*own, *common_options()], help=inspect.getdoc(body))
+    return Command(entry.name, callback=run, params=[*params, *common_options()], help=inspect.getdoc(body))
 
 
-def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], dict[str, type[Options]]]:
-    """The parameters of the body after its session, with the fields of option tables, and which of them are tables."""
-    own: list[click.Parameter] = []
-    tables: dict[str, type[Options]] = {}
+Given = dict[str, Any]
+
+
+def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[Given], Given]]:
+    """The Click parameters of the body after its session, and how their values become the body's arguments.
+
+    The fields of `**options: Unpack[SomeTypedDict]` are parameters too: annotated like those of the body, or API options.
+    """
+    params: list[click.Parameter] = []
+    parse: Callable[[Given], Given] = lambda given: given  # noqa: E731
     for each in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
-        if isinstance(each.annotation, type) and issubclass(each.annotation, Options):
-            tables[each.name] = each.annotation
-            hints = get_type_hints(each.annotation, include_extras=True)
-            own += [make_param(one.name, hints[one.name], one.default) for one in fields(each.annotation)]  # type: ignore[arg-type]
-        else:
-            own.append(make_param(each.name, each.annotation, each.default))
-    return own, tables
+        if each.kind is not each.VAR_KEYWORD:
+            params.append(make_param(each.name, each.annotation, each.default))
+            continue
+        table = get_args(each.annotation)[0]
+        hints = get_type_hints(table, include_extras=True)
+        if all(isinstance(get_args(hint)[1], Parameter) for hint in hints.values()):
+            params += [make_param(name, hint, False if get_args(hint)[0] is bool else None) for name, hint in hints.items()]
+            continue
+        from treadle.cli.input import options
+
+        parse = partial(_with_options, table, {str(param.name) for param in params})
+        params += options.flags(table)
+    return params, parse
+
+
+def _with_options(table: type, names: Collection[str], given: Given) -> Given:
+    from treadle.cli.input import options
+
+    return {name: given[name] for name in names} | options.parse(table, given)

@@ -105,14 +105,21 @@ class Session:
         console = Console(markup=False, highlight=False, emoji=False)
         return console if console.is_terminal else Console(markup=False, highlight=False, emoji=False, width=240)
 
-    def again(self, command: str, **options: object) -> str:
-        """How to type that command with these options, on the same store; what is None, False or empty is not said."""
+    def _next_page(self, following: dict[str, object]) -> str:
+        """The typed command with the options that select the next page, on the same store or server."""
+        ctx = click.get_current_context()
         chosen = {"store": self.chosen.typed_store, "server": self.chosen.typed_server, "namespace": self.chosen.namespace}
-        words = ["treadle", *command.split()]
-        for name, value in (options | chosen).items():
-            values = value if isinstance(value, list | tuple) else [] if value in (None, False) else [value]
-            for each in values:
-                words += [f"--{name.replace('_', '-')}", *([] if each is True else [shlex.quote(str(each))])]
+        words = ctx.command_path.split()
+        for param in ctx.command.params:
+            name, value = str(param.name), ctx.params.get(str(param.name))
+            typed = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            if name in following or not typed or name.startswith("common_"):
+                continue
+            for each in value if isinstance(value, list) else [value]:
+                words += [param.opts[0]] if isinstance(param, click.Option) else []
+                words += [] if each is True else [shlex.quote(str(each))]
+        for name, value in (following | chosen).items():
+            words += [f"--{name}", shlex.quote(str(value))] if value is not None else []
         return " ".join(words)
 
     @asynccontextmanager
@@ -179,6 +186,23 @@ class Session:
             sys.stdout.flush()
         else:
             self.console.print(human(), soft_wrap=not self.console.is_terminal)
+
+    def show_page(
+        self, page: Json, rows: Sequence[object], empty: str, table: Callable[[], RenderableType], **following: object
+    ) -> None:
+        """A page of records as JSON, or as a table; `following` are the options that select the next page, if there is one."""
+
+        def human() -> RenderableType:
+            from rich.console import Group
+            from rich.text import Text
+
+            if not rows:
+                return Text(empty)
+            if all(value is None for value in following.values()):
+                return table()
+            return Group(table(), Text(f"More: {self._next_page(following)}", "dim"))
+
+        self.show(page, human)
 
 
 def make_session(chosen: Common, *, quiet: bool = True) -> Session:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from treadle.api.approvals import ApprovalDetail, ApprovalPage
+    from treadle.api.approvals import Approval, ApprovalDetail
 
 Ids = Annotated[list[str], argument(metavar="ID...", help="The approvals' ids")]
 Reason = Annotated[str | None, option(help="Why; kept with the approval, and told to the work")]
@@ -50,8 +50,7 @@ async def list_approvals(
     async with session.api() as api:
         page = await api.approvals.list(state=states or (), every=every, task_id=task_id, run_id=run_id, limit=limit, before=before)
         now = (await api.system.time()).now
-    given = {"state": states, "all": every, "task": task_id, "run": run_id, "limit": None if limit == _PAGE else limit}
-    session.show(page, lambda: _table(page, now, session.again("approvals list", **given, before=page.next_before)))
+    session.show_page(page, page.approvals, "No approvals.", lambda: _table(page.approvals, now), before=page.next_before)
 
 
 async def show(session: Session, approval_id: Annotated[str, argument(metavar="ID", help="The approval's id")]) -> None:
@@ -117,13 +116,9 @@ async def _decide(
         raise Exit(codes.pop() if len(codes) == 1 else FAILED)
 
 
-def _table(page: ApprovalPage, now: datetime, more: str) -> RenderableType:
-    from rich.console import Group as Together
-
-    if not page.approvals:
-        return plain("No approvals.")
+def _table(approvals: list[Approval], now: datetime) -> RenderableType:
     table = grid("id", "state", "question", "of", "deciders", "votes", "asked", "expires")
-    for each in page.approvals:
+    for each in approvals:
         table.add_row(
             each.id,
             state(each.state),
@@ -134,7 +129,7 @@ def _table(page: ApprovalPage, now: datetime, more: str) -> RenderableType:
             ago(each.requested_at, now),
             ago(each.expires_at, now),
         )
-    return Together(table, plain(f"More: {more}", "dim")) if page.next_before else table
+    return table
 
 
 def _one(approval: ApprovalDetail, now: datetime) -> RenderableType:

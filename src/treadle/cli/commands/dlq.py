@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from treadle.api.dead_letters import BATCH
 from treadle.api.wire import to_builtins
-from treadle.cli.command import Options, argument, option
+from treadle.cli.command import argument, option
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.input.values import seconds
 from treadle.cli.output.format import ago, facts, grid, plain, short, when
@@ -22,86 +21,80 @@ if TYPE_CHECKING:
 
     from treadle.api.dead_letters import Letter, LetterGroup, LettersChanged
 
+Ids = Annotated[list[str] | None, argument(metavar="[ID]...", help="These tasks, instead of a filter")]
 Fingerprint = Annotated[str | None, option(metavar="PRINT", help="Only with this fingerprint, as `dlq show` gives it")]
 
 _SHOWN = 10
 _PAGE = 50
 
 
-@dataclass(frozen=True)
-class Filter(Options):
+class Filter(TypedDict):
     """Which dead letters."""
 
-    name: Annotated[str | None, option(help="Only of this handler name")] = None
-    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None
-    code: Annotated[str | None, option("--code", metavar="CODE", help="Only with this error code")] = None
-    older_than: Annotated[str | None, option(metavar="AGE", help="Only what failed longer ago, e.g. 2h")] = None
-    newer_than: Annotated[str | None, option(metavar="AGE", help="Only what failed since, e.g. 15m")] = None
-
-    def asked(self) -> dict[str, Any]:
-        """As the calls take it."""
-        return {
-            "name": self.name,
-            "task_list": self.task_list,
-            "error_code": self.code,
-            "older_than": seconds(self.older_than, "--older-than"),
-            "newer_than": seconds(self.newer_than, "--newer-than"),
-        }
-
-    def typed(self) -> dict[str, Any]:
-        """As it was typed."""
-        ages = {"older_than": self.older_than, "newer_than": self.newer_than}
-        return {"name": self.name, "list": self.task_list, "code": self.code} | ages
+    name: Annotated[str | None, option(help="Only of this handler name")]
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")]
+    code: Annotated[str | None, option("--code", metavar="CODE", help="Only with this error code")]
+    older_than: Annotated[str | None, option(metavar="AGE", help="Only what failed longer ago, e.g. 2h")]
+    newer_than: Annotated[str | None, option(metavar="AGE", help="Only what failed since, e.g. 15m")]
 
 
-@dataclass(frozen=True)
 class Choice(Filter):
     """Which dead letters to change, and whether to."""
 
-    fingerprint: Fingerprint = None
-    ids: Annotated[list[str] | None, argument(metavar="[ID]...", help="These tasks, instead of a filter")] = None
-    everything: Annotated[bool, option("--all", help="Yes, all dead letters of the namespace")] = False
-    dry_run: Annotated[bool, option("--dry-run", help="Only say how many; change nothing")] = False
+    fingerprint: Fingerprint
+    everything: Annotated[bool, option("--all", help="Yes, all dead letters of the namespace")]
+    dry_run: Annotated[bool, option("--dry-run", help="Only say how many; change nothing")]
 
-    def parts(self) -> list[dict[str, Any]]:
-        """What to call with, one after another; bad input is refused before the store is opened."""
-        filters = self.asked() | {"fingerprint": self.fingerprint}
-        given = any(value is not None for value in filters.values())
-        if sum((bool(self.ids), given, self.everything)) != 1:
-            raise InvalidInput(
-                "Say which: ids, or a filter (--name, --list, --code, --fingerprint, --older-than, --newer-than), or --all."
-            )
-        if self.ids:
-            ids = list(dict.fromkeys(self.ids))
-            return [{"ids": ids[at : at + BATCH], "dry_run": self.dry_run} for at in range(0, len(ids), BATCH)]
-        return [filters | {"everything": self.everything, "dry_run": self.dry_run}]
+
+def _asked(which: Filter) -> dict[str, Any]:
+    """The filter as the calls take it."""
+    return {
+        "name": which["name"],
+        "task_list": which["task_list"],
+        "error_code": which["code"],
+        "older_than": seconds(which["older_than"], "--older-than"),
+        "newer_than": seconds(which["newer_than"], "--newer-than"),
+    }
+
+
+def _batches(ids: list[str] | None, which: Choice) -> list[dict[str, Any]]:
+    """The arguments of each call, one after another; bad input is refused before the store is opened."""
+    filters = _asked(which) | {"fingerprint": which["fingerprint"]}
+    given = any(value is not None for value in filters.values())
+    if sum((bool(ids), given, bool(which["everything"]))) != 1:
+        raise InvalidInput(
+            "Say which: ids, or a filter (--name, --list, --code, --fingerprint, --older-than, --newer-than), or --all."
+        )
+    dry_run = bool(which["dry_run"])
+    if ids:
+        once = list(dict.fromkeys(ids))
+        return [{"ids": once[at : at + BATCH], "dry_run": dry_run} for at in range(0, len(once), BATCH)]
+    return [filters | {"everything": bool(which["everything"]), "dry_run": dry_run}]
 
 
 async def list_dead_letters(
     session: Session,
-    which: Filter,
     fingerprint: Fingerprint = None,
     limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
     before: Annotated[int | None, option(metavar="SEQ", help="The next page: only what failed before this")] = None,
+    **which: Unpack[Filter],
 ) -> None:
     """List dead letters, the last to fail first."""
-    asked = which.asked()
+    asked = _asked(which)
     async with session.api() as api:
         page = await api.dead_letters.list(**asked, fingerprint=fingerprint, limit=limit, before=before)
         now = (await api.system.time()).now
-    given = which.typed() | {"fingerprint": fingerprint, "limit": None if limit == _PAGE else limit}
-    hint = session.again("dlq list", **given, before=page.next_before)
-    session.show(page, lambda: _letters(page.letters, now, hint if page.next_before else None))
+    session.show_page(page, page.letters, "No dead letters.", lambda: _letters(page.letters, now), before=page.next_before)
 
 
 async def show(
     session: Session,
-    which: Filter,
     wanted: Annotated[str | None, argument(metavar="[FINGERPRINT]", help="One group, with its last error")] = None,
     limit: Annotated[int, option(help="At most that many groups, up to 1000")] = 50,
+    **which: Unpack[Filter],
 ) -> None:
     """Show dead letters grouped by what they failed of, the biggest group first; or one group in full."""
-    asked = which.asked() | {"fingerprint": wanted}
+    asked = _asked(which) | {"fingerprint": wanted}
     letters: list[Letter] = []
     async with session.api() as api:
         groups = (await api.dead_letters.groups(**asked, limit=limit)).groups
@@ -116,18 +109,19 @@ async def show(
 
 async def retry(
     session: Session,
-    which: Choice,
+    ids: Ids = None,
     payload: Annotated[str | None, option(metavar="JSON", help="A new payload for all of them: JSON object, @file or -")] = None,
+    **which: Unpack[Choice],
 ) -> None:
     """Make dead letters live again, by id or by filter, in batches. Those of runs are retried with their run."""
-    edited, parts = parse_payload(payload), which.parts()
+    edited, parts = parse_payload(payload), _batches(ids, which)
     async with session.api() as api:
         await _tell(session, "retried", _changes(parts, lambda **options: api.dead_letters.retry(payload=edited, **options)))
 
 
-async def discard(session: Session, which: Choice) -> None:
+async def discard(session: Session, ids: Ids = None, **which: Unpack[Choice]) -> None:
     """Take dead letters out of the queue, by id or by filter: they end as canceled, and keep what they failed of."""
-    parts = which.parts()
+    parts = _batches(ids, which)
     async with session.api() as api:
         await _tell(session, "discarded", _changes(parts, api.dead_letters.discard))
 
@@ -166,11 +160,7 @@ async def _tell(session: Session, word: str, changes: AsyncIterator[LettersChang
     session.show(value, lambda: plain("; ".join(lines)))
 
 
-def _letters(found: list[Letter], now: datetime, more: str | None) -> RenderableType:
-    from rich.console import Group
-
-    if not found:
-        return plain("No dead letters.")
+def _letters(found: list[Letter], now: datetime) -> RenderableType:
     table = grid("id", "name", "code", "fingerprint", ">attempt", "failed", "error")
     for task in found:
         table.add_row(
@@ -182,7 +172,7 @@ def _letters(found: list[Letter], now: datetime, more: str | None) -> Renderable
             ago(task.finished_at, now),
             plain(short(_message(task.error))),
         )
-    return Group(table, plain(f"More: {more}", "dim")) if more else table
+    return table
 
 
 def _groups(groups: list[LetterGroup], now: datetime) -> RenderableType:
@@ -217,7 +207,7 @@ def _group(groups: list[LetterGroup], letters: list[Letter], now: datetime) -> R
         ]
         trace = (group.error or {}).get("traceback")
         parts += [plain(group.fingerprint, "bold"), facts(rows), *([plain(f"\n{trace}", "dim")] if trace else [])]
-    return Group(*parts, _letters(letters, now, None))
+    return Group(*parts, _letters(letters, now))
 
 
 def _message(error: Any) -> str:

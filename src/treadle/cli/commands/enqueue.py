@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from click.exceptions import Exit
 
 from treadle.api.facade import Api
+from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import WAIT_LIMIT, TaskMade, TaskResult
 from treadle.cli.command import argument, option
 from treadle.cli.exits import FAILED, WaitTimedOut
 from treadle.cli.input.values import payload as parse_payload
-from treadle.cli.input.values import seconds
+from treadle.cli.input.values import wait_limit
 from treadle.cli.output.format import plain, pretty
 from treadle.cli.output.messages import tell_error, tell_warning
 from treadle.cli.process.crash import arm_crash
 from treadle.cli.session import Session
 from treadle.kernel.queue.service import TaskSpec
-from treadle.model.errors import Forbidden, InvalidInput, TaskFailed
-from treadle.model.names import DEFAULT_LIST
+from treadle.model.errors import Forbidden, TaskFailed
 from treadle.model.states import TaskState
 
 
@@ -32,58 +32,20 @@ async def enqueue(
     parameters: Annotated[
         list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
     ] = None,
-    delay: Annotated[str | None, option(metavar="DURATION", help="Not before that: 90, 1.5s, 5m, 2h, 1d")] = None,
-    priority: Annotated[int, option(help="Smaller runs first")] = 0,
-    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
-    unique_key: Annotated[str | None, option(metavar="KEY", help="While a task with it is live, that one is meant")] = None,
-    idempotency_key: Annotated[
-        str | None, option(metavar="KEY", help="For a week it stands for this task, also when that has ended")
-    ] = None,
-    limit_key: Annotated[str | None, option(metavar="KEY", help="Counts against the limit of this key")] = None,
-    key_limit: Annotated[
-        int | None, option("--limit", metavar="N", help="At most so many with the key run at once, unless an operator said")
-    ] = None,
-    retry: Annotated[int | None, option(metavar="N", help="Retries after a failure; default: what the handler says")] = None,
-    timeout: Annotated[str | None, option(metavar="DURATION", help="Longest time for one attempt")] = None,
-    deadline: Annotated[str | None, option(metavar="DURATION", help="Not worth doing after that")] = None,
     wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if it failed")] = False,
     wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+    **options: Unpack[EnqueueOptions],
 ) -> None:
-    """Put a task into the store; when this returns, it is durable."""
+    """Put a task into the store; when this returns, it is durable.
+
+    A DURATION is 90, 1.5s, 5m, 2h or 1d; a TIME is 2027-01-15T09:00 in UTC, or has its own offset.
+    """
     arm_crash(session.settings.crash_at)
     value = parse_payload(payload, parameters or ())
-    limit = seconds(wait_for, "--wait-for")
-    if limit is not None and limit < 0:
-        raise InvalidInput("--wait-for must be zero or more.")
-    spec = TaskSpec(
-        name=name,
-        payload=value,
-        delay=seconds(delay, "--delay"),
-        priority=priority,
-        task_list=task_list,
-        unique_key=unique_key,
-        idempotency_key=idempotency_key,
-        limit_key=limit_key,
-        limit=key_limit,
-        retry=retry,
-        timeout=seconds(timeout, "--timeout"),
-        deadline=seconds(deadline, "--deadline"),
-    )
+    limit = wait_limit(wait_for)
+    spec = TaskSpec(name=name, payload=value, **options)
     async with session.api(migrate=True, first=lambda engine: engine.kernel.queue.check([spec])) as api:
-        made = await api.tasks.enqueue(
-            name,
-            value,
-            delay=seconds(delay, "--delay"),
-            priority=priority,
-            task_list=task_list,
-            unique_key=unique_key,
-            idempotency_key=idempotency_key,
-            limit_key=limit_key,
-            limit=key_limit,
-            retry=retry,
-            timeout=seconds(timeout, "--timeout"),
-            deadline=seconds(deadline, "--deadline"),
-        )
+        made = await api.tasks.enqueue(name, value, **options)
         if wait or limit is not None:
             await _wait(session, api, made, limit)
         else:

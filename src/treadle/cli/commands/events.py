@@ -16,7 +16,7 @@ from treadle.model.clock import as_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.api.events import Event, EventPage
+    from treadle.api.events import Event
     from treadle.api.facade import Api
 
 _PAGE = 50
@@ -40,8 +40,8 @@ async def events(
             await _follow(session, api, after, which)
             return
         page = await api.events.list(after_seq=after, limit=limit, **which)
-    given = {"entity": entity, "id": about, "run": run, "root": root, "move": move, "limit": None if limit == _PAGE else limit}
-    session.show(page, lambda: _table(page, session.again("events", **given, after=page.next_after)))
+    following = page.next_after if page.more else None
+    session.show_page(page, page.events, "No events.", lambda: _table(page.events), after=following)
 
 
 async def _follow(session: Session, api: Api, after: int | None, which: dict[str, str | None]) -> None:
@@ -67,13 +67,9 @@ def _line(event: Event) -> str:
     return f"{event.seq} {at} {event.entity} {event.entity_id} {event.move}: {event.from_state} -> {event.to_state}{by}"
 
 
-def _table(page: EventPage, more: str) -> RenderableType:
-    from rich.console import Group
-
-    if not page.events:
-        return plain("No events.")
+def _table(events: list[Event]) -> RenderableType:
     table = grid(">seq", "at", "entity", "id", "move", "from", "to", "by")
-    for each in page.events:
+    for each in events:
         table.add_row(
             str(each.seq),
             as_text(ms(each.at)),
@@ -84,4 +80,4 @@ def _table(page: EventPage, more: str) -> RenderableType:
             state(each.to_state),
             plain(each.actor or ""),
         )
-    return Group(table, plain(f"More: {more}", "dim")) if page.more else table
+    return table

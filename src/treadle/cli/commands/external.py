@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from treadle.api.external_jobs import ExternalJob, ExternalJobDetail, ExternalJobPage
+    from treadle.api.external_jobs import ExternalJob, ExternalJobDetail
 
 Job = Annotated[str, argument(metavar="ID", help="The job's id, or that of its task")]
 
@@ -33,8 +33,8 @@ async def list_jobs(
     async with session.api() as api:
         page = await api.external_jobs.list(every=every, run_id=run_id, limit=limit, before=before)
         now = (await api.system.time()).now
-    given = {"all": every, "run": run_id, "limit": None if limit == _PAGE else limit}
-    session.show(page, lambda: _table(page, now, session.again("external list", **given, before=page.next_before)))
+    empty = "No outside jobs; --all shows those that have ended too."
+    session.show_page(page, page.jobs, empty, lambda: _table(page.jobs, now), before=page.next_before)
 
 
 async def show(session: Session, job_id: Job) -> None:
@@ -83,13 +83,9 @@ def _progress(job: ExternalJob) -> str:
     return part + short(job.progress_hint or job.failure_detail or "", 40)
 
 
-def _table(page: ExternalJobPage, now: datetime, more: str) -> RenderableType:
-    from rich.console import Group as Together
-
-    if not page.jobs:
-        return plain("No outside jobs; --all shows those that have ended too.")
+def _table(jobs: list[ExternalJob], now: datetime) -> RenderableType:
     table = grid("id", "state", "specialist", "job", "progress", ">polls", "dispatched", "next poll")
-    for each in page.jobs:
+    for each in jobs:
         raised = f" ({each.raised_in_row} raised)" if each.raised_in_row else ""
         table.add_row(
             each.id,
@@ -101,7 +97,7 @@ def _table(page: ExternalJobPage, now: datetime, more: str) -> RenderableType:
             ago(each.dispatched_at, now),
             ago(each.due_at, now),
         )
-    return Together(table, plain(f"More: {more}", "dim")) if page.next_before else table
+    return table
 
 
 def _one(job: ExternalJobDetail, now: datetime) -> RenderableType:

@@ -9,12 +9,11 @@ from click.exceptions import Exit
 from treadle.cli.command import argument, option
 from treadle.cli.commands.run import end_of, failure_of, tell_failed
 from treadle.cli.exits import FAILED
-from treadle.cli.input.values import any_json, seconds
+from treadle.cli.input.values import any_json, wait_limit
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import grid, plain, pretty
 from treadle.cli.output.messages import tell_note, tell_warning
 from treadle.cli.session import Session
-from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
@@ -59,9 +58,7 @@ async def start(
 ) -> None:
     """Start a durable function; when this returns, its run is durable."""
     value = parse_payload(payload, parameters or ())
-    limit = seconds(wait_for, "--wait-for")
-    if limit is not None and limit < 0:
-        raise InvalidInput("--wait-for must be zero or more.")
+    limit = wait_limit(wait_for)
     async with session.api(migrate=True) as api:
         started = await api.functions.start(
             name, value, version=version, idempotency_key=idempotency_key, task_list=task_list, priority=priority

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from treadle.api.objectives import Blocker, Objective, ObjectiveBoard, ObjectiveDetail, ObjectivePage, WorkorderTrail
+    from treadle.api.objectives import Blocker, Objective, ObjectiveBoard, ObjectiveDetail, WorkorderTrail
 
 ObjectiveId = Annotated[str, argument(metavar="ID", help="The objective's id")]
 Actor = Annotated[str | None, option("--as", metavar="NAME", help="Who does it, for the log; default: you, as cli:USER")]
@@ -81,8 +81,7 @@ async def list_objectives(
     """List objectives, newest first."""
     async with session.api() as api:
         page = await api.objectives.list(status=[each.value for each in statuses or ()], limit=limit, before=before)
-    given = {"status": [each.value for each in statuses or ()], "limit": None if limit == _PAGE else limit}
-    session.show(page, lambda: _table(page, session.again("objectives list", **given, before=page.next_before)))
+    session.show_page(page, page.objectives, "No objectives.", lambda: _table(page.objectives), before=page.next_before)
 
 
 async def show(session: Session, objective_id: ObjectiveId) -> None:
@@ -193,16 +192,12 @@ def _status(status: str) -> Text:
     return plain(status, _STYLES[Status(status)])
 
 
-def _table(page: ObjectivePage, more: str) -> RenderableType:
-    from rich.console import Group
-
-    if not page.objectives:
-        return plain("No objectives.")
+def _table(objectives: list[Objective]) -> RenderableType:
     table = grid("id", "status", "type", ">imp", ">urg", "title", "note")
-    for each in page.objectives:
+    for each in objectives:
         levels = (str(each.importance), str(each.urgency))
         table.add_row(each.objective_id, _status(each.status), each.type, *levels, plain(short(each.title)), plain(_note(each)))
-    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
+    return table
 
 
 def _waits(blocker: Blocker) -> str:

@@ -26,7 +26,7 @@ from treadle.cli.input.plan import (
     tell_what_is_missing,
 )
 from treadle.cli.input.sources import Places
-from treadle.cli.input.values import seconds
+from treadle.cli.input.values import wait_limit
 from treadle.cli.output.format import plain, pretty
 from treadle.cli.output.messages import tell_error
 from treadle.cli.output.run import Watcher
@@ -178,9 +178,7 @@ async def submit(
     wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
 ) -> None:
     """Start a run of a workflow; when this returns, it is durable, and workers do it."""
-    limit = seconds(wait_for, "--wait-for")
-    if limit is not None and limit < 0:
-        raise InvalidInput("--wait-for must be zero or more.")
+    limit = wait_limit(wait_for)
     check_name(task_list, "task list")
     if idempotency_key is not None:
         check_key(idempotency_key, "idempotency key")

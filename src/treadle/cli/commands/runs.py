@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from treadle.api.wire import to_builtins
 from treadle.cli.command import argument, option
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.facade import Api
-    from treadle.api.runs import Run, RunLine, RunPage, RunUsage
+    from treadle.api.runs import Run, RunLine, RunUsage
 
 RunId = Annotated[str, argument(metavar="ID", help="The run's id")]
 StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
@@ -39,59 +39,48 @@ _SHOWN_STEPS = 1000
 _PAGE = 50
 
 
+class Filter(TypedDict):
+    """Which runs."""
+
+    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")]
+    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name with all its versions")]
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")]
+    since: Annotated[str | None, option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")]
+    until: Annotated[str | None, option(metavar="TIME", help="Only those made before then")]
+    search: Annotated[
+        str | None, option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
+    ]
+
+
+def _asked(which: Filter) -> dict[str, Any]:
+    """The filter as the calls take it."""
+    return {**which, "since": moment(which["since"], "--since"), "until": moment(which["until"], "--until")}
+
+
 async def list_runs(
     session: Session,
     states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
-    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")] = None,
-    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name with all its versions")] = None,
-    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
-    since: Annotated[str | None, option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
-    until: Annotated[str | None, option(metavar="TIME", help="Only those made before then")] = None,
-    search: Annotated[
-        str | None, option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
-    ] = None,
     limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
     before: Annotated[str | None, option(metavar="ID", help="The next page: only runs older than this one")] = None,
+    **which: Unpack[Filter],
 ) -> None:
     """List runs, newest first."""
     async with session.api() as api:
-        page = await api.runs.list(
-            state=states or (),
-            workflow=workflow,
-            flow=flow,
-            task_list=task_list,
-            since=moment(since, "--since"),
-            until=moment(until, "--until"),
-            search=search,
-            limit=limit,
-            before=before,
-        )
+        page = await api.runs.list(state=states or (), **_asked(which), limit=limit, before=before)
         now = (await api.system.time()).now
-    given: dict[str, object] = {
-        "state": states,
-        "workflow": workflow,
-        "flow": flow,
-        "list": task_list,
-        "since": since,
-        "until": until,
-    }
-    given |= {"search": search, "limit": None if limit == _PAGE else limit}
-    session.show(page, lambda: _table(page, now, session.again("runs list", **given, before=page.next_before)))
+    empty = "No runs. Start one with `treadle run FILE` or `treadle submit FILE`."
+    session.show_page(page, page.runs, empty, lambda: _table(page.runs, now), before=page.next_before)
 
 
-def _table(page: RunPage, now: datetime, more: str) -> RenderableType:
-    from rich.console import Group
-
-    if not page.runs:
-        return plain("No runs. Start one with `treadle run FILE` or `treadle submit FILE`.")
+def _table(runs: list[Run], now: datetime) -> RenderableType:
     table = grid("id", "workflow", "state", ">steps", "created", "note")
-    for run in page.runs:
+    for run in runs:
         said = (run.error or {}).get("message")
         note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else "")
         table.add_row(
             run.id, plain(run.workflow), state(run.state), str(run.steps), ago(run.created_at, now), plain(short(note, 80))
         )
-    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
+    return table
 
 
 async def show(session: Session, run_id: RunId) -> None:
@@ -239,22 +228,15 @@ async def bulk(
     states: Annotated[
         list[str] | None, option("--state", metavar="STATE", help="Only these, of those from which it is possible")
     ] = None,
-    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")] = None,
-    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name with all its versions")] = None,
-    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
-    since: Annotated[str | None, option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")] = None,
-    until: Annotated[str | None, option(metavar="TIME", help="Only those made before then")] = None,
-    search: Annotated[
-        str | None, option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
-    ] = None,
     every: Annotated[bool, option("--all", help="All runs; else a filter is needed")] = False,
     reason: Annotated[str | None, option(help="Why; kept with runs that are canceled")] = None,
     dry_run: Annotated[bool, option("--dry-run", help="Change nothing; say to how many it would be done")] = False,
+    **which: Unpack[Filter],
 ) -> None:
     """Pause, resume, cancel or retry all runs that fit, newest first, page by page."""
     if action not in ("pause", "resume", "cancel", "retry"):
         raise InvalidInput(f"Unknown action {action!r}; there are pause, resume, cancel and retry.")
-    if not (every or states or workflow or flow or task_list or since or until or search):
+    if not (every or states or any(which.values())):
         raise InvalidInput("Say which runs, by --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
     done: list[str] = []
     refused: list[Json] = []
@@ -266,12 +248,7 @@ async def bulk(
                 action,  # type: ignore[arg-type]
                 dry_run=dry_run,
                 state=states or (),
-                workflow=workflow,
-                flow=flow,
-                task_list=task_list,
-                since=moment(since, "--since"),
-                until=moment(until, "--until"),
-                search=search,
+                **_asked(which),
                 reason=reason,
                 before=before,
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
+from treadle.api.options import ScheduleOptions, TimeOptions
 from treadle.api.schedules import Backfilled, Started
 from treadle.api.wire import to_builtins
 from treadle.cli.command import argument, option
-from treadle.cli.input.timed_options import TARGET, Options, said, takes
 from treadle.cli.input.values import moment
 from treadle.cli.output.format import ago, facts, grid, ms, plain, pretty, short, state, when
 from treadle.cli.output.messages import tell_note
@@ -25,65 +26,28 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.facade import Api
-    from treadle.api.schedules import Backfilled, Schedule, SchedulePage, SchedulePreview, ScheduleTime, Target
+    from treadle.api.schedules import Backfilled, Schedule, SchedulePreview, ScheduleTime, Target
     from treadle.api.tasks import MoveMade
 
 Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]
 DryRun = Annotated[bool, option("--dry-run", help="Say what would be done, and do nothing")]
 
-_WHEN, _WHAT, _HOW = "When", "What", "How"
 _PAGE = 100
 _BATCH = 50
 """Ticks that one call of a backfill starts."""
 
-TIMES: Options = {
-    "cron": Annotated[
-        str | None,
-        option(metavar="LINE", help="minute hour day month weekday, seconds first if six; or @daily", panel=_WHEN),
-    ],
-    "zone": Annotated[str | None, option(metavar="ZONE", help="Time zone of the line and of times here; default UTC", panel=_WHEN)],
-    "every": Annotated[str | None, option(metavar="DURATION", help="An interval: 90, 5m, 2h, 1d", panel=_WHEN)],
-    "at": Annotated[str | None, option(metavar="TIME", help="Once, then: 2027-01-15T09:00", panel=_WHEN)],
-}
-BOUNDS: Options = {
-    "start": Annotated[str | None, option(metavar="TIME", help="Not before that", panel=_WHEN)],
-    "end": Annotated[str | None, option(metavar="TIME", help="Not after that", panel=_WHEN)],
-}
-TICK: Options = {
-    "tick_as": Annotated[str | None, option(metavar="KEY", help="The field that gets the tick's time; tasks: tick", panel=_WHAT)],
-}
-HOW: Options = {
-    "catch_up": Annotated[
-        str | None,
-        option(metavar="skip|latest|all|window", help="Missed ticks: none, the newest, all, the recent", panel=_HOW),
-    ],
-    "catch_up_limit": Annotated[int | None, option(metavar="N", help="Of all: the newest N, up to 10000", panel=_HOW)],
-    "catch_up_window": Annotated[str | None, option(metavar="DURATION", help="Of window: not older than that", panel=_HOW)],
-    "grace": Annotated[
-        str | None,
-        option(metavar="DURATION", help="How late a tick may be and not count as missed; 2m", panel=_HOW),
-    ],
-    "overlap": Annotated[
-        str | None,
-        option(metavar="allow|skip|queue|cancel", help="While the last one goes on; default skip", panel=_HOW),
-    ],
-    "jitter": Annotated[str | None, option(metavar="DURATION", help="Later by up to that, fixed per schedule", panel=_HOW)],
-}
-_DURATIONS = ("every", "timeout", "catch_up_window", "grace", "jitter")
-_MOMENTS = ("at", "start", "end")
 
-
-@takes(TIMES, BOUNDS, TARGET, TICK, HOW)
 async def add(
     session: Session,
-    /,
     name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. nightly-report")],
     paused: Annotated[bool, option("--paused", help="Begin paused")] = False,
     dry_run: DryRun = False,
-    **given: Any,
+    **options: Unpack[ScheduleOptions],
 ) -> None:
-    """Start a task, a workflow or a function by time: by a cron line, at an interval, or once."""
-    options = said(given, durations=_DURATIONS, moments=_MOMENTS)
+    """Start a task, a workflow or a function by time: by a cron line, at an interval, or once.
+
+    A DURATION is 90, 1.5s, 5m, 2h or 1d; a TIME is 2027-01-15T09:00 in the time zone of --zone, or has its own offset.
+    """
     if dry_run:
         await _preview_new(session, name, options)
         return
@@ -91,7 +55,7 @@ async def add(
         _done(session, await api.schedules.create(name, paused=paused, **options))
 
 
-def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
+def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
     """Bad input does not even make the database."""
     from treadle.kernel.schedules.options import make_body
 
@@ -99,7 +63,7 @@ def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
     engine.schedules.check(make_body(options, engine.kernel.clock.now()))
 
 
-async def _preview_new(session: Session, name: str, options: dict[str, Any]) -> None:
+async def _preview_new(session: Session, name: str, options: Mapping[str, Any]) -> None:
     """What a schedule would do that is not stored."""
     from treadle.kernel.schedules.options import make_body
 
@@ -112,10 +76,8 @@ async def _preview_new(session: Session, name: str, options: dict[str, Any]) -> 
     session.show(value, lambda: show_preview(f"{name} (not added)", found, now))
 
 
-@takes(TIMES, BOUNDS, TARGET, TICK, HOW)
-async def edit(session: Session, /, name: Name, **given: Any) -> None:
+async def edit(session: Session, name: Name, **options: Unpack[ScheduleOptions]) -> None:
     """Change a schedule; what is not given stays. A new time counts from now on."""
-    options = said(given, durations=_DURATIONS, moments=_MOMENTS)
     async with session.api() as api:
         _done(session, await api.schedules.edit(name, **options))
 
@@ -131,8 +93,8 @@ async def list_schedules(
         page = await api.schedules.list(every=ended, limit=limit, before=before)
         now = (await api.system.time()).now
     value = {"schedules": [schedule_json(each) for each in page.schedules], "next_before": page.next_before}
-    given = {"all": ended, "limit": None if limit == _PAGE else limit}
-    session.show(value, lambda: schedules_table(page, now, session.again("schedules list", **given, before=page.next_before)))
+    empty = "No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`."
+    session.show_page(value, page.schedules, empty, lambda: _table(page.schedules, now), before=page.next_before)
 
 
 async def show(session: Session, name: Name) -> None:
@@ -144,16 +106,13 @@ async def show(session: Session, name: Name) -> None:
     session.show(schedule_json(schedule), lambda: show_schedule(schedule, moves, now))
 
 
-@takes(TIMES)
 async def preview(
     session: Session,
-    /,
     name: Annotated[str | None, argument(metavar="[NAME]", help="A schedule; or give --cron, --every or --at")] = None,
     count: Annotated[int, option("--count", "-n", help="So many ticks")] = 10,
-    **given: Any,
+    **options: Unpack[TimeOptions],
 ) -> None:
     """Show what a schedule will do: which missed ticks fire now, and when the next ones come. Changes nothing."""
-    options = said(given, durations=("every",), moments=("at",))
     if (name is None) == (not options):
         raise InvalidInput("Give either the name of a schedule, or --cron, --every or --at.")
     async with session.api(scratch=name is None) as api:
@@ -269,14 +228,9 @@ def local(tick: datetime, zone: str) -> str:
     return tick.astimezone(find_zone(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z (%z)")
 
 
-def schedules_table(page: SchedulePage, now: datetime, more: str) -> RenderableType:
-    """Schedules in a list."""
-    from rich.console import Group
-
-    if not page.schedules:
-        return plain("No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`.")
+def _table(schedules: list[Schedule], now: datetime) -> RenderableType:
     table = grid("name", "state", "when", "starts", "next", ">fired", ">skipped", "note")
-    for each in page.schedules:
+    for each in schedules:
         note = (each.error or {}).get("message", "") or ("a tick waits for the last one's end" if each.waiting else "")
         table.add_row(
             plain(each.name),
@@ -288,7 +242,7 @@ def schedules_table(page: SchedulePage, now: datetime, more: str) -> RenderableT
             str(each.skipped),
             plain(short(note)),
         )
-    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
+    return table
 
 
 def show_schedule(schedule: Schedule, moves: list[MoveMade], now: datetime) -> RenderableType:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from treadle.api.tasks import MoveMade, Task, TaskDetail, TaskPage
+    from treadle.api.tasks import MoveMade, Task, TaskDetail
 
 TaskId = Annotated[str, argument(metavar="ID", help="The task's id")]
 
@@ -38,17 +38,12 @@ async def list_tasks(
     async with session.api() as api:
         page = await api.tasks.list(state=states or (), name=name, task_list=task_list, every=every, limit=limit, before=before)
         now = (await api.system.time()).now
-    given = {"state": states, "name": name, "list": task_list, "all": every, "limit": None if limit == _PAGE else limit}
-    session.show(page, lambda: _table(page, now, session.again("tasks list", **given, before=page.next_before)))
+    session.show_page(page, page.tasks, "No tasks.", lambda: _table(page.tasks, now), before=page.next_before)
 
 
-def _table(page: TaskPage, now: datetime, more: str) -> RenderableType:
-    from rich.console import Group
-
-    if not page.tasks:
-        return plain("No tasks.")
+def _table(tasks: list[Task], now: datetime) -> RenderableType:
     table = grid("id", "name", "state", ">attempt", "created", "note")
-    for task in page.tasks:
+    for task in tasks:
         table.add_row(
             task.id,
             plain(task.name),
@@ -57,7 +52,7 @@ def _table(page: TaskPage, now: datetime, more: str) -> RenderableType:
             ago(task.created_at, now),
             plain(_note(task, now)),
         )
-    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
+    return table
 
 
 def _note(task: Task, now: datetime) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
+from treadle.api.options import WatcherChanges, WatcherOptions
 from treadle.cli.command import argument, option
 from treadle.cli.commands.schedules import target_words
-from treadle.cli.input.timed_options import TARGET, Options, said, takes
 from treadle.cli.output.format import facts, grid, ms, plain, pretty, short, state, when
 from treadle.cli.session import NotOverHttp, Session
 from treadle.engine import Engine
@@ -22,56 +23,26 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.tasks import TaskDetail
-    from treadle.api.watchers import SeenPage, WatchedSource, Watcher, WatcherPage
+    from treadle.api.watchers import SeenItem, WatchedSource, Watcher
 
 Name = Annotated[str, argument(metavar="NAME", help="The watcher's name, or its id")]
 
-_WHERE, _HOW = "Where", "How"
 _PAGE = 100
 
-PLACE: Options = {
-    "directory": Annotated[str | None, option(metavar="PATH", help="Files of this directory, where the workers run", panel=_WHERE)],
-    "file": Annotated[str | None, option(metavar="PATH", help="This one file", panel=_WHERE)],
-    "url": Annotated[str | None, option(metavar="URL", help="What this http(s) address answers", panel=_WHERE)],
-    "pattern": Annotated[str | None, option(metavar="GLOB", help="Which files: '*.csv', 'in/**/*.csv'; default all", panel=_WHERE)],
-    "existing": Annotated[str | None, option(metavar="seen|new", help="What the first look finds; default seen", panel=_WHERE)],
-}
-HOW: Options = {
-    "changes": Annotated[
-        list[str] | None,
-        option("--on", metavar="CHANGE", help="created, modified or deleted; may be repeated", panel=_HOW),
-    ],
-    "every": Annotated[str | None, option(metavar="DURATION", help="How often it looks; default 30s", panel=_HOW)],
-    "settle": Annotated[str | None, option(metavar="DURATION", help="A file must stay the same so long; default 2s", panel=_HOW)],
-    "hashing": Annotated[
-        bool | None,
-        option("--hash/--no-hash", help="Whether only other content makes a file modified; default yes", panel=_HOW),
-    ],
-    "fetch_timeout": Annotated[str | None, option(metavar="DURATION", help="Longest wait for an answer", panel=_HOW)],
-    "looked_by": Annotated[
-        str | None, option(metavar="LIST", help="Only workers of this task list look; default: all", panel=_HOW)
-    ],
-}
-CHANGE: Options = {
-    "change_as": Annotated[str | None, option(metavar="KEY", help="The field that gets the change; default change", panel="What")],
-}
-_DURATIONS = ("every", "settle", "timeout", "fetch_timeout")
 
-
-@takes(PLACE, HOW, TARGET, CHANGE)
 async def add(
     session: Session,
-    /,
     name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. incoming")],
-    recursive: Annotated[bool, option("--recursive", help="The pattern counts at every depth", panel=_WHERE)] = False,
     paused: Annotated[bool, option("--paused", help="Begin paused")] = False,
     dry_run: Annotated[bool, option("--dry-run", help="Say what the first look would find here, and do nothing")] = False,
-    **given: Any,
+    **options: Unpack[WatcherOptions],
 ) -> None:
-    """Start a task, a workflow or a function when files or an address change."""
-    options = said(given | {"recursive": recursive or None}, durations=_DURATIONS)
+    """Start a task, a workflow or a function when files or an address change.
+
+    A DURATION is 90, 1.5s, 5m, 2h or 1d.
+    """
     if not session.chosen.remote:  # else it is not this machine's folder that is meant
-        options |= _absolute(options)
+        options.update(_absolute(options))
     if dry_run:
         _try_out(session, name, options)
         return
@@ -79,11 +50,17 @@ async def add(
         _done(session, await api.watchers.create(name, paused=paused, **options))
 
 
-def _absolute(options: dict[str, Any]) -> dict[str, str]:
-    return {place: str(Path(options[place]).absolute()) for place in ("directory", "file") if place in options}
+def _absolute(options: WatcherOptions) -> WatcherOptions:
+    directory, file = options.get("directory"), options.get("file")
+    found = WatcherOptions()
+    if directory is not None:
+        found["directory"] = str(Path(directory).absolute())
+    if file is not None:
+        found["file"] = str(Path(file).absolute())
+    return found
 
 
-def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
+def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
     """Bad input does not even make the database."""
     from treadle.kernel.watchers.options import make_body
 
@@ -91,7 +68,7 @@ def _check(engine: Engine, name: str, options: dict[str, Any]) -> None:
     engine.watchers.check(make_body(options))
 
 
-def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
+def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     """What a look would find on this machine, now."""
     from treadle.kernel.watchers.options import make_body
     from treadle.model.watchers import HTTP, NEW
@@ -115,10 +92,8 @@ def _try_out(session: Session, name: str, options: dict[str, Any]) -> None:
     session.show(value, lambda: plain(said if problem is None else f"{said}\n{problem}"))
 
 
-@takes(HOW, TARGET, CHANGE)
-async def edit(session: Session, /, name: Name, **given: Any) -> None:
+async def edit(session: Session, name: Name, **options: Unpack[WatcherChanges]) -> None:
     """Change how a watcher looks and what it starts; what it looks at stays."""
-    options = said(given, durations=_DURATIONS)
     async with session.api() as api:
         _done(session, await api.watchers.edit(name, **options))
 
@@ -132,8 +107,8 @@ async def list_watchers(
     """List watchers, newest first."""
     async with session.api() as api:
         page = await api.watchers.list(every=ended, limit=limit, before=before)
-    given = {"all": ended, "limit": None if limit == _PAGE else limit}
-    session.show(page, lambda: watchers_table(page, session.again("watchers list", **given, before=page.next_before)))
+    empty = "No watchers. Add one with `treadle watchers add NAME --directory PATH --task NAME`."
+    session.show_page(page, page.watchers, empty, lambda: _table(page.watchers), before=page.next_before)
 
 
 async def show(session: Session, name: Name) -> None:
@@ -157,7 +132,7 @@ async def seen(
     """List what a watcher has seen, in order of name."""
     async with session.api() as api:
         page = await api.watchers.seen(name, after=after, limit=limit)
-    session.show(page, lambda: seen_table(page))
+    session.show_page(page, page.seen, "It has seen nothing yet.", lambda: _seen(page.seen), after=page.next_after)
 
 
 async def pause(session: Session, name: Name) -> None:
@@ -198,14 +173,9 @@ def source_words(source: WatchedSource) -> str:
     return f"{source.place.rstrip('/')}/{depth}{pattern}"
 
 
-def watchers_table(page: WatcherPage, more: str) -> RenderableType:
-    """Watchers in a list."""
-    from rich.console import Group
-
-    if not page.watchers:
-        return plain("No watchers. Add one with `treadle watchers add NAME --directory PATH --task NAME`.")
+def _table(watchers: list[Watcher]) -> RenderableType:
     table = grid("name", "state", "looks at", "every", "on", "starts", ">seen", ">fired", "note")
-    for each in page.watchers:
+    for each in watchers:
         table.add_row(
             plain(each.name),
             state(each.state),
@@ -217,7 +187,7 @@ def watchers_table(page: WatcherPage, more: str) -> RenderableType:
             str(each.fired),
             plain(short((each.error or {}).get("message", ""))),
         )
-    return Group(table, plain(f"More: {more}", "dim")) if page.next_before else table
+    return table
 
 
 def show_watcher(watcher: Watcher, task: TaskDetail | None, now: datetime) -> RenderableType:
@@ -255,14 +225,9 @@ def show_watcher(watcher: Watcher, task: TaskDetail | None, now: datetime) -> Re
     return Group(*parts)
 
 
-def seen_table(page: SeenPage) -> RenderableType:
-    """What a watcher has seen."""
-    from rich.console import Group
-
-    if not page.seen:
-        return plain("It has seen nothing yet.")
+def _seen(seen: list[SeenItem]) -> RenderableType:
     table = grid("name", ">size", "hash", "note")
-    for item in page.seen:
+    for item in seen:
         size = "" if item.size is None else str(item.size)
         table.add_row(plain(item.name), size, plain(short(item.hash or "", 20)), plain("settling" if item.settling else ""))
-    return Group(table, plain(f"More: --after {page.next_after!r}", "dim")) if page.next_after else table
+    return table

@@ -27,6 +27,14 @@ def seconds(text: str | None, what: str) -> float | None:
     return float(match[1]) * _UNITS[match[2] or ""]
 
 
+def wait_limit(text: str | None) -> float | None:
+    """The seconds of `--wait-for`; None from None."""
+    limit = seconds(text, "--wait-for")
+    if limit is not None and limit < 0:
+        raise InvalidInput("--wait-for must be zero or more.")
+    return limit
+
+
 def moment(text: str | None, what: str, zone: str = "UTC") -> datetime | None:
     """The instant of ISO 8601 text such as `2027-01-15T09:00`, in the time zone unless it names its own offset; None from None."""
     if text is None:
