@@ -340,8 +340,8 @@ def commands_page() -> str:
         _NOTE,
         "Every command takes `--store URL` or `--server URL` with `--token SECRET` ([how](../how-to/remote.md)), "
         "`--namespace NAME`, `--json` and `--verbose` (`-v`), before or after its name. "
-        "With `--json` stdout is one JSON document, and an error is a JSON object on stderr. Results go to stdout, everything "
-        "else to stderr.",
+        "With `--json`, stdout is one JSON document and an error is a JSON object on stderr. Results go to stdout, all other "
+        "output to stderr. A DURATION is `90`, `1.5s`, `200ms`, `5m`, `2h` or `1d`; a TIME is `2027-01-15T09:00`.",
     ]
     for name, leaf in leaves(COMMANDS):
         command = make(leaf)
@@ -381,16 +381,16 @@ def _help(text: str) -> str:
 
 
 SERVER_TROUBLES = [
-    ["nobody listens there, or no answer came in time", "", "`server_unreachable`", "4"],
-    ["what answers is no Treadle server", "any", "`unexpected_answer`", "4"],
-    ["no token, or one that is unknown, expired or revoked", "401", "`unauthorized`", "5"],
+    ["no server listens there, or it did not respond in time", "", "`server_unreachable`", "4"],
+    ["the response is not from a Treadle server", "any", "`unexpected_answer`", "4"],
+    ["no token, or an unknown, expired or revoked one", "401", "`unauthorized`", "5"],
     ["the token does not grant the scope", "403", "`forbidden`", "5"],
     ["no such task, run, ...", "404", "`task_not_found`, ...", "3"],
-    ["the state of the thing forbids it", "409", "`illegal_move`, ...", "5"],
-    ["what was given cannot be used", "413, 422", "`invalid_input`, ...", "2"],
+    ["the state of the entity forbids it", "409", "`illegal_move`, ...", "5"],
+    ["the input is invalid", "413, 422", "`invalid_input`, ...", "2"],
     ["too many wrong tokens from this address", "429", "`too_many_attempts`", "5"],
-    ["the server's store does not answer", "503", "`store_unavailable`, ...", "4"],
-    ["the command works on the store itself", "", "`not_over_http`", "2"],
+    ["the server's store does not respond", "503", "`store_unavailable`, ...", "4"],
+    ["the command needs the store", "", "`not_over_http`", "2"],
 ]
 
 
@@ -399,13 +399,13 @@ def exits_page() -> str:
     parts = [
         "# Exit codes",
         _NOTE,
-        "The same for every command. 0 means that what was asked for is done; for `--wait` and `run` that the work succeeded.",
+        "The same for every command. 0 means success; for `--wait` and `run`, that the work succeeded.",
     ]
     parts += [f"## `{code}`\n\n{_capital(meaning)}." for code, meaning in EXIT_CODES.items()]
     parts += [
         "## With `--server`",
-        "The same codes, as a server answers with the errors that the store would give. Errors are one line on stderr (with "
-        "`--json` an object with `code` and `message`), and never hold the token.",
+        "The same codes: a server returns the errors that the store would raise. Errors are one line on stderr (with `--json`, an "
+        "object with `code` and `message`) and never contain the token.",
         _table(["what happened", "status", "code", "exit"], SERVER_TROUBLES),
     ]
     return _page(parts)

@@ -55,7 +55,7 @@ def test_run_now_and_backfill_start_work_and_say_what_they_would_do(treadle: Tre
     assert len(treadle.json("tasks", "list")["tasks"]) == 1
     assert "Would start 3 of 3" in treadle("schedules", "backfill", "nightly", *span, "--dry-run").out
     assert treadle.json("schedules", "backfill", "nightly", *span)["started"] == would["started"]
-    assert "Started 0 of 3 tick(s); 3 had been started before." in treadle("schedules", "backfill", "nightly", *span).out
+    assert "Started 0 of 3 tick(s); 3 were already started." in treadle("schedules", "backfill", "nightly", *span).out
     assert len(treadle.json("tasks", "list")["tasks"]) == 4
 
 

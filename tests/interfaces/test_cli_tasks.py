@@ -50,7 +50,7 @@ def test_an_idempotency_key_names_the_task_that_had_it_first_also_when_that_has_
     treadle("tasks", "cancel", first["id"])
     again = treadle.json("enqueue", "greet", "--idempotency-key", "order-7")
     assert (again["id"], first["created"], again["created"]) == (first["id"], True, False)
-    assert f"A task has that key already: {first['id']}" in treadle("enqueue", "greet", "--idempotency-key", "order-7").out
+    assert f"A task already has this key: {first['id']}" in treadle("enqueue", "greet", "--idempotency-key", "order-7").out
 
 
 def test_pages_follow_one_another(treadle: Treadle):

@@ -17,7 +17,7 @@ def test_a_watcher_is_added_shown_edited_paused_resumed_and_removed(treadle: Tre
     assert listed == treadle.json("watchers", "show", "inbox")
     people = treadle("watchers", "list").out
     assert all(word in people for word in ("inbox", "*.csv", "created, modified", "task greet"))
-    assert "what the first look found counted as seen" in treadle("watchers", "show", "inbox").out
+    assert "items of the first scan counted as seen" in treadle("watchers", "show", "inbox").out
     edited = treadle.json("watchers", "edit", "inbox", "--every", "5m", "--on", "deleted", "--no-hash")
     assert (edited["every_for"], edited["changes"], edited["source"]["hashing"]) == (300_000, ["deleted"], False)
     assert treadle.json("watchers", "pause", "inbox")["state"] == "paused"
@@ -50,7 +50,7 @@ def test_a_worker_tells_of_changes_and_says_what_it_has_seen(treadle: Treadle):
     assert "new" in treadle("watchers", "seen", "inbox").out
     lost = treadle.json("watchers", "show", "lost")
     assert lost["error"]["code"] == "path_not_found"
-    assert "cannot look: path_not_found" in treadle("watchers", "show", "lost").out
+    assert "cannot scan: path_not_found" in treadle("watchers", "show", "lost").out
     assert treadle.json("why", lost["task_id"])["code"] == "backoff"
     assert treadle.json("store", "verify")["holds"]
 

@@ -1,4 +1,4 @@
-"""The command `treadle`: one file per command group, each going through the contract; no rules and no SQL here."""
+"""The command `treadle`: one module per command group, written against the API contract, without rules or SQL of its own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with its code; every error is one line (or a JSON object) on stderr."""
+    """Run the command line and exit with its code; each error is one line (or a JSON object) on stderr."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(execute(given))
 
 
 def execute(arguments: list[str]) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     from treadle.cli.app import make_app
 
     as_json = "--json" in arguments
@@ -35,7 +35,7 @@ def execute(arguments: list[str]) -> int:
         if isinstance(error, InvalidFlow):
             tell_flow_error(error, as_json=as_json)
         else:
-            code = error.error_code if isinstance(error, NonRetryable) else error.code  # what a task would fail with
+            code = error.error_code if isinstance(error, NonRetryable) else error.code  # the code that a task would fail with
             tell_error(code, str(error), as_json=as_json)
         return exit_code_of(error)
     except (KeyboardInterrupt, click.Abort):
@@ -51,7 +51,7 @@ def execute(arguments: list[str]) -> int:
             import traceback
 
             traceback.print_exc()
-        hint = "" if verbose else " --verbose shows where."
+        hint = "" if verbose else " --verbose shows the traceback."
         tell_error(
             "internal", f"{type(error).__name__}: {error}. This is a bug in Treadle; please report it.{hint}", as_json=as_json
         )

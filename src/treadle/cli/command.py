@@ -1,8 +1,8 @@
-"""Click commands made from annotated functions: each parameter states its type, default and help once, in the signature.
+"""Click commands built from annotated functions: each parameter defines its type, default and help once, in the signature.
 
-    async def show(session: Session, task_id: Annotated[str, argument("ID", "The task's id")]) -> None: ...
+    async def show(session: Session, task_id: Annotated[str, argument(metavar="ID", help="The task's id")]) -> None: ...
 
-A command's module is imported when the command is used, so that commands start fast.
+A command's module is imported when the command is used, so commands start fast.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ def option(
     max: float | None = None,  # noqa: A002
     hidden: bool = False,
 ) -> Parameter:
-    """An option; without names it is called as the parameter. `panel` is the section of the help that lists it."""
+    """An option; without names, the flag is derived from the parameter. `panel` is the help section that lists it."""
     return Parameter(names, help, metavar, panel, min, max, hidden)
 
 
 def argument(*, help: str, metavar: str | None = None) -> Parameter:  # noqa: A002
-    """A positional argument; a list takes all that remain."""
+    """A positional argument; a list takes all remaining ones."""
     return Parameter((), help, metavar, positional=True)
 
 
 class Option(click.Option):
-    """A Click option that belongs to a section of the help."""
+    """A Click option that belongs to a help section."""
 
     panel = ""
 
@@ -75,7 +75,7 @@ class Argument(click.Argument):
 
 
 def make_param(name: str, hint: Any, default: Any = _EMPTY) -> click.Parameter:
-    """The Click parameter for `name: Annotated[kind, option(...)] = default`."""
+    """Build the Click parameter for `name: Annotated[kind, option(...)] = default`."""
     kind, spec = get_args(hint)
     if isinstance(kind, UnionType):
         kind = next(each for each in get_args(kind) if each is not NoneType)
@@ -121,18 +121,18 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 _COMMON: dict[str, tuple[str, str | None]] = {
     "--store": ("sqlite:///path, postgresql://... or memory://; default sqlite:///treadle.db", "URL"),
-    "--namespace": ("Which namespace of the store; default: default", "NAME"),
-    "--json": ("Machine-readable output, errors too", None),
-    "--verbose": ("Say more; tracebacks for errors", None),
-    "--server": ("Ask this server, e.g. http://127.0.0.1:8787, instead of opening a store", "URL"),
-    "--token": ("The token for the server; better in TREADLE_TOKEN, as others can see command lines", "SECRET"),
+    "--namespace": ("Namespace of the store; default: default", "NAME"),
+    "--json": ("Print JSON, also for errors", None),
+    "--verbose": ("Log more; print tracebacks of errors", None),
+    "--server": ("Send the command to this server, e.g. http://127.0.0.1:8787, instead of opening a store", "URL"),
+    "--token": ("Token for the server; prefer TREADLE_TOKEN, because other users can see command lines", "SECRET"),
 }
 
 
 def common_options(*, environment: bool = False) -> list[click.Parameter]:
-    """The options of every command and of `treadle` itself.
+    """Build the options of every command and of `treadle` itself.
 
-    Only those of `treadle` read the environment: an option before the command's name must win over a variable.
+    Only those of `treadle` read the environment, so that an option before the command's name wins over a variable.
     """
     made: list[click.Parameter] = []
     for flag, (text, metavar) in _COMMON.items():
@@ -159,7 +159,7 @@ class Command(click.Command):
     """A command whose help has a section for the arguments and for each panel of options."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write all of it."""
+        """Write usage, text and sections."""
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
@@ -186,11 +186,11 @@ class Leaf:
     place: str
     """`module:function` of its body, below `treadle.cli`."""
     help: str = ""
-    """The first paragraph of its help, where it is listed without being loaded."""
+    """The first paragraph of its help, for lists that do not import it."""
     quiet: bool = True
     """Whether it logs only errors, because its output is its message."""
     store_only: str = ""
-    """Why it refuses `--server`; empty: it does the same on a store and on a server."""
+    """The reason why it refuses `--server`; empty: it works on a store and on a server alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class Branch:
 
 
 def leaves(table: Sequence[Leaf | Branch], before: str = "") -> Iterator[tuple[str, Leaf]]:
-    """All commands with their full names, those of groups after the others."""
+    """Yield all commands with their full names, those of groups after the others."""
     for each in table:
         if isinstance(each, Leaf):
             yield f"{before}{each.name}", each
@@ -213,18 +213,18 @@ def leaves(table: Sequence[Leaf | Branch], before: str = "") -> Iterator[tuple[s
 
 
 class Group(Command, click.Group):
-    """A group that loads the command that is chosen."""
+    """A group that imports only the chosen command."""
 
     def __init__(self, table: Sequence[Leaf | Branch], **settings: Any) -> None:
         super().__init__(**settings)
         self.table = {each.name: each for each in table}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the table."""
+        """Return the names in the order of the table."""
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, loaded."""
+        """Import and return the command."""
         entry = self.table.get(cmd_name)
         return None if entry is None else make(entry)
 
@@ -245,7 +245,7 @@ class Group(Command, click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """The names of commands with their help; nothing after an unknown name."""
+        """Complete the names of commands; nothing after an unknown name."""
         from click.shell_completion import CompletionItem
 
         if ctx.meta.get("treadle.unknown"):
@@ -265,7 +265,7 @@ class Group(Command, click.Group):
 
 @cache
 def make(entry: Leaf | Branch) -> click.Command:
-    """The command or group itself, with its module loaded."""
+    """Build the command or group, importing its module."""
     if isinstance(entry, Branch):
         return Group(entry.below, name=entry.name, help=entry.help)
     module, _, function = entry.place.partition(":")
@@ -285,7 +285,7 @@ Given = dict[str, Any]
 
 
 def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[Given], Given]]:
-    """The Click parameters of the body after its session, and how their values become the body's arguments.
+    """The Click parameters of the body after its session, and the conversion of their values to the body's arguments.
 
     The fields of `**options: Unpack[SomeTypedDict]` are parameters too: annotated like those of the body, or API options.
     """

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and errors as one line (or one JSON object) on stderr."""
+"""Exit codes, and their errors."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ INTERRUPTED = 130
 
 EXIT_CODES = {
     OK: "done",
-    FAILED: "what was asked about failed: a task, a run, a check, the demo",
+    FAILED: "the task, run, check or demo failed",
     BAD_INPUT: "bad usage or input; nothing was changed",
-    NOT_FOUND: "no such thing",
+    NOT_FOUND: "not found",
     STORE_TROUBLE: "the store or the server cannot be used: unreachable, read-only, locked, full, wrong schema",
-    REFUSED: "a rule, the state of the thing or the token forbids it",
-    TIME_RAN_OUT: "time ran out while waiting; the work goes on",
+    REFUSED: "refused: a rule, the state of the entity or the token forbids it",
+    TIME_RAN_OUT: "the wait timed out; the work continues",
     BUG: "a bug in Treadle",
     INTERRUPTED: "interrupted",
 }
@@ -45,7 +45,7 @@ class WaitTimedOut(TreadleError):
 
 
 def exit_code_of(error: TreadleError) -> int:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     match error:
         case InvalidInput():
             return BAD_INPUT
@@ -62,6 +62,6 @@ def exit_code_of(error: TreadleError) -> int:
 
 
 def exit_code_of_code(code: str) -> int:
-    """The exit code for an error of which only the code is known."""
+    """Return the exit code for an error code."""
     known = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, TreadleError)]
     return next((exit_code_of(kind.__new__(kind)) for kind in known if kind.code == code), FAILED)

@@ -1,4 +1,4 @@
-"""What every command has in common: its options, its settings, an open engine, and one way to show what it found."""
+"""The session of a command: common options, settings, access to the engine or the server, and output."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _COMMON = ("store", "namespace", "json", "verbose", "server", "token")
 
 
 class NotOverHttp(InvalidInput):
-    """A command that works on the store itself was given a server."""
+    """A command that needs the store was given a server."""
 
     code = "not_over_http"
 
 
 @dataclass(frozen=True)
 class Common:
-    """The options that can be given before or after the command's name."""
+    """The options that can stand before or after the command's name."""
 
     store: str | None = None
     namespace: str | None = None
@@ -49,19 +49,19 @@ class Common:
     server: str | None = None
     token: str | None = field(default=None, repr=False)
     typed_store: str | None = None
-    """The store if it was typed, and not taken from the environment."""
+    """The store if it was typed, rather than taken from the environment."""
     typed_server: str | None = None
 
     @property
     def remote(self) -> str | None:
-        """The server to ask, unless a store was typed: what is typed wins over what the environment says."""
+        """The server to use, unless a store was typed: typed options win over the environment."""
         if self.typed_store and self.typed_server:
-            raise InvalidInput("Give either --store or --server: a command works on one of them.")
+            raise InvalidInput("Give either --store or --server, not both.")
         return None if self.typed_store else self.server
 
 
 def common_of(ctx: click.Context) -> Common:
-    """The common options of a command: those after its name, else those before it, else those of the environment."""
+    """The common options of a command: after its name, else before it, else from the environment."""
     root = ctx.find_root()
 
     def typed(name: str) -> str | None:
@@ -74,32 +74,32 @@ def common_of(ctx: click.Context) -> Common:
 
 @dataclass(frozen=True)
 class Session:
-    """One run of one command."""
+    """One execution of one command."""
 
     chosen: Common
     settings: Settings
 
     @property
     def json(self) -> bool:
-        """Whether output is for machines."""
+        """Whether output is JSON."""
         return self.chosen.json
 
     @cached_property
     def actor(self) -> str:
-        """Who the log says did it."""
+        """The actor recorded in the log."""
         try:
             return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
         except KeyError:
             return f"cli:{os.getuid()}"
 
     def refuse_claims(self, *claims: object) -> None:
-        """Refuse what says who somebody is where a server is asked: that is what their token says."""
+        """Refuse claimed identities if a server is used, because the token identifies the caller."""
         if self.chosen.remote and any(claims):
-            raise InvalidInput("A server knows you by your token: leave --as and --group out, and use a token of that name.")
+            raise InvalidInput("The server identifies you by your token: omit --as and --group, and use a token with that name.")
 
     @cached_property
     def console(self) -> Console:
-        """Where people read; wide when nobody does, so that lines stay whole for `grep`."""
+        """The console; wide if it is not a terminal, so that lines stay whole for `grep`."""
         from rich.console import Console
 
         console = Console(markup=False, highlight=False, emoji=False)
@@ -124,13 +124,13 @@ class Session:
 
     @asynccontextmanager
     async def engine(self, *, migrate: bool = False, first: Callable[[Engine], None] | None = None) -> AsyncIterator[Engine]:
-        """An open engine on the chosen store; only commands that write new things bring the schema up to date.
+        """Open an engine on the chosen store; only commands that create records migrate the schema.
 
-        `first` is called before it is opened: bad input must not even make the database.
+        `first` is called before it is opened, so that bad input does not create the database.
         """
         if self.chosen.remote:
             raise NotOverHttp(_on_the_store(self.chosen.remote))
-        from treadle.engine import Engine  # much that a server's clients and `--help` do not need
+        from treadle.engine import Engine  # a slow import that clients and `--help` do not need
 
         engine = Engine(self.settings.store, settings=self.settings, tolerant=True)
         if first is not None:
@@ -151,13 +151,13 @@ class Session:
         groups: Sequence[str] = (),
         scratch: bool = False,
     ) -> AsyncIterator[Api]:
-        """The calls that commands are made of, on the chosen server or else on the store; `migrate` and `first` as for `engine`.
+        """Open the API of the chosen server, or else of the store; `migrate` and `first` as for `engine`.
 
-        Who can open the store is believed who they say they are (`actor`, `groups`); a server knows them by their token.
-        `scratch` is for calls that need nothing that is stored: without a server they are made on an empty store in memory.
+        Callers who can open the store may claim an `actor` and `groups`; a server identifies them by their token.
+        `scratch` is for calls that need no stored data: without a server they use an empty store in memory.
         """
         if self.chosen.remote:
-            from treadle.client import Client  # what talks HTTP is not needed for a store
+            from treadle.client import Client  # a store needs no HTTP client
 
             async with Client(self.chosen.remote, self.chosen.token) as client:
                 yield client
@@ -169,14 +169,14 @@ class Session:
             yield self.on(engine, actor, groups)
 
     def on(self, engine: Engine, actor: str | None = None, groups: Sequence[str] = ()) -> Api:
-        """The calls on an engine that is open, for whoever types this."""
+        """The API on an open engine, for the caller of this command."""
         from treadle.model.access import Access, Scope
         from treadle.service import Service
 
         return Service(engine, Access(actor or self.actor, frozenset(Scope), groups=tuple(groups)))
 
     def show(self, value: Json, human: Callable[[], RenderableType]) -> None:
-        """The value (JSON, or a record of the contract) as JSON, or what `human` makes of it."""
+        """Print the value (JSON, or a record of the API) as JSON, or as rendered by `human`."""
         if self.json:
             if is_dataclass(value):
                 from treadle.api.wire import to_builtins
@@ -190,7 +190,7 @@ class Session:
     def show_page(
         self, page: Json, rows: Sequence[object], empty: str, table: Callable[[], RenderableType], **following: object
     ) -> None:
-        """A page of records as JSON, or as a table; `following` are the options that select the next page, if there is one."""
+        """Print a page of records as JSON, or as a table; `following` are the options that select the next page, if any."""
 
         def human() -> RenderableType:
             from rich.console import Group
@@ -206,7 +206,7 @@ class Session:
 
 
 def make_session(chosen: Common, *, quiet: bool = True) -> Session:
-    """The settings of the environment with the chosen options over them, and logging set up."""
+    """Load the settings, apply the chosen options, and set up logging."""
     from treadle.kernel.telemetry.log_format import set_up_logging
 
     settings = load_settings()
@@ -221,13 +221,13 @@ def make_session(chosen: Common, *, quiet: bool = True) -> Session:
 
 def _on_the_store(server: str, why: str = "") -> str:
     return (
-        f"This command works on the store itself, and not on the server {server}{': ' if why else ''}{why}. Leave --server (and "
-        "TREADLE_SERVER) out, and say --store if it is not the default one."
+        f"This command needs the store and cannot use the server {server}{': ' if why else ''}{why}. Omit --server (and unset "
+        "TREADLE_SERVER), and add --store if it is not the default one."
     )
 
 
 def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool, store_only: str) -> None:
-    """Run a command's body with a session and what was given.
+    """Run a command's body with a session and its arguments.
 
     A `quiet` command logs only errors, because its output is its message. A `store_only` one refuses a server, for that reason.
     """
@@ -246,7 +246,7 @@ def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool,
 
 
 def lasting_loop() -> Callable[[], AbstractEventLoop] | None:
-    """A factory of faster event loops for commands that last, if uvloop is installed (the extra `fast`)."""
+    """A factory of faster event loops for long-running commands, if uvloop is installed (the extra `fast`)."""
     try:
         from uvloop import new_event_loop
     except ImportError:

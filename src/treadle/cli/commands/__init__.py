@@ -1,1 +1,1 @@
-"""The commands: one module per group, each written against the API contract; no rules and no SQL."""
+"""The commands: one module per group, written against the API contract, without rules or SQL."""

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 def compile_files(
     session: Session,
     files: Files,
-    check: Annotated[bool, option("--check", help="Only diagnostics: no program in the output of --json")] = False,
-    strict: Annotated[bool, option("--strict", help="Warnings count as errors")] = False,
-    output: Annotated[str | None, option("--output", "-o", metavar="FILE", help="Write the program as JSON; - is stdout")] = None,
+    check: Annotated[bool, option("--check", help="Print only diagnostics; leave the program out of the --json output")] = False,
+    strict: Annotated[bool, option("--strict", help="Treat warnings as errors")] = False,
+    output: Annotated[
+        str | None, option("--output", "-o", metavar="FILE", help="Write the program to this file as JSON; - is stdout")
+    ] = None,
 ) -> None:
-    """Compile AFL sources together; all diagnostics at once, and exit 2 if there is an error."""
-    from treadle.lang import compile_sources  # the parser is loaded by those who compile
+    """Compile AFL sources together and print all diagnostics; exit 2 if there is an error."""
+    from treadle.lang import compile_sources  # importing the parser takes time
 
     if check and output is not None:
         raise InvalidInput("Give either --check or --output, not both.")
@@ -53,7 +55,7 @@ def compile_files(
 
 
 def tell_diagnostics(compiled: Compiled) -> None:
-    """All diagnostics for people, on stderr."""
+    """Print all diagnostics on stderr."""
     for diagnostic in compiled.diagnostics:
         sys.stderr.write(printable(diagnostic.render()) + "\n\n")
     sys.stderr.flush()
@@ -119,12 +121,12 @@ class _Formatted:
 def fmt(
     session: Session,
     files: Files,
-    check: Annotated[bool, option("--check", help="Change nothing; exit 1 if something would change")] = False,
-    diff: Annotated[bool, option("--diff", help="Change nothing; show what would change")] = False,
+    check: Annotated[bool, option("--check", help="Change nothing; exit 1 if a file would change")] = False,
+    diff: Annotated[bool, option("--diff", help="Change nothing; print the changes as a diff")] = False,
 ) -> None:
-    """Format AFL files in place; `-` formats stdin to stdout. If one cannot be parsed, none is changed."""
+    """Format AFL files in place; `-` formats stdin to stdout. If one file has a syntax error, none is changed."""
     if "-" in files and len(files) > 1:
-        raise InvalidInput("- (stdin) stands alone.")
+        raise InvalidInput("- (stdin) cannot be combined with files.")
     done = _format(read_sources(files))
     changed = [each for each in done if each.changed]
     if files == ["-"] and not (check or diff):
@@ -140,7 +142,7 @@ def fmt(
 
 
 def _format(sources: list[tuple[str, str]]) -> list[_Formatted]:
-    from treadle.lang import CannotFormat, format_source  # the parser is loaded by those who need it
+    from treadle.lang import CannotFormat, format_source  # importing the parser takes time
 
     done: list[_Formatted] = []
     problems: list[Diagnostic] = []
@@ -178,7 +180,7 @@ def _diff(each: _Formatted) -> str:
 
 
 class GraphFormat(StrEnum):
-    """What `treadle graph` can write."""
+    """Output formats of `treadle graph`."""
 
     JSON = "json"
     DOT = "dot"
@@ -188,10 +190,10 @@ class GraphFormat(StrEnum):
 async def graph(
     session: Session,
     places: Places,
-    workflow: Annotated[str | None, option(help="Only this one; default: all workflows of the flow")] = None,
-    form: Annotated[GraphFormat, option("--format", help="dot is for Graphviz")] = GraphFormat.MERMAID,
+    workflow: Annotated[str | None, option(help="Only this workflow; default: all workflows of the flow")] = None,
+    form: Annotated[GraphFormat, option("--format", help="Output format; dot is for Graphviz")] = GraphFormat.MERMAID,
 ) -> None:
-    """Print the steps of workflows and what they wait for, as a graph."""
+    """Print the steps of workflows and their dependencies as a graph."""
     from treadle.api.flows import SourceText
 
     name = flow_name(places)

@@ -1,4 +1,4 @@
-"""`treadle approvals ...`: what waits for a person, and deciding it."""
+"""`treadle approvals ...`: list, show and decide approvals."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from treadle.api.approvals import Approval, ApprovalDetail
 
 Ids = Annotated[list[str], argument(metavar="ID...", help="The approvals' ids")]
-Reason = Annotated[str | None, option(help="Why; kept with the approval, and told to the work")]
+Reason = Annotated[str | None, option(help="Reason, stored with the approval and passed to the waiting work")]
 As = Annotated[str | None, option("--as", metavar="NAME", help="Who decides; default: your login name")]
-Group = Annotated[list[str] | None, option("--group", metavar="NAME", help="A group that you are in; may be repeated")]
+Group = Annotated[list[str] | None, option("--group", metavar="NAME", help="A group you belong to; repeatable")]
 
 _PAGE = 50
 _MANY = 100
-"""Approvals that one call decides."""
+"""Approvals decided by one call."""
 
 
 async def list_approvals(
     session: Session,
     states: Annotated[
-        list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated; default: pending")
+        list[str] | None, option("--state", metavar="STATE", help="Only these states; repeatable; default: pending")
     ] = None,
-    every: Annotated[bool, option("--all", help="Those that are decided, expired or canceled too")] = False,
+    every: Annotated[bool, option("--all", help="Also show decided, expired and canceled approvals")] = False,
     task_id: Annotated[str | None, option("--task", metavar="ID", help="Only of this task")] = None,
     run_id: Annotated[str | None, option("--run", metavar="ID", help="Only of this run")] = None,
-    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="The next page: only approvals older than this one")] = None,
+    limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only approvals older than this one")] = None,
 ) -> None:
-    """List approvals that wait for a decision, newest first."""
+    """List pending approvals, newest first."""
     async with session.api() as api:
         page = await api.approvals.list(state=states or (), every=every, task_id=task_id, run_id=run_id, limit=limit, before=before)
         now = (await api.system.time()).now
@@ -54,7 +54,7 @@ async def list_approvals(
 
 
 async def show(session: Session, approval_id: Annotated[str, argument(metavar="ID", help="The approval's id")]) -> None:
-    """Everything about one approval: the question, its context, votes and history."""
+    """Show one approval: the question, its context, votes and history."""
     async with session.api() as api:
         found = await api.approvals.get(approval_id)
         now = (await api.system.time()).now
@@ -65,20 +65,18 @@ async def approve(
     session: Session,
     ids: Ids,
     reason: Reason = None,
-    edit: Annotated[
-        str | None, option(metavar="JSON", help="Change the context first: JSON object, @file or -; laid over it")
-    ] = None,
+    edit: Annotated[str | None, option(metavar="JSON", help="Merge this into the context first: a JSON object, @file or -")] = None,
     actor: As = None,
     groups: Group = None,
 ) -> None:
-    """Approve; the work that waits goes on at once. Several ids are decided each by itself."""
+    """Approve; the waiting work continues immediately. Several ids are decided independently."""
     if edit is not None and len(set(ids)) > 1:
-        raise InvalidInput("--edit goes with one approval: what is edited is the context of that one.")
+        raise InvalidInput("--edit takes one approval, because it changes the context of that approval.")
     await _decide(session, ids, "approve", reason, parse_edits(edit), actor, groups)
 
 
 async def deny(session: Session, ids: Ids, reason: Reason = None, actor: As = None, groups: Group = None) -> None:
-    """Deny; the task that waits fails at once. Several ids are decided each by itself."""
+    """Deny; the waiting task fails immediately. Several ids are decided independently."""
     await _decide(session, ids, "deny", reason, None, actor, groups)
 
 
@@ -91,7 +89,7 @@ async def _decide(
     actor: str | None,
     groups: list[str] | None,
 ) -> None:
-    """One that fails is an error; of several, all are tried, and what came of each is shown."""
+    """Decide them; with one id an error is raised, with several all are tried and each answer is shown."""
     session.refuse_claims(actor, groups)
     who = actor or session.actor.removeprefix("cli:")
     async with session.api(actor=who, groups=groups or ()) as api:

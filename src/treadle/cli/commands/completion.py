@@ -1,4 +1,4 @@
-"""`treadle completion`: the script that a shell loads, and the words that it then asks for."""
+"""`treadle completion`: the script that a shell loads, and the words that this script asks for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from treadle.api.facade import Api
 
 _ENTITIES = {"tasks": "task", "runs": "run", "approvals": "approval"}
-"""Whose states `STATE` means, by group; `runs steps` means those of steps."""
+"""The entity whose states `STATE` stands for, by group; for `runs steps` it is the step."""
 
 _BASH = """\
 _treadle_completion() {
@@ -66,7 +66,7 @@ complete -c treadle -F -n 'test -z "$(__treadle_complete)"'
 
 
 class Shell(StrEnum):
-    """The shells that can be helped."""
+    """Supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -76,7 +76,7 @@ class Shell(StrEnum):
 _SCRIPTS = {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}
 _HOMES = {
     Shell.BASH: (".local/share/bash-completion/completions/treadle", "Open a new shell; it needs the package bash-completion."),
-    Shell.ZSH: (".zfunc/_treadle", "In ~/.zshrc, if it is not there yet: fpath+=(~/.zfunc); autoload -Uz compinit; compinit"),
+    Shell.ZSH: (".zfunc/_treadle", "Add to ~/.zshrc if missing: fpath+=(~/.zfunc); autoload -Uz compinit; compinit"),
     Shell.FISH: (".config/fish/completions/treadle.fish", "Open a new shell."),
 }
 
@@ -85,9 +85,9 @@ def completion(
     session: Session,
     shell: Annotated[Shell, argument(metavar="bash|zsh|fish", help="The shell")],
     words: Annotated[
-        list[str] | None, argument(metavar="[WORD]...", help="What is typed so far, after --; asked by the script")
+        list[str] | None, argument(metavar="[WORD]...", help="Words typed so far, after --; passed by the script")
     ] = None,
-    install: Annotated[bool, option("--install", help="Write the script to where the shell looks for it")] = False,
+    install: Annotated[bool, option("--install", help="Write the script to the shell's completion folder")] = False,
 ) -> None:
     """Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`."""
     if words:
@@ -106,11 +106,11 @@ def completion(
 
 
 def possible(words: Sequence[str]) -> list[tuple[str, str]]:
-    """The words that the last one, which may be empty, can become after the others, with their meaning."""
+    """Complete the last word, which may be empty, after the others; returns words with their meaning."""
     from treadle.cli.app import make_app
 
     typed = [*words, ""] if words[-1] == "=" else words
-    *before, begun = [word for word in typed if word != "="]  # bash makes three words of --state=failed
+    *before, begun = [word for word in typed if word != "="]  # bash splits --state=failed into three words
     joined = f"{begun.partition('=')[0]}=" if begun.startswith("--") and "=" in begun else ""
     found = ShellComplete(make_app(), {}, "treadle", "").get_completions(before, begun)
     return [(f"{joined}{each.value}", _first(each.help)) for each in found if each.type == "plain"]
@@ -153,7 +153,7 @@ async def _ask(ctx: click.Context, list_names: Callable[[Api], Awaitable[list[st
         async with make_session(common_of(ctx)).api() as api:
             return await list_names(api)
     except TreadleError:
-        return []  # a shell has no place for errors between the words
+        return []  # a shell cannot show errors during completion
 
 
 async def _lists(api: Api) -> list[str]:

@@ -1,4 +1,4 @@
-"""`treadle dlq ...`: what failed for good, grouped by what it failed of; retried and discarded one by one or in bulk."""
+"""`treadle dlq ...`: permanently failed tasks, grouped by cause; retry or discard them by id or by filter."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from treadle.api.dead_letters import Letter, LetterGroup, LettersChanged
 
 Ids = Annotated[list[str] | None, argument(metavar="[ID]...", help="These tasks, instead of a filter")]
-Fingerprint = Annotated[str | None, option(metavar="PRINT", help="Only with this fingerprint, as `dlq show` gives it")]
+Fingerprint = Annotated[str | None, option(metavar="PRINT", help="Only with this fingerprint, from `dlq show`")]
 
 _SHOWN = 10
 _PAGE = 50
 
 
 class Filter(TypedDict):
-    """Which dead letters."""
+    """Selects dead letters."""
 
-    name: Annotated[str | None, option(help="Only of this handler name")]
+    name: Annotated[str | None, option(help="Only of this handler")]
     task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")]
     code: Annotated[str | None, option("--code", metavar="CODE", help="Only with this error code")]
-    older_than: Annotated[str | None, option(metavar="AGE", help="Only what failed longer ago, e.g. 2h")]
-    newer_than: Annotated[str | None, option(metavar="AGE", help="Only what failed since, e.g. 15m")]
+    older_than: Annotated[str | None, option(metavar="AGE", help="Only if failed longer ago than this, e.g. 2h")]
+    newer_than: Annotated[str | None, option(metavar="AGE", help="Only if failed within this time, e.g. 15m")]
 
 
 class Choice(Filter):
-    """Which dead letters to change, and whether to."""
+    """Selects the dead letters to change."""
 
     fingerprint: Fingerprint
-    everything: Annotated[bool, option("--all", help="Yes, all dead letters of the namespace")]
-    dry_run: Annotated[bool, option("--dry-run", help="Only say how many; change nothing")]
+    everything: Annotated[bool, option("--all", help="Confirm that all dead letters of the namespace are meant")]
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the number")]
 
 
 def _asked(which: Filter) -> dict[str, Any]:
-    """The filter as the calls take it."""
+    """Convert the filter to the arguments of the API."""
     return {
         "name": which["name"],
         "task_list": which["task_list"],
@@ -58,12 +58,12 @@ def _asked(which: Filter) -> dict[str, Any]:
 
 
 def _batches(ids: list[str] | None, which: Choice) -> list[dict[str, Any]]:
-    """The arguments of each call, one after another; bad input is refused before the store is opened."""
+    """The arguments of each API call; bad input is rejected before the store is opened."""
     filters = _asked(which) | {"fingerprint": which["fingerprint"]}
     given = any(value is not None for value in filters.values())
     if sum((bool(ids), given, bool(which["everything"]))) != 1:
         raise InvalidInput(
-            "Say which: ids, or a filter (--name, --list, --code, --fingerprint, --older-than, --newer-than), or --all."
+            "Select dead letters by id, by a filter (--name, --list, --code, --fingerprint, --older-than, --newer-than), or --all."
         )
     dry_run = bool(which["dry_run"])
     if ids:
@@ -75,11 +75,11 @@ def _batches(ids: list[str] | None, which: Choice) -> list[dict[str, Any]]:
 async def list_dead_letters(
     session: Session,
     fingerprint: Fingerprint = None,
-    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[int | None, option(metavar="SEQ", help="The next page: only what failed before this")] = None,
+    limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
+    before: Annotated[int | None, option(metavar="SEQ", help="Next page: only tasks that failed before this one")] = None,
     **which: Unpack[Filter],
 ) -> None:
-    """List dead letters, the last to fail first."""
+    """List dead letters, most recent failure first."""
     asked = _asked(which)
     async with session.api() as api:
         page = await api.dead_letters.list(**asked, fingerprint=fingerprint, limit=limit, before=before)
@@ -90,16 +90,16 @@ async def list_dead_letters(
 async def show(
     session: Session,
     wanted: Annotated[str | None, argument(metavar="[FINGERPRINT]", help="One group, with its last error")] = None,
-    limit: Annotated[int, option(help="At most that many groups, up to 1000")] = 50,
+    limit: Annotated[int, option(help="Maximum number of groups, up to 1000")] = 50,
     **which: Unpack[Filter],
 ) -> None:
-    """Show dead letters grouped by what they failed of, the biggest group first; or one group in full."""
+    """Show dead letters grouped by cause, largest group first; or one group in full."""
     asked = _asked(which) | {"fingerprint": wanted}
     letters: list[Letter] = []
     async with session.api() as api:
         groups = (await api.dead_letters.groups(**asked, limit=limit)).groups
         if wanted is not None and not groups:
-            raise NothingMatches(f"No dead letter has the fingerprint {wanted}; `treadle dlq show` lists what there is.")
+            raise NothingMatches(f"No dead letter has the fingerprint {wanted}; `treadle dlq show` lists the fingerprints.")
         if wanted is not None:
             letters = (await api.dead_letters.list(**asked, limit=_SHOWN)).letters
         now = (await api.system.time()).now
@@ -110,24 +110,24 @@ async def show(
 async def retry(
     session: Session,
     ids: Ids = None,
-    payload: Annotated[str | None, option(metavar="JSON", help="A new payload for all of them: JSON object, @file or -")] = None,
+    payload: Annotated[str | None, option(metavar="JSON", help="A new payload for all of them: a JSON object, @file or -")] = None,
     **which: Unpack[Choice],
 ) -> None:
-    """Make dead letters live again, by id or by filter, in batches. Those of runs are retried with their run."""
+    """Retry dead letters, by id or by filter, in batches. Tasks of runs are retried with `treadle runs retry`."""
     edited, parts = parse_payload(payload), _batches(ids, which)
     async with session.api() as api:
         await _tell(session, "retried", _changes(parts, lambda **options: api.dead_letters.retry(payload=edited, **options)))
 
 
 async def discard(session: Session, ids: Ids = None, **which: Unpack[Choice]) -> None:
-    """Take dead letters out of the queue, by id or by filter: they end as canceled, and keep what they failed of."""
+    """Discard dead letters, by id or by filter: they end as canceled and keep their error."""
     parts = _batches(ids, which)
     async with session.api() as api:
         await _tell(session, "discarded", _changes(parts, api.dead_letters.discard))
 
 
 async def _changes(parts: Sequence[dict[str, Any]], act: Callable[..., Awaitable[LettersChanged]]) -> AsyncIterator[LettersChanged]:
-    """What each call came to, until all is done."""
+    """Call `act` for each part until all pages are done."""
     for part in parts:
         after: str | None = None
         while True:
@@ -137,11 +137,11 @@ async def _changes(parts: Sequence[dict[str, Any]], act: Callable[..., Awaitable
                 break
 
 
-# --- telling ---
+# --- output ---
 
 
 async def _tell(session: Session, word: str, changes: AsyncIterator[LettersChanged]) -> None:
-    """How far it is, while it goes on; then what came of it."""
+    """Show progress, then the totals."""
     done = of_runs = passed_over = matched = met = 0
     dry_run = False
     async for part in changes:
@@ -153,9 +153,9 @@ async def _tell(session: Session, word: str, changes: AsyncIterator[LettersChang
     end_progress(session)
     lines = [f"{done} {'would be ' if dry_run else ''}{word}"]
     if of_runs:
-        lines.append(f"{of_runs} left alone: they belong to runs (`treadle runs retry RUN`)")
+        lines.append(f"{of_runs} skipped: they belong to runs (`treadle runs retry RUN`)")
     if passed_over:
-        lines.append(f"{passed_over} passed over: somebody else has changed them meanwhile")
+        lines.append(f"{passed_over} skipped: changed concurrently by another caller")
     value = {"matched": met, "done": done, "of_runs": of_runs, "passed_over": passed_over, "dry_run": dry_run}
     session.show(value, lambda: plain("; ".join(lines)))
 

@@ -1,4 +1,4 @@
-"""`treadle doctor`: what is right and wrong with this machine and this store, and what to do about it."""
+"""`treadle doctor`: checks of this machine and the store, with remedies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOBODY = "00000000-0000-7000-8000-000000000000"
 
 @dataclass(frozen=True)
 class Check:
-    """One finding; `do` is what to do about it."""
+    """One finding; `do` is the remedy."""
 
     name: str
     verdict: Literal["ok", "warn", "fail"]
@@ -44,7 +44,7 @@ class Check:
 
 
 async def doctor(session: Session) -> None:
-    """Check this machine and the store; exit 1 if something is wrong."""
+    """Check this machine and the store; exit 1 if a check fails."""
     checks = list(_machine(session))
     checks += [check async for check in _store(session)]
     value = {"ok": all(check.verdict != "fail" for check in checks), "checks": [asdict(check) for check in checks]}
@@ -54,7 +54,7 @@ async def doctor(session: Session) -> None:
 
 
 def _table(checks: list[Check]) -> RenderableType:
-    table = grid("", "check", "found", "what to do")
+    table = grid("", "check", "found", "remedy")
     for check in checks:
         table.add_row(state(check.verdict), plain(check.name), plain(check.found), plain(check.do))
     return table
@@ -95,7 +95,7 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         engine = Engine(session.settings.store, settings=session.settings)
         await engine.open(migrate=False)
     except SchemaBehind as error:
-        yield Check("store", "warn", str(error), "`treadle up` and `treadle worker` do that by themselves.")
+        yield Check("store", "warn", str(error), "`treadle up` and `treadle worker` migrate it when they start.")
         yield _fsync(session.settings.store)
         return
     except TreadleError as error:
@@ -105,7 +105,7 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         described = await engine.store.describe()
         yield Check("store", "ok", f"{engine.store.url} can be read")
         yield await _writable(engine)
-        yield Check("schema", "ok", f"version {described.get('schema_version')}, just what this Treadle needs")
+        yield Check("schema", "ok", f"version {described.get('schema_version')}, as required by this Treadle")
         yield await _clock(engine)
         yield _fsync(session.settings.store)
         for finding in findings(await engine.store.health()):
@@ -113,17 +113,17 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         async for check in _work(engine):
             yield check
     except StoreError as error:
-        yield Check("store", "fail", f"{error.code}: {error}", "Look at the database's own log.")
+        yield Check("store", "fail", f"{error.code}: {error}", "Check the database's own log.")
     finally:
         await engine.close()
 
 
 async def _writable(engine: Engine) -> Check:
-    """Try a write that changes nothing, as nobody has that claim."""
+    """Try a write that changes nothing, because nobody holds the claim."""
     try:
         await engine.store.commit([Unit(Claim(_NOBODY, 1, _NOBODY), Keep(None))])
     except StoreError as error:
-        return Check("writable", "fail", f"{error.code}: {error}", "Give this user the right to write, or free some space.")
+        return Check("writable", "fail", f"{error.code}: {error}", "Grant this user write access, or free some space.")
     return Check("writable", "ok", "a write was accepted")
 
 
@@ -138,14 +138,16 @@ async def _clock(engine: Engine) -> Check:
         f"the store's clock is {span(apart)} {'ahead of' if apart >= 0 else 'behind'} this machine's (asked in {after - before} ms)"
     )
     if abs(apart) - slack > _CLOCK_FAIL_FOR:
-        return Check("clock", "warn", found, "Leases are safe, as the store's clock decides; but times shown differ. Run NTP.")
+        return Check(
+            "clock", "warn", found, "Leases are safe, because the store's clock decides; but displayed times differ. Run NTP."
+        )
     if abs(apart) - slack > _CLOCK_WARN_FOR:
         return Check("clock", "warn", found, "Run NTP on both machines.")
     return Check("clock", "ok", found)
 
 
 def _fsync(url: str) -> Check:
-    """How long the disk takes to make a few bytes durable: no SQLite commit can be faster."""
+    """Measure how long the disk takes to make a few bytes durable: the lower bound of a SQLite commit."""
     if not url.startswith("sqlite:///"):
         return Check("fsync", "ok", "the disk is the database server's")
     folder = Path(url.removeprefix("sqlite:///")).absolute().parent
@@ -159,7 +161,7 @@ def _fsync(url: str) -> Check:
                 os.fsync(file.fileno())
                 took.append((clock.monotonic() - began) * 1000)
     except OSError as error:
-        return Check("fsync", "fail", f"cannot write in {folder}: {error.strerror}", "Give write access, or free some space.")
+        return Check("fsync", "fail", f"cannot write in {folder}: {error.strerror}", "Grant write access, or free some space.")
     median = sorted(took)[len(took) // 2]
     found = f"{median:.2f} ms (median of 20)"
     if median > _SLOW_FSYNC_FOR:
@@ -168,13 +170,13 @@ def _fsync(url: str) -> Check:
 
 
 async def _work(engine: Engine) -> AsyncIterator[Check]:
-    """Leases that nobody ends, and servers that nobody hears of."""
+    """Check for expired leases and lost servers."""
     now = await engine.store.now()
     running = await engine.list_tasks(states=("running",), limit=1000)
     late = [task for task in running if task.wake_at is not None and task.wake_at < now - _LATE_FOR]
     if late:
-        found = f"{len(late)} of {len(running)} have run out and nobody took over"
-        yield Check("leases", "warn", found, "Start a worker: any one of them wakes what is due.")
+        found = f"{len(late)} of {len(running)} have expired without a takeover"
+        yield Check("leases", "warn", found, "Start a worker; any worker takes over expired leases.")
     else:
         yield Check("leases", "ok", f"{len(running)} held, none overdue")
     servers = await engine.kernel.reads.list_servers()

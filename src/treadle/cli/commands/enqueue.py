@@ -1,4 +1,4 @@
-"""`treadle enqueue`: put a task into the store, and wait for its result if asked to."""
+"""`treadle enqueue`: enqueue a task and optionally wait for its result."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from treadle.model.states import TaskState
 async def enqueue(
     session: Session,
     name: Annotated[str, argument(help="The handler's name, e.g. billing.Charge")],
-    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")] = None,
+    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
     parameters: Annotated[
-        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload, as JSON or text; repeatable")
     ] = None,
-    wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if it failed")] = False,
-    wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+    wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if the task failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
     **options: Unpack[EnqueueOptions],
 ) -> None:
-    """Put a task into the store; when this returns, it is durable.
+    """Enqueue a task; when this returns, it is durable.
 
     A DURATION is 90, 1.5s, 5m, 2h or 1d; a TIME is 2027-01-15T09:00 in UTC, or has its own offset.
     """
@@ -49,28 +49,28 @@ async def enqueue(
         if wait or limit is not None:
             await _wait(session, api, made, limit)
         else:
-            said = f"Enqueued {name} as {made.id}" if made.created else f"A task has that key already: {made.id}"
+            said = f"Enqueued {name} as {made.id}" if made.created else f"A task already has this key: {made.id}"
             session.show(made, lambda: plain(said))
             if made.created and not session.json:
-                with suppress(Forbidden):  # a token may be for enqueueing alone
+                with suppress(Forbidden):  # a token may allow only enqueueing
                     await _warn(api, made)
 
 
 async def _warn(api: Api, made: TaskMade) -> None:
-    """Say on stderr that nobody can take the task now, which may be a slip in its name; workers may yet come."""
+    """Warn if no live worker can take the task: its name may be misspelled."""
     reason = await api.tasks.why(made.id)
     if reason.code == "no_worker":
         tell_warning(f"task {made.id} waits: {reason.text}")
 
 
 async def _wait(session: Session, api: Api, made: TaskMade, limit: float | None) -> None:
-    """Show the result alone, so that it can be piped; how it failed, and what it waits for, goes to stderr."""
+    """Print only the result, so that it can be piped; errors and warnings go to stderr."""
     if not session.json:
         await _warn(api, made)
     try:
         ended = await _end_of(api, made, limit)
     except asyncio.CancelledError:
-        tell_warning(f"task {made.id} goes on; `treadle why {made.id}` says more")
+        tell_warning(f"task {made.id} continues; `treadle why {made.id}` shows its state")
         raise
     shown = {"id": made.id, "name": made.name, "created": made.created, "state": ended.state, "result": ended.result}
     if ended.state == TaskState.COMPLETED:
@@ -83,7 +83,7 @@ async def _wait(session: Session, api: Api, made: TaskMade, limit: float | None)
 
 
 async def _end_of(api: Api, made: TaskMade, limit: float | None) -> TaskResult:
-    """What the task came to, once it has ended."""
+    """Wait for the task to end and return its result."""
     left = math.inf if limit is None else limit
     while True:
         part = min(left, WAIT_LIMIT)
@@ -92,11 +92,13 @@ async def _end_of(api: Api, made: TaskMade, limit: float | None) -> TaskResult:
         if ended.finished:
             return ended
         if left <= 0:
-            raise WaitTimedOut(f"Task {made.id} has not ended after {limit:g} s; it goes on. `treadle why {made.id}` says more.")
+            raise WaitTimedOut(
+                f"Task {made.id} has not ended after {limit:g} s and continues. `treadle why {made.id}` shows its state."
+            )
 
 
 def _how(ended: TaskResult) -> str:
-    """How a task ended that did not complete."""
+    """Describe the end of a task that did not complete."""
     message = (ended.error or {}).get("message", "")
     match ended.state:
         case TaskState.FAILED:

@@ -1,4 +1,4 @@
-"""`treadle events`: what happened, and what happens."""
+"""`treadle events`: past events, and new ones as they happen."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _PAGE = 50
 
 async def events(
     session: Session,
-    follow: Annotated[bool, option("--follow", "-f", help="Go on as things happen, until Ctrl-C")] = False,
-    after: Annotated[int | None, option(metavar="SEQ", help="Only after the event of this number; 0: from the first")] = None,
+    follow: Annotated[bool, option("--follow", "-f", help="Continue with new events until Ctrl-C")] = False,
+    after: Annotated[int | None, option(metavar="SEQ", help="Only after the event with this number; 0: from the first")] = None,
     entity: Annotated[str | None, option(help="Only of this entity: task, run, approval, ...")] = None,
-    about: Annotated[str | None, option("--id", metavar="ID", help="Only of the task, run or other thing of this id")] = None,
-    run: Annotated[str | None, option(metavar="ID", help="Only what belongs to this run")] = None,
-    root: Annotated[str | None, option(metavar="ID", help="Only what belongs to this tree")] = None,
+    about: Annotated[str | None, option("--id", metavar="ID", help="Only of the task, run or other entity with this id")] = None,
+    run: Annotated[str | None, option(metavar="ID", help="Only of this run")] = None,
+    root: Annotated[str | None, option(metavar="ID", help="Only of this tree")] = None,
     move: Annotated[str | None, option(help="Only this move: succeed, fail, cancel, ...")] = None,
-    limit: Annotated[int, option(help="At most that many, up to 1000; not with --follow")] = _PAGE,
+    limit: Annotated[int, option(help="Maximum number, up to 1000; not with --follow")] = _PAGE,
 ) -> None:
-    """Show the last events, or those after one; with --follow each as it happens, one line (or JSON object) each."""
+    """Show the last events, or those after one; with --follow, print each new event as one line (or JSON object)."""
     which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "move": move}
     async with session.api() as api:
         if follow:

@@ -1,4 +1,4 @@
-"""`treadle external ...`: jobs in outside services."""
+"""`treadle external ...`: jobs in external services."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _PAGE = 50
 
 async def list_jobs(
     session: Session,
-    every: Annotated[bool, option("--all", help="Those that have ended too")] = False,
+    every: Annotated[bool, option("--all", help="Also show jobs that have ended")] = False,
     run_id: Annotated[str | None, option("--run", metavar="ID", help="Only of this run")] = None,
-    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="The next page: only jobs older than this one")] = None,
+    limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only jobs older than this one")] = None,
 ) -> None:
-    """List jobs that outside services work on, newest first."""
+    """List running jobs in external services, newest first."""
     async with session.api() as api:
         page = await api.external_jobs.list(every=every, run_id=run_id, limit=limit, before=before)
         now = (await api.system.time()).now
-    empty = "No outside jobs; --all shows those that have ended too."
+    empty = "No external jobs; --all also shows those that have ended."
     session.show_page(page, page.jobs, empty, lambda: _table(page.jobs, now), before=page.next_before)
 
 
 async def show(session: Session, job_id: Job) -> None:
-    """Everything about one job: its record, and the events that are kept."""
+    """Show one job: its record and its stored events."""
     async with session.api() as api:
         found = await api.external_jobs.get(job_id)
         now = (await api.system.time()).now
@@ -46,7 +46,7 @@ async def show(session: Session, job_id: Job) -> None:
 
 
 async def poll_now(session: Session, job_id: Job) -> None:
-    """Make the job due now, whatever its interval says; a worker polls it."""
+    """Make the job due now, regardless of its interval; a worker polls it."""
     async with session.api() as api:
         done = await api.external_jobs.poll_now(job_id)
     session.show(done, lambda: plain(f"The job {done.external_job_id} is due now."))
@@ -55,16 +55,16 @@ async def poll_now(session: Session, job_id: Job) -> None:
 async def cancel(
     session: Session,
     job_id: Job,
-    reason: Annotated[str | None, option(help="Why; kept with the task")] = None,
+    reason: Annotated[str | None, option(help="Reason, stored with the task")] = None,
 ) -> None:
-    """End the task, and have the service told that the job is not wanted any more."""
+    """Cancel the task, and have a worker cancel the job at the service."""
     async with session.api() as api:
         done = await api.external_jobs.cancel(job_id, reason=reason)
-    session.show(done, lambda: plain(f"The job {done.external_job_id} is canceled; its service will be told."))
+    session.show(done, lambda: plain(f"The job {done.external_job_id} is canceled; a worker notifies its service."))
 
 
 async def rebuild(session: Session) -> None:
-    """Make every job's record from its events again; `store verify` says whether any needs it."""
+    """Rebuild every job's record from its events; `store verify` reports whether that is needed."""
     records = changed = 0
     before: str | None = None
     async with session.api() as api:
@@ -75,7 +75,7 @@ async def rebuild(session: Session) -> None:
                 break
             if not session.json:
                 tell_note(f"{records} record(s) so far")
-    session.show({"records": records, "changed": changed}, lambda: plain(f"{records} record(s), {changed} of them made anew."))
+    session.show({"records": records, "changed": changed}, lambda: plain(f"{records} record(s), {changed} of them rebuilt."))
 
 
 def _progress(job: ExternalJob) -> str:

@@ -1,4 +1,4 @@
-"""`treadle flows ...`: AFL sources that are stored under names, version by version."""
+"""`treadle flows ...`: published AFL sources, by name and version."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ Name = Annotated[str, argument(metavar="NAME", help="The flow's name, or its dig
 
 async def list_flows(
     session: Session,
-    name: Annotated[str | None, argument(metavar="[NAME]", help="All versions of this flow; default: the newest of each")] = None,
+    name: Annotated[
+        str | None, argument(metavar="[NAME]", help="All versions of this flow; default: the newest version of each flow")
+    ] = None,
 ) -> None:
-    """List what is published."""
+    """List published flows."""
     async with session.api() as api:
         found = await api.flows.list(name=name)
         now = (await api.system.time()).now
@@ -46,7 +48,7 @@ async def publish(
     name: Annotated[str, argument(metavar="NAME", help="The name to publish under, e.g. shop")],
     files: Annotated[list[str], argument(metavar="FILE...", help="AFL files or folders, compiled together")],
 ) -> None:
-    """Store a flow as the next version of a name. Runs in flight keep their version; the same flow twice is one version."""
+    """Publish a flow as the next version of a name. Running runs keep their version; publishing the same flow again adds none."""
     from treadle.api.flows import SourceText
 
     sources = read_sources(files)
@@ -66,7 +68,7 @@ async def show(
     version: Annotated[int | None, option("--version", metavar="N", help="This version; default: the newest")] = None,
     source: Annotated[bool, option("--source", help="Only the AFL text")] = False,
 ) -> None:
-    """What a flow offers: its workflows, what they take and return, and the handlers it needs."""
+    """Show a flow: its workflows with their parameters and results, and the handlers it needs."""
     async with session.api() as api:
         flow = await api.flows.get(name, version=version)
         now = (await api.system.time()).now
@@ -99,7 +101,7 @@ def _flow(name: str, flow: FlowDetail, now: datetime) -> RenderableType:
 
 
 def signature(workflow: WorkflowSignature) -> str:
-    """The workflow as it is declared: `shop.Checkout(order: Order, vip: Boolean = ...) => (receipt: String)`."""
+    """The declaration of a workflow: `shop.Checkout(order: Order, vip: Boolean = ...) => (receipt: String)`."""
     params = ", ".join(f"{param.name}: {param.type}{'' if param.required else ' = ...'}" for param in workflow.params)
     returns = ", ".join(f"{each.name}: {each.type}" for each in workflow.returns)
     return f"{workflow.name}({params})" + (f" => ({returns})" if returns else "")

@@ -1,4 +1,4 @@
-"""`treadle functions ...` and `treadle signal`: durable functions from the command line."""
+"""`treadle functions ...` and `treadle signal`: durable functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RunId = Annotated[str, argument(metavar="RUN", help="The run's id")]
 
 
 async def list_functions(session: Session) -> None:
-    """List the functions that are known, by version: how many live servers have them, and how many of their runs go on."""
+    """List known functions by version, with the numbers of live servers and active runs."""
     async with session.api() as api:
         found = await api.functions.list()
     session.show(found, lambda: _table(found))
@@ -34,7 +34,7 @@ async def list_functions(session: Session) -> None:
 
 def _table(found: FunctionList) -> RenderableType:
     if not found.functions:
-        return plain("No functions. A worker that has one makes it known: `treadle worker --handlers MODULE`.")
+        return plain("No functions. A worker registers its functions: `treadle worker --handlers MODULE`.")
     table = grid("name", ">version", ">servers", ">runs", "lists")
     for each in found.functions:
         servers = plain(str(each.servers), "" if each.servers or not each.runs else "red")
@@ -45,16 +45,18 @@ def _table(found: FunctionList) -> RenderableType:
 async def start(
     session: Session,
     name: Annotated[str, argument(metavar="NAME", help="The function's name")],
-    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")] = None,
+    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
     parameters: Annotated[
-        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload, as JSON or text; repeatable")
     ] = None,
-    version: Annotated[int | None, option(help="That version; default: the newest that is known")] = None,
-    idempotency_key: Annotated[str | None, option(metavar="KEY", help="Stands for the run that it is first given with")] = None,
-    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
-    priority: Annotated[int, option(help="Smaller runs first")] = 0,
-    wait: Annotated[bool, option("--wait", help="Wait for what it returns and print it; exit 1 if it failed")] = False,
-    wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+    version: Annotated[int | None, option(help="Version of the function; default: the newest known one")] = None,
+    idempotency_key: Annotated[
+        str | None, option(metavar="KEY", help="A repeated start with this key returns the first run")
+    ] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers select tasks from")] = DEFAULT_LIST,
+    priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
+    wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if the run failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
 ) -> None:
     """Start a durable function; when this returns, its run is durable."""
     value = parse_payload(payload, parameters or ())
@@ -65,7 +67,7 @@ async def start(
         )
         shown: dict[str, Json] = {"id": started.id, "created": started.created}
         if not wait and limit is None:
-            said = f"Started {name} as {started.id}" if started.created else f"The key stands for the run {started.id}"
+            said = f"Started {name} as {started.id}" if started.created else f"A run already has this key: {started.id}"
             session.show(shown, lambda: plain(said))
             return
         ended = await end_of(api, started.id, limit)
@@ -79,29 +81,29 @@ async def start(
 async def adopt(
     session: Session,
     run_id: RunId,
-    version: Annotated[int, option(help="The version that is to go on with it")],
+    version: Annotated[int, option(help="Version that continues the run")],
 ) -> None:
-    """Let another version of its function go on with a run: you say that its code fits what the run has recorded."""
+    """Continue a run with another version of its function. You confirm that its code matches the recorded steps."""
     async with session.api() as api:
         run = await api.functions.adopt(run_id, version)
     if not run.servers:
         tell_warning(f"no live worker has {run.workflow}@{version}; the run waits until one does.")
-    session.show(run, lambda: plain(f"Version {version} of {run.workflow} goes on with {run.id}"))
+    session.show(run, lambda: plain(f"Version {version} of {run.workflow} continues {run.id}"))
 
 
 async def signal(
     session: Session,
     run_id: RunId,
-    name: Annotated[str, argument(metavar="NAME", help="The signal's name, as `ctx.wait_for` has it")],
-    payload: Annotated[str | None, option(metavar="JSON", help="Any JSON, @file to read it, - to read it from stdin")] = None,
-    idempotency_key: Annotated[str | None, option(metavar="KEY", help="The same signal with the same key is told once")] = None,
+    name: Annotated[str, argument(metavar="NAME", help="The signal's name, as in `ctx.wait_for`")],
+    payload: Annotated[str | None, option(metavar="JSON", help="Any JSON, @file, or - for stdin")] = None,
+    idempotency_key: Annotated[str | None, option(metavar="KEY", help="A repeated signal with this key is delivered once")] = None,
 ) -> None:
-    """Tell a run of a durable function something; it is kept until the function waits for it."""
+    """Send a signal to a run of a durable function; it is kept until the function waits for it."""
     value = any_json(payload, "payload")
     async with session.api() as api:
         told = await api.runs.signal(run_id, name, value, idempotency_key=idempotency_key)
     if told.told and not told.awaited and not session.json:
         waits = f"it waits for {', '.join(told.awaited_signals)}" if told.awaited_signals else "it waits for no signal"
-        tell_note(f"Nothing waits for {name} now ({waits}); it is kept until the function does.")
-    said = f"Told {run_id} {name}" if told.told else f"{run_id} was told {name} with that key before"
+        tell_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
+    said = f"Sent {name} to {run_id}" if told.told else f"{name} was already sent to {run_id} with that key"
     session.show(told, lambda: plain(said))

@@ -1,4 +1,4 @@
-"""`treadle handlers ...`: which function handles the tasks of a facet, for runners that load it themselves."""
+"""`treadle handlers ...`: registered handlers of event facets, which runners load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Facet = Annotated[str, argument(metavar="FACET", help="The event facet's qualifi
 
 
 async def list_handlers(session: Session) -> None:
-    """List the registrations, and what of their requirements is missing here (or where the server is)."""
+    """List registered handlers and their missing requirements, on this machine or on the server."""
     async with session.api() as api:
         found = await api.handlers.list()
         now = (await api.system.time()).now
@@ -38,17 +38,18 @@ async def register(
     session: Session,
     facet: Facet,
     module: Annotated[str, argument(metavar="MODULE", help="package.module, or file:///path/to/module.py")],
-    entrypoint: Annotated[str, option(metavar="NAME", help="The function in it")] = "handle",
-    version: Annotated[str, option(help="For people")] = "1.0.0",
-    checksum: Annotated[str, option(help="Changing it makes runners load the module anew")] = "",
+    entrypoint: Annotated[str, option(metavar="NAME", help="Name of the function in it")] = "handle",
+    version: Annotated[str, option(help="Version shown to people")] = "1.0.0",
+    checksum: Annotated[str, option(help="Runners reload the module when this changes")] = "",
     timeout: Annotated[str, option(metavar="DURATION", help="Longest time for one attempt")] = "30s",
     requirements: Annotated[
-        list[str] | None, option("--requires", metavar="REQUIREMENT", help="As pip has it: 'requests>=2.31'; may be repeated")
+        list[str] | None,
+        option("--requires", metavar="REQUIREMENT", help="A requirement as pip takes it: 'requests>=2.31'; repeatable"),
     ] = None,
-    metadata: Annotated[str | None, option(metavar="JSON", help="An object that the function is given")] = None,
+    metadata: Annotated[str | None, option(metavar="JSON", help="An object passed to the function")] = None,
     roots: Roots = None,
 ) -> None:
-    """Register a handler, or replace the facet's; running runners see it with their next refresh."""
+    """Register a handler for a facet, replacing any other; running runners load it at their next refresh."""
     limit, given = seconds(timeout, "--timeout") or 0, parse_payload(metadata)
     async with _rooted(session, roots).api(migrate=True) as api:
         made = await api.handlers.register(
@@ -62,14 +63,14 @@ async def register(
             metadata=given,
         )
     if made.missing_module is not None:
-        tell_warning(f"{made.missing_module} It is looked for when a task comes.")
+        tell_warning(f"{made.missing_module} Runners look for it when a task arrives.")
     for missing in made.missing_requirements:
         tell_warning(f"the handler needs {missing}")
     session.show(made, lambda: plain(f"{facet} is handled by {entrypoint} of {module}"))
 
 
 async def remove(session: Session, facet: Facet) -> None:
-    """Remove a registration; tasks of the facet wait until there is another."""
+    """Remove a handler; tasks of the facet wait until there is another."""
     async with session.api() as api:
         gone = await api.handlers.remove(facet)
     session.show(gone, lambda: plain(f"Removed the handler of {facet}"))
@@ -80,13 +81,13 @@ async def try_out(
     facet: Facet,
     payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
     parameters: Annotated[
-        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload; JSON, else text")
+        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload, as JSON or text; repeatable")
     ] = None,
     roots: Roots = None,
 ) -> None:
-    """Load a registered handler here (or where the server is) and call it with a payload; nothing is stored.
+    """Load a registered handler on this machine, or on the server, and call it with a payload; stores nothing.
 
-    Exit 1 and the code that a task would fail with: import_failed, entrypoint_missing, handler_error, or the handler's own.
+    Exits 1 with the code that a task would fail with: import_failed, entrypoint_missing, handler_error, or the handler's own.
     """
     given = parse_payload(payload, parameters or ()) or {}
     async with _rooted(session, roots).api() as api:
@@ -101,9 +102,9 @@ async def try_out(
 
 
 def _rooted(session: Session, roots: list[Path] | None) -> Session:
-    """The same session where modules may be loaded from these folders."""
+    """The same session with these folders as handler roots."""
     if roots and session.chosen.remote:
-        raise InvalidInput("--root is for this machine; where a server loads modules from is set there, by TREADLE_HANDLER_ROOTS.")
+        raise InvalidInput("--root applies to this machine; a server has TREADLE_HANDLER_ROOTS.")
     return replace(session, settings=with_roots(session, roots))
 
 

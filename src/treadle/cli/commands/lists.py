@@ -1,4 +1,4 @@
-"""`treadle lists ...`: look at task lists and hold their work back, by pausing, draining, limits, rates and caps."""
+"""`treadle lists ...`: show task lists, and pause, drain or limit them."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ _REMOVABLE = ("max", "rate", "backlog")
 
 
 async def list_lists(session: Session) -> None:
-    """List the task lists: what is in their lanes, and what holds work back."""
+    """List the task lists with their lanes and limits."""
     async with session.api() as api:
         await _show(session, api, None)
 
 
 async def show(session: Session, task_list: ListName) -> None:
-    """Show one task list: what is in its lanes, and what holds work back."""
+    """Show one task list with its lanes and limits."""
     async with session.api() as api:
         await _show(session, api, task_list)
 
 
 async def pause(session: Session, task_list: ListName) -> None:
-    """Take nothing more from a list; what runs goes on."""
+    """Pause a list: workers take no more tasks from it; running tasks finish."""
     async with session.api() as api:
         await api.lists.pause(task_list)
         await _show(session, api, task_list)
 
 
 async def resume(session: Session, task_list: ListName) -> None:
-    """Let a paused list go on, and a draining one take new work again."""
+    """Resume a paused list, and let a draining one accept new tasks again."""
     async with session.api() as api:
         await api.lists.resume(task_list)
         await _show(session, api, task_list)
 
 
 async def drain(session: Session, task_list: ListName) -> None:
-    """Let a list take no new work; what is there goes on."""
+    """Drain a list: it accepts no new tasks, and the existing ones run."""
     async with session.api() as api:
         await api.lists.drain(task_list)
         await _show(session, api, task_list)
@@ -62,7 +62,7 @@ async def policy(
     task_list: ListName,
     no_handler: Annotated[str, argument(metavar="wait|ignore", help="Wait for a worker, or end the task as ignored")],
 ) -> None:
-    """Say what becomes of tasks that no live server has a handler for."""
+    """Set the treatment of tasks for which no live server has a handler."""
     async with session.api() as api:
         await api.lists.set_policy(task_list, no_handler)
         await _show(session, api, task_list)
@@ -72,14 +72,16 @@ async def limit(
     session: Session,
     key: Annotated[str | None, option(metavar="KEY", help="Tasks with this limit key, e.g. customer:42")] = None,
     handler: Annotated[str | None, option(metavar="NAME", help="Tasks of this handler")] = None,
-    task_list: Annotated[str, option("--list", metavar="LIST", help="For rate and backlog: in this list")] = DEFAULT_LIST,
-    most: Annotated[int | None, option("--max", metavar="N", help="At most so many run at once, everywhere")] = None,
-    rate: Annotated[float | None, option(metavar="R", help="Take at most so many a second")] = None,
-    burst: Annotated[int | None, option(metavar="N", help="So many at once after a quiet time; default: one second's")] = None,
-    backlog: Annotated[int | None, option(metavar="N", help="Refuse new tasks over so many ready ones")] = None,
-    none: Annotated[list[str] | None, option(metavar="max|rate|backlog", help="Take it away; may be repeated")] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="With --rate and --backlog: in this list")] = DEFAULT_LIST,
+    most: Annotated[
+        int | None, option("--max", metavar="N", help="Maximum number of concurrently running tasks, over all workers")
+    ] = None,
+    rate: Annotated[float | None, option(metavar="R", help="Maximum number of tasks started per second")] = None,
+    burst: Annotated[int | None, option(metavar="N", help="Maximum burst size (default: one second's worth of --rate)")] = None,
+    backlog: Annotated[int | None, option(metavar="N", help="Reject new tasks while this many are ready")] = None,
+    none: Annotated[list[str] | None, option(metavar="max|rate|backlog", help="Remove a limit; repeatable")] = None,
 ) -> None:
-    """Limit how many tasks of a handler or a key run at once, how fast they start, how many may wait."""
+    """Limit concurrency, rate or backlog of a handler, or the concurrency of a limit key."""
     away = frozenset(none or ())
     _check(key, handler, away, {"max": most, "rate": rate if rate is not None else burst, "backlog": backlog})
     check_rate(rate, burst)
@@ -105,30 +107,30 @@ async def desired(
     handler: Annotated[str | None, option(metavar="NAME", help="Only tasks of this handler")] = None,
     target: Annotated[float, option(metavar="S", help="Seconds within which a ready task should start")] = TARGET_LATENCY,
     concurrency: Annotated[
-        int | None, option(metavar="N", help="Tasks that one worker runs at once; default: as those that are there")
+        int | None, option(metavar="N", help="Concurrent tasks per worker; default: as the live workers")
     ] = None,
-    least: Annotated[int, option("--min", metavar="N", help="Never fewer")] = 0,
-    most: Annotated[int, option("--max", metavar="N", help="Never more")] = MOST_WORKERS,
+    least: Annotated[int, option("--min", metavar="N", help="Minimum number of workers")] = 0,
+    most: Annotated[int, option("--max", metavar="N", help="Maximum number of workers")] = MOST_WORKERS,
 ) -> None:
-    """Say how many workers a list could use, from its depth, its age and how long its tasks take."""
+    """Estimate the number of workers that a list needs, from its depth, age and task durations."""
     async with session.api() as api:
         found = await api.lists.desired(task_list, name=handler, target=target, concurrency=concurrency, least=least, most=most)
     session.show(found, lambda: plain(f"{found.desired}: {found.text}"))
 
 
 def _check(key: str | None, handler: str | None, away: frozenset[str], given: dict[str, float | None]) -> None:
-    """Refuse what makes no sense before anything is changed."""
+    """Reject contradictory options before anything is changed."""
     if (key is None) == (handler is None):
-        raise InvalidInput("Say what to limit: either --key KEY or --handler NAME.")
+        raise InvalidInput("Give either --key KEY or --handler NAME.")
     if unknown := away.difference(_REMOVABLE):
         raise InvalidInput(f"--none takes {', '.join(_REMOVABLE)}, not {min(unknown)!r}.")
     wanted = away.union(name for name, value in given.items() if value is not None)
     if not wanted:
-        raise InvalidInput("Say how: --max N, --rate R, --backlog N, or --none max|rate|backlog.")
+        raise InvalidInput("Give --max N, --rate R, --backlog N, or --none max|rate|backlog.")
     if both := [name for name in sorted(away) if given[name] is not None]:
         raise InvalidInput(f"Give either a {both[0]} or --none {both[0]}, not both.")
     if key is not None and wanted != {"max"}:
-        raise InvalidInput("A key has only --max; rates and caps are those of a --handler in a --list.")
+        raise InvalidInput("A key takes only --max; rates and backlogs belong to a --handler in a --list.")
 
 
 async def _show(session: Session, api: Api, task_list: str | None) -> None:
@@ -166,6 +168,6 @@ def _word(shown: TaskListShown) -> str:
 
 
 def _rules(lane: LaneShown) -> str:
-    rate = f"{lane.rate:g} a second, {lane.burst} at once" if lane.rate is not None else ""
+    rate = f"{lane.rate:g} per second, burst {lane.burst}" if lane.rate is not None else ""
     backlog = f"at most {lane.backlog_limit} ready" if lane.backlog_limit is not None else ""
     return "; ".join(part for part in (rate, backlog, f"limit {lane.limit_key}" if lane.limit_key else "") if part)

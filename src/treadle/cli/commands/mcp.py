@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from treadle.mcp.request_context import RequestContext
 
 _GRACE = 1.0
-"""Seconds that running work gets when the client goes: many clients kill what has not ended two seconds later."""
+"""Seconds that running work gets when the client disconnects: many clients kill the process after two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Whether work is done here too, and by models."""
+    """Whether to run a worker too, and with a language model."""
 
     wanted: bool
     llm: bool
@@ -38,23 +38,23 @@ async def mcp(
     session: Session,
     scopes: Annotated[
         list[Scope] | None,
-        option("--scope", help="Over stdio on a store: only what this allows; may be repeated; default: everything"),
+        option("--scope", help="Over stdio on a store: allow only this scope; repeatable; default: all scopes"),
     ] = None,
     handlers: Annotated[
         list[str] | None,
-        option("--handlers", metavar="MODULE", help="Modules whose engines know handlers, functions and codecs; may be repeated"),
+        option("--handlers", metavar="MODULE", help="Modules with engines that define handlers, functions and codecs; repeatable"),
     ] = None,
-    work: Annotated[bool, option("--work", help="Also run a worker here, so that nothing else need run")] = False,
-    llm: Annotated[bool, option("--llm", help="With --work: also do steps of prompt blocks, with TREADLE_LLM_MODEL")] = False,
+    work: Annotated[bool, option("--work", help="Also run a worker in this process")] = False,
+    llm: Annotated[bool, option("--llm", help="With --work: also run prompt blocks, with TREADLE_LLM_MODEL")] = False,
     http: Annotated[
         bool, option("--http", help="Serve streamable HTTP at /mcp instead of stdio, with the server's tokens")
     ] = False,
     host: Host = None,
     port: Port = None,
 ) -> None:
-    """Serve the Model Context Protocol, for one client over stdio (until it closes stdin), or with --http for many.
+    """Serve the Model Context Protocol to one client over stdio, until it closes stdin, or to many with --http.
 
-    On a store, or over stdio with --server and --token for a server far away; a server has it at its own /mcp too.
+    Works on a store, or over stdio on a remote server with --server and --token. A server also serves MCP itself, at /mcp.
     """
     if not has_mcp():
         raise MissingDependency("MCP needs the package mcp: pip install 'treadle[mcp]'.")
@@ -65,11 +65,11 @@ async def mcp(
     from treadle.mcp.stdio import kept_wire, serve_stdio
 
     if sys.stdin.isatty():
-        tell_note("This speaks MCP with a program at its stdin and stdout; Ctrl-C ends it.")
+        tell_note("This command speaks MCP over stdin and stdout with a client program; Ctrl-C stops it.")
     with kept_wire() as wire:
         if session.chosen.remote:
             if scopes or handlers or work or llm:
-                raise InvalidInput("--scope, --handlers and --work are for a store: on a server the token says what may be done.")
+                raise InvalidInput("--scope, --handlers and --work need a store; on a server the token decides.")
             await serve_stdio(_far_desk(session), wire, stop)
         else:
             await serve_stdio(_near_desk(session, scopes, load_engines(session, handlers or []), _Work(work, llm)), wire, stop)
@@ -77,7 +77,7 @@ async def mcp(
 
 @asynccontextmanager
 async def _far_desk(session: Session) -> AsyncIterator[RequestContext]:
-    """Tools here, the work there."""
+    """A request context for tools that run here, on a remote server."""
     from treadle.mcp.request_context import RequestContext
 
     async with session.api() as api:
@@ -101,9 +101,9 @@ async def _over_http(
     session: Session, scopes: Sequence[Scope] | None, handlers: Sequence[str], host: str | None, port: int | None, work: _Work
 ) -> None:
     if session.chosen.remote:
-        raise InvalidInput(f"The server serves MCP itself, at {session.chosen.remote}/mcp: leave --http or --server out.")
+        raise InvalidInput(f"The server already serves MCP at {session.chosen.remote}/mcp: omit --http or --server.")
     if scopes:
-        raise InvalidInput("Over HTTP a token says what its caller may do: make one with `treadle token create NAME --scope ...`.")
+        raise InvalidInput("Over HTTP the caller's token decides: create one with `treadle token create NAME --scope ...`.")
     from treadle.cli.process.mcp_mount import PATH, add_mcp
 
     options = http_options(session, host, port, "", False, _GRACE, needed=True)
@@ -129,7 +129,7 @@ async def _over_http(
 
 @asynccontextmanager
 async def _working(engines: Sequence[Engine], work: _Work) -> AsyncIterator[Engine]:
-    """All engines open, so that handlers can use theirs; the first one at work, if that is wanted."""
+    """Open all engines, so that handlers can use theirs; run a worker on the first if wanted."""
     if work.llm:
         enable_llm(engines[0])
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`treadle objectives ...`: what people want: add it, approve it, see how far it is, block and unblock it."""
+"""`treadle objectives ...`: add, approve, show, block and unblock objectives of the goal pipeline."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from treadle.api.objectives import Blocker, Objective, ObjectiveBoard, ObjectiveDetail, WorkorderTrail
 
 ObjectiveId = Annotated[str, argument(metavar="ID", help="The objective's id")]
-Actor = Annotated[str | None, option("--as", metavar="NAME", help="Who does it, for the log; default: you, as cli:USER")]
-Level = Annotated[int, option(min=0, max=4, help="0 to 4, 4 is the highest")]
-OptionalLevel = Annotated[int | None, option(min=0, max=4, help="0 to 4, 4 is the highest")]
-Criteria = Annotated[list[str] | None, option("--accept", metavar="TEXT", help="An acceptance criterion; may be repeated")]
-Metadata = Annotated[str | None, option(metavar="JSON", help="A JSON object, @file to read one, - to read it from stdin")]
-Prompt = Annotated[str | None, option(metavar="TEXT", help="The text for its handler, instead of that of the topology")]
+Actor = Annotated[str | None, option("--as", metavar="NAME", help="Name recorded in the log; default: cli:USER")]
+Level = Annotated[int, option(min=0, max=4, help="0 to 4; 4 is the highest")]
+OptionalLevel = Annotated[int | None, option(min=0, max=4, help="0 to 4; 4 is the highest")]
+Criteria = Annotated[list[str] | None, option("--accept", metavar="TEXT", help="An acceptance criterion; repeatable")]
+Metadata = Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")]
+Prompt = Annotated[str | None, option(metavar="TEXT", help="Text for its handler, instead of the topology's")]
 
 _STYLES = {
     Status.NEW: "magenta",
@@ -41,20 +41,23 @@ _PAGE = 50
 
 async def add(
     session: Session,
-    title: Annotated[str, argument(metavar="TITLE", help="What is wanted, in one line")],
+    title: Annotated[str, argument(metavar="TITLE", help="The goal, in one line")],
     accept: Criteria = None,
-    kind: Annotated[ObjectiveType, option("--type", help="Which rules of the topology it follows")] = ObjectiveType.TICKET,
+    kind: Annotated[ObjectiveType, option("--type", help="Type, which selects the rules of the topology")] = ObjectiveType.TICKET,
     importance: Level = 2,
     urgency: Level = 2,
     blocked_by: Annotated[
-        list[str] | None, option(metavar="ID|TEXT", help="An objective that must be DONE first, or a reason; may be repeated")
+        list[str] | None, option(metavar="ID|TEXT", help="An objective that must be DONE first, or a reason; repeatable")
     ] = None,
     metadata: Metadata = None,
     prompt: Prompt = None,
-    key: Annotated[str | None, option(metavar="KEY", help="While an objective with it is not DONE, that one is meant")] = None,
+    key: Annotated[
+        str | None,
+        option(metavar="KEY", help="If an objective with this key is not DONE yet, return it instead of creating another"),
+    ] = None,
     actor: Actor = None,
 ) -> None:
-    """Add an objective; it is NEW until somebody approves it."""
+    """Add an objective; it stays NEW until it is approved."""
     parsed = parse_payload(metadata)
     session.refuse_claims(actor)
     async with session.api(migrate=True, actor=actor) as api:
@@ -74,9 +77,9 @@ async def add(
 
 async def list_objectives(
     session: Session,
-    statuses: Annotated[list[Status] | None, option("--status", help="Only with this status; may be repeated")] = None,
-    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="The next page: only objectives before this one")] = None,
+    statuses: Annotated[list[Status] | None, option("--status", help="Only with this status; repeatable")] = None,
+    limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only objectives before this one")] = None,
 ) -> None:
     """List objectives, newest first."""
     async with session.api() as api:
@@ -85,14 +88,14 @@ async def list_objectives(
 
 
 async def show(session: Session, objective_id: ObjectiveId) -> None:
-    """Everything about one objective: where it stands and why, its workorders, what they brought and how they were judged."""
+    """Show one objective: its status and the reason, its workorders with their output and gate results."""
     async with session.api() as api:
         trail = await api.objectives.get(objective_id)
     session.show(trail, lambda: _trail(trail))
 
 
 async def approve(session: Session, objective_id: ObjectiveId, actor: Actor = None) -> None:
-    """Let a NEW objective be worked on."""
+    """Approve a NEW objective, so that work on it can start."""
     session.refuse_claims(actor)
     async with session.api(actor=actor) as api:
         _show_one(session, await api.objectives.approve(objective_id))
@@ -101,18 +104,18 @@ async def approve(session: Session, objective_id: ObjectiveId, actor: Actor = No
 async def block(
     session: Session,
     objective_id: ObjectiveId,
-    reason: Annotated[str | None, option(metavar="TEXT", help="Why; until somebody unblocks it")] = None,
-    on: Annotated[str | None, option(metavar="ID", help="The objective that it waits for; until that is DONE")] = None,
+    reason: Annotated[str | None, option(metavar="TEXT", help="Reason; blocks until somebody unblocks it")] = None,
+    on: Annotated[str | None, option(metavar="ID", help="Objective to wait for; blocks until that is DONE")] = None,
     actor: Actor = None,
 ) -> None:
-    """Keep a TODO objective from being worked on."""
+    """Block a TODO objective."""
     session.refuse_claims(actor)
     async with session.api(actor=actor) as api:
         _show_one(session, await api.objectives.block(objective_id, reason=reason, on=on))
 
 
 async def unblock(session: Session, objective_id: ObjectiveId, actor: Actor = None) -> None:
-    """Resolve all that blocks an objective; its tries start anew."""
+    """Resolve all blockers of an objective and reset its attempts."""
     session.refuse_claims(actor)
     async with session.api(actor=actor) as api:
         _show_one(session, await api.objectives.unblock(objective_id))
@@ -121,7 +124,7 @@ async def unblock(session: Session, objective_id: ObjectiveId, actor: Actor = No
 async def edit(
     session: Session,
     objective_id: ObjectiveId,
-    title: Annotated[str | None, option(metavar="TEXT", help="What is wanted, in one line")] = None,
+    title: Annotated[str | None, option(metavar="TEXT", help="The goal, in one line")] = None,
     accept: Criteria = None,
     importance: OptionalLevel = None,
     urgency: OptionalLevel = None,
@@ -146,16 +149,16 @@ async def edit(
 
 
 async def board(
-    session: Session, limit: Annotated[int, option(min=1, max=1000, help="At most that many of each status")] = _BOARD_ROWS
+    session: Session, limit: Annotated[int, option(min=1, max=1000, help="Maximum number per status")] = _BOARD_ROWS
 ) -> None:
-    """All objectives side by side, by status."""
+    """Show all objectives side by side, by status."""
     async with session.api() as api:
         found = await api.objectives.board(limit=limit)
     session.show(found, lambda: _board(found))
 
 
 async def claims(session: Session) -> None:
-    """The claims that are held now: of events, of workorders, and of all other tasks."""
+    """List the current claims on events, workorders and other tasks."""
     async with session.api() as api:
         found = await api.objectives.claims()
 
@@ -175,7 +178,7 @@ async def claims(session: Session) -> None:
     session.show(found, table)
 
 
-# --- how it looks ---
+# --- output ---
 
 
 def _show_one(session: Session, objective: Objective) -> None:
@@ -201,7 +204,7 @@ def _table(objectives: list[Objective]) -> RenderableType:
 
 
 def _waits(blocker: Blocker) -> str:
-    """What is waited for; one that is BLOCKED itself is said to be, as somebody has to unblock that first."""
+    """The blocker's text, marked if the blocking objective is BLOCKED itself and must be unblocked first."""
     return f"{blocker.text} (BLOCKED)" if blocker.objective_status == Status.BLOCKED else str(blocker.text)
 
 

@@ -46,7 +46,11 @@ if TYPE_CHECKING:
 
 HandlersHere = Annotated[
     list[str] | None,
-    option("--handlers", metavar="MODULE", help="Work on it here with these: package.module or path/to/file.py; may be repeated"),
+    option(
+        "--handlers",
+        metavar="MODULE",
+        help="Run it in this process with these handlers: package.module or path/to/file.py; repeatable",
+    ),
 ]
 _GRACE = 10.0
 
@@ -62,16 +66,16 @@ async def run(
     lenient: LenientOption = False,
     llm: Llm = False,
 ) -> None:
-    """Run a workflow to its end and print its outputs; this process is a worker meanwhile.
+    """Run a workflow to its end in this process and print its outputs.
 
-    Everything is in the store as always: Ctrl-C pauses the run, and `treadle runs resume ID --handlers MODULE` goes on with it.
-    With --server, the workers there do it, and this only watches.
+    The run is durable: Ctrl-C pauses it, and `treadle runs resume ID --handlers MODULE` continues it.
+    With --server, the workers there execute it, and this command only watches.
     """
     arm_crash(session.settings.crash_at)
     check_name(task_list, "task list")
     if session.chosen.remote:
         if handlers or llm:
-            raise NotOverHttp("Handlers work on a store, not on a server: leave --handlers and --llm out, or --server.")
+            raise NotOverHttp("Handlers need a store, not a server: omit --handlers and --llm, or --server.")
         await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient), task_list)
         return
     engines = load_engines(session, handlers or [])
@@ -89,7 +93,7 @@ async def run(
 
 @asynccontextmanager
 async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
-    """All engines open, so that handlers can use theirs."""
+    """Open all engines, so that handlers can use theirs."""
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine)
@@ -97,7 +101,7 @@ async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
 
 
 async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
-    """Start the run on the server, and watch it to its end."""
+    """Start the run on the server and watch it to its end."""
     checked = None if wanted.is_stored else wanted.plan_files(Engine("memory://", settings=session.settings))
     stop = stop_signal()
     async with session.api() as api:
@@ -106,7 +110,7 @@ async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
             tell_what_is_missing(started)
         ended = await Watcher(session, api, started.id).watch(stop)
         if ended is None:
-            message = f"Run {started.id} goes on at the server; `treadle runs show {started.id}` shows how far it is."
+            message = f"Run {started.id} continues on the server; `treadle runs show {started.id}` shows its progress."
             tell_error("interrupted", message, as_json=session.json)
             raise Exit(INTERRUPTED)
         show_outputs(session, to_builtins(await api.runs.get(started.id)), ended)
@@ -115,7 +119,7 @@ async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
 async def work_on(
     session: Session, engine: Engine, run_id: str, task_list: str, stop: asyncio.Event, handlers: Sequence[str]
 ) -> None:
-    """Be a worker until the run has ended, showing its steps, then show its outputs; interrupted, leave it paused."""
+    """Be a worker until the run ends, showing its steps, then show its outputs; pause the run if interrupted."""
     if not session.chosen.verbose:
         engine.kernel.emit = _without_settles(engine)
     api = session.on(engine)
@@ -131,7 +135,7 @@ async def work_on(
 
 
 def _without_settles(engine: Engine) -> Emit:
-    """What attempts come to is seen in the steps; said once is enough. Those who measure are told all the same."""
+    """Do not log settled attempts, because the steps show them; observers still receive them."""
     emit, telemetry = engine.kernel.emit, engine.telemetry
 
     def quieter(event: Event) -> None:
@@ -144,7 +148,7 @@ def _without_settles(engine: Engine) -> Emit:
 
 
 async def _pause(api: Api, run_id: str) -> RunOutputs | None:
-    """Hold the run, unless it has ended meanwhile."""
+    """Pause the run, unless it has ended meanwhile."""
     try:
         await api.runs.pause(run_id)
     except IllegalMove:
@@ -155,11 +159,11 @@ async def _pause(api: Api, run_id: str) -> RunOutputs | None:
 
 def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequence[str]) -> None:
     if engine.store.url.startswith("memory"):
-        message = f"Run {run_id} was interrupted, and is gone with the memory it was in."
+        message = f"Run {run_id} was interrupted and is lost, because its store was in memory."
     else:
         store = f" --store {session.chosen.typed_store}" if session.chosen.typed_store else ""
         names = "".join(f" --handlers {name}" for name in handlers)
-        message = f"Run {run_id} is paused. Go on with: treadle runs resume {run_id}{names}{store}"
+        message = f"Run {run_id} is paused. Continue with: treadle runs resume {run_id}{names}{store}"
     tell_error("interrupted", message, as_json=session.json)
 
 
@@ -169,22 +173,24 @@ async def submit(
     workflow: WorkflowOption = None,
     pairs: InputOption = None,
     whole: InputsOption = None,
-    idempotency_key: Annotated[str | None, option(metavar="KEY", help="A second start with it names the first run")] = None,
-    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers choose")] = DEFAULT_LIST,
-    priority: Annotated[int, option(help="Smaller runs first")] = 0,
-    version: Annotated[int | None, option("--version", metavar="N", help="A version of the flow; default: the newest")] = None,
+    idempotency_key: Annotated[
+        str | None, option(metavar="KEY", help="A repeated start with this key returns the first run")
+    ] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers select tasks from")] = DEFAULT_LIST,
+    priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
+    version: Annotated[int | None, option("--version", metavar="N", help="Version of the flow; default: the newest")] = None,
     lenient: LenientOption = False,
-    wait: Annotated[bool, option("--wait", help="Wait for the outputs and print them; exit 1 if it failed")] = False,
-    wait_for: Annotated[str | None, option(metavar="DURATION", help="Wait at most that long; exit 6 after it")] = None,
+    wait: Annotated[bool, option("--wait", help="Wait for the outputs and print them; exit 1 if the run failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
 ) -> None:
-    """Start a run of a workflow; when this returns, it is durable, and workers do it."""
+    """Start a run of a workflow and leave it to the workers; when this returns, it is durable."""
     limit = wait_limit(wait_for)
     check_name(task_list, "task list")
     if idempotency_key is not None:
         check_key(idempotency_key, "idempotency key")
     wanted = Wanted(places, workflow, pairs or (), whole, lenient, version)
     if version is not None and not wanted.is_stored:
-        raise InvalidInput("--version is for flows in the store, not for files.")
+        raise InvalidInput("--version applies to flows in the store, not to files.")
     plans: list[Plan] = []
 
     def check(engine: Engine) -> None:
@@ -192,7 +198,7 @@ async def submit(
             plans.append(wanted.plan_files(engine))
 
     if session.chosen.remote:
-        check(Engine("memory://", settings=session.settings))  # what is wrong with files is said here
+        check(Engine("memory://", settings=session.settings))  # report errors in the files before sending them
     async with session.api(migrate=not wanted.is_stored, first=check) as api:
         started = await wanted.start(
             api,
@@ -208,12 +214,12 @@ async def submit(
             more = {"created": started.created, "missing_handlers": started.missing_handlers}
             show_outputs(session, to_builtins(await api.runs.get(started.id)) | more, ended)
             return
-    said = f"Started {started.workflow} as {started.id}" if started.created else f"A run has that key already: {started.id}"
+    said = f"Started {started.workflow} as {started.id}" if started.created else f"A run already has this key: {started.id}"
     session.show(started, lambda: plain(said))
 
 
 async def end_of(api: Api, run_id: str, limit: float | None) -> RunOutputs:
-    """What the run came to, once it has ended."""
+    """Wait for the run to end and return its outputs."""
     left = math.inf if limit is None else limit
     while True:
         part = min(left, WAIT_LIMIT)
@@ -222,11 +228,13 @@ async def end_of(api: Api, run_id: str, limit: float | None) -> RunOutputs:
         if ended.finished:
             return ended
         if left <= 0:
-            raise WaitTimedOut(f"Run {run_id} has not ended after {limit:g} s; it goes on. `treadle why {run_id}` says more.")
+            raise WaitTimedOut(
+                f"Run {run_id} has not ended after {limit:g} s and continues. `treadle why {run_id}` shows its state."
+            )
 
 
 def failure_of(ended: RunOutputs) -> RunFailed | RunCanceled | None:
-    """How the run failed; None if it completed."""
+    """The failure of the run; None if it completed."""
     message = (ended.error or {}).get("message", "")
     match ended.state:
         case "failed":
@@ -238,7 +246,7 @@ def failure_of(ended: RunOutputs) -> RunFailed | RunCanceled | None:
 
 
 def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) -> None:
-    """The outputs on stdout, alone, so that they can be piped; a failure on stderr, with what can be done, and exit code 1."""
+    """Print only the outputs on stdout, so that they can be piped; report a failure on stderr and exit 1."""
     outputs = ended.outputs
     if value["kind"] == "function" and outputs is not None:
         outputs = outputs.get("result")
@@ -254,8 +262,8 @@ def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) ->
 
 
 def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled) -> None:
-    """That the run failed, on stderr, and for people what can be done."""
-    hint = f" `treadle runs show {run_id}` shows the steps, `treadle runs retry {run_id}` goes on where it failed."
+    """Report on stderr that the run failed, with the next steps for people."""
+    hint = f" `treadle runs show {run_id}` shows the steps, `treadle runs retry {run_id}` continues at the failed step."
     message = str(failed).rstrip()
     stop = "" if message.endswith((".", "!", "?")) else "."
     tell_error(

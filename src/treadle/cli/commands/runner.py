@@ -23,29 +23,35 @@ if TYPE_CHECKING:
 
 Roots = Annotated[
     list[Path] | None,
-    option("--root", metavar="FOLDER", help="Where handler modules may be loaded from; default TREADLE_HANDLER_ROOTS or here"),
+    option(
+        "--root",
+        metavar="FOLDER",
+        help="Folder from which handler modules may be loaded; default: TREADLE_HANDLER_ROOTS or the current folder",
+    ),
 ]
 _DEFAULT_PORT = 8080
 
 
 def runner(
     session: Session,
-    topics: Annotated[list[str] | None, option("--topic", metavar="GLOB", help="Only facets that match; may be repeated")] = None,
+    topics: Annotated[list[str] | None, option("--topic", metavar="GLOB", help="Only facets that match; repeatable")] = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="The task list to serve")] = DEFAULT_LIST,
-    concurrency: Annotated[int | None, option(min=1, help="Tasks at once; default AFL_MAX_CONCURRENT or 5")] = None,
+    concurrency: Annotated[
+        int | None, option(min=1, help="Maximum number of concurrent tasks; default: AFL_MAX_CONCURRENT or 5")
+    ] = None,
     poll_interval: Annotated[
         float | None,
-        option(metavar="SECONDS", min=0.01, help="Look for work at least that often; default AFL_POLL_INTERVAL_MS or 2"),
+        option(metavar="SECONDS", min=0.01, help="Longest time between polls; default: AFL_POLL_INTERVAL_MS or 2"),
     ] = None,
-    refresh: Annotated[float, option(metavar="SECONDS", min=0.01, help="Read the registrations again that often")] = 30,
+    refresh: Annotated[float, option(metavar="SECONDS", min=0.01, help="Time between reads of the registered handlers")] = 30,
     tools: Annotated[
         str | None,
         option(metavar="MODULE:NAME", help="Serve this ToolRegistry instead of registered handlers, with a status page"),
     ] = None,
     port: Annotated[int, option(min=0, max=65535, help="First port to try for the status page of --tools")] = _DEFAULT_PORT,
-    lock_duration: Annotated[float, option(metavar="SECONDS", min=0.5, help="How long a claim of --tools holds")] = 60,
-    grace: Annotated[float, option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")] = 30,
-    name: Annotated[str, option(help="The server's name; default: the host's")] = "",
+    lock_duration: Annotated[float, option(metavar="SECONDS", min=0.5, help="Lease duration of a claim by --tools")] = 60,
+    grace: Annotated[float, option(metavar="SECONDS", min=0, help="Time that running work gets to finish when stopping")] = 30,
+    name: Annotated[str, option(help="The server's name; default: the host name")] = "",
     group: Annotated[str, option(help="The server's group")] = "default",
     roots: Roots = None,
     llm: Llm = False,
@@ -107,7 +113,7 @@ def runner(
 
 
 def _serve(session: Session, agent: Agent, url: str) -> None:
-    """Run the agent, and say so at both ends."""
+    """Run the agent; announce its start and stop."""
 
     def started() -> None:
         names = agent.registry().names()
@@ -135,13 +141,13 @@ def _serve(session: Session, agent: Agent, url: str) -> None:
 
 
 def with_roots(session: Session, roots: list[Path] | None) -> Settings:
-    """The session's settings with the roots that were typed."""
+    """The session's settings with the given handler roots."""
     settings = session.settings
     return replace(settings, handler_roots=tuple(str(root) for root in roots)) if roots else settings
 
 
 def load_tools(place: str) -> ToolRegistry:
-    """The tool registry that `module:name` (or `path/to/file.py:name`) stands for."""
+    """Load the tool registry named `module:name` or `path/to/file.py:name`."""
     from treadle.agents import ToolRegistry
     from treadle.cli.process.engines import load_place
 
@@ -150,5 +156,5 @@ def load_tools(place: str) -> ToolRegistry:
         module, name = place, "tools"
     found = getattr(load_place(module), name, None)
     if not isinstance(found, ToolRegistry):
-        raise InvalidInput(f"{name} in {module} is not a ToolRegistry; --tools MODULE:NAME names one.")
+        raise InvalidInput(f"{name} in {module} is not a ToolRegistry; give one as --tools MODULE:NAME.")
     return found

@@ -1,4 +1,4 @@
-"""`treadle runs ...`: look at runs, and do what operators do with them."""
+"""`treadle runs ...`: show and operate runs."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ if TYPE_CHECKING:
     from treadle.api.runs import Run, RunLine, RunUsage
 
 RunId = Annotated[str, argument(metavar="ID", help="The run's id")]
-StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as `runs show` has it: Checkout.pay")]
+StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as in `runs show`: Checkout.pay")]
 
 _SHOWN_STEPS = 1000
 _PAGE = 50
 
 
 class Filter(TypedDict):
-    """Which runs."""
+    """Selects runs."""
 
     workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")]
-    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name with all its versions")]
+    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name for all its versions")]
     task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")]
-    since: Annotated[str | None, option(metavar="TIME", help="Only those made then or later: 2027-01-15T09:00")]
-    until: Annotated[str | None, option(metavar="TIME", help="Only those made before then")]
+    since: Annotated[str | None, option(metavar="TIME", help="Only runs created at or after this time: 2027-01-15T09:00")]
+    until: Annotated[str | None, option(metavar="TIME", help="Only runs created before this time")]
     search: Annotated[
-        str | None, option(metavar="TEXT", help="In the workflow's name or the idempotency key, or the start of an id")
+        str | None, option(metavar="TEXT", help="Text in the workflow's name or idempotency key, or the start of an id")
     ]
 
 
 def _asked(which: Filter) -> dict[str, Any]:
-    """The filter as the calls take it."""
+    """Convert the filter to the arguments of the API."""
     return {**which, "since": moment(which["since"], "--since"), "until": moment(which["until"], "--until")}
 
 
 async def list_runs(
     session: Session,
-    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
-    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="The next page: only runs older than this one")] = None,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these states; repeatable")] = None,
+    limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only runs older than this one")] = None,
     **which: Unpack[Filter],
 ) -> None:
     """List runs, newest first."""
@@ -84,7 +84,7 @@ def _table(runs: list[Run], now: datetime) -> RenderableType:
 
 
 async def show(session: Session, run_id: RunId) -> None:
-    """Everything about one run: facts, inputs, outputs, why it is where it is, and its steps."""
+    """Show one run: facts, inputs, outputs, the reason for its state, and its steps."""
     async with session.api() as api:
         run = await api.runs.get(run_id)
         steps = await list_steps(api, run.id, _SHOWN_STEPS)
@@ -97,9 +97,9 @@ async def show(session: Session, run_id: RunId) -> None:
 async def steps(
     session: Session,
     run_id: RunId,
-    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
-    blocks: Annotated[bool, option("--blocks", help="Blocks, items and cases too")] = False,
-    limit: Annotated[int, option(min=1, help="Look at that many steps and blocks at most")] = 10_000,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these states; repeatable")] = None,
+    blocks: Annotated[bool, option("--blocks", help="Also list blocks, items and cases")] = False,
+    limit: Annotated[int, option(min=1, help="Maximum number of steps and blocks to read")] = 10_000,
 ) -> None:
     """List the steps of a run with their ids, in the order of the program."""
     known = tuple(each.value for each in StepState)
@@ -121,9 +121,9 @@ async def steps(
 async def logs(
     session: Session,
     run_id: RunId,
-    limit: Annotated[int, option(min=1, max=10_000, help="The last so many lines")] = 200,
+    limit: Annotated[int, option(min=1, max=10_000, help="Number of lines, counted from the last")] = 200,
 ) -> None:
-    """What the flow (`sys.log`), its handlers (`ctx.log`) and the agents that called them wrote about a run, oldest first."""
+    """Show the log lines of a run: of the flow (`sys.log`), its handlers (`ctx.log`) and its agents, oldest first."""
     lines: list[RunLine] = []
     async with session.api() as api:
         before: int | None = None
@@ -133,7 +133,7 @@ async def logs(
             before = page.next_before
             if before is None:
                 break
-    lines.sort(key=lambda line: line.at)  # several processes write them, each when it can
+    lines.sort(key=lambda line: line.at)  # several processes write them independently
     session.show({"run_id": run_id, "lines": [to_builtins(line) for line in lines]}, lambda: _lines(lines))
 
 
@@ -146,18 +146,18 @@ def _lines(lines: Sequence[RunLine]) -> RenderableType:
 
 
 def _before(line: RunLine) -> str:
-    """The path of its step; what the flow logs begins with that already."""
+    """The path of the line's step, unless the message already starts with it."""
     return "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
 
 
 async def pause(session: Session, run_id: RunId) -> None:
-    """Hold a run: nothing of it is taken from now on; what is being worked on finishes, and counts."""
+    """Pause a run: no more of its tasks start; running ones finish and count."""
     async with session.api() as api:
         _done(session, await api.runs.pause(run_id))
 
 
 async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None) -> None:
-    """Let a paused run go on, and repair one that cannot; with --handlers, work on it here until it ends."""
+    """Resume a paused run, or repair a stuck one; with --handlers, work on it here until it ends."""
     async with _api(session, handlers) as (api, engine):
         await _go_on(session, engine, await api.runs.resume(run_id), handlers)
 
@@ -165,9 +165,9 @@ async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None)
 async def cancel(
     session: Session,
     run_id: RunId,
-    reason: Annotated[str | None, option(help="Why; kept with the run")] = None,
+    reason: Annotated[str | None, option(help="Reason, stored with the run")] = None,
 ) -> None:
-    """End a run and all its live tasks now; canceling twice is no error."""
+    """Cancel a run and all its live tasks; repeating this is not an error."""
     async with session.api() as api:
         _done(session, await api.runs.cancel(run_id, reason=reason))
 
@@ -176,11 +176,11 @@ async def retry(
     session: Session,
     run_id: RunId,
     step: Annotated[
-        str | None, argument(metavar="[STEP]", help="A failed step's id or path; default: the one that failed the run")
+        str | None, argument(metavar="[STEP]", help="A failed step's id or path; default: the step that failed the run")
     ] = None,
     handlers: HandlersHere = None,
 ) -> None:
-    """Do a failed step again, and let the run go on from there. What has completed is not done again."""
+    """Retry a failed step and continue the run from there. Completed steps are not repeated."""
     async with _api(session, handlers) as (api, engine):
         await _go_on(session, engine, await api.runs.retry(run_id, step=step), handlers)
 
@@ -192,7 +192,7 @@ async def rerun(
     whole: InputsOption = None,
     handlers: HandlersHere = None,
 ) -> None:
-    """Start the same workflow of the same flow again as a new run; inputs that are given win over those of the old one."""
+    """Start the same workflow of the same flow again as a new run; given inputs override the old ones."""
     async with _api(session, handlers) as (api, engine):
         given = await _inputs(api, run_id, whole, pairs or ())
         await _go_on(session, engine, await api.runs.rerun(run_id, inputs=given), handlers, new=True)
@@ -206,14 +206,14 @@ async def fork(
     whole: InputsOption = None,
     handlers: HandlersHere = None,
 ) -> None:
-    """Start a new run that keeps what was finished without a step, and does that step and the rest again."""
+    """Start a new run that keeps the results independent of a step, and repeats that step and its dependents."""
     async with _api(session, handlers) as (api, engine):
         given = await _inputs(api, run_id, whole, pairs or ())
         await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=given), handlers, new=True)
 
 
 async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
-    """What is given for a run like that one: a JSON object, with `key=value` pairs over it."""
+    """The inputs for a run like that one: a JSON object, overridden by `key=value` pairs."""
     if whole is None and not pairs:
         return {}
     run = await api.runs.get(run_id)
@@ -226,18 +226,19 @@ async def bulk(
     session: Session,
     action: Annotated[str, argument(metavar="ACTION", help="pause, resume, cancel or retry")],
     states: Annotated[
-        list[str] | None, option("--state", metavar="STATE", help="Only these, of those from which it is possible")
+        list[str] | None,
+        option("--state", metavar="STATE", help="Only these states, among those from which the action is possible"),
     ] = None,
-    every: Annotated[bool, option("--all", help="All runs; else a filter is needed")] = False,
-    reason: Annotated[str | None, option(help="Why; kept with runs that are canceled")] = None,
-    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; say to how many it would be done")] = False,
+    every: Annotated[bool, option("--all", help="All runs; otherwise a filter is required")] = False,
+    reason: Annotated[str | None, option(help="Reason, stored with canceled runs")] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the number of runs")] = False,
     **which: Unpack[Filter],
 ) -> None:
-    """Pause, resume, cancel or retry all runs that fit, newest first, page by page."""
+    """Pause, resume, cancel or retry all matching runs, newest first, page by page."""
     if action not in ("pause", "resume", "cancel", "retry"):
-        raise InvalidInput(f"Unknown action {action!r}; there are pause, resume, cancel and retry.")
+        raise InvalidInput(f"Unknown action {action!r}; use pause, resume, cancel or retry.")
     if not (every or states or any(which.values())):
-        raise InvalidInput("Say which runs, by --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
+        raise InvalidInput("Select runs by --state, --workflow, --flow, --list, --since, --until or --search, or by --all.")
     done: list[str] = []
     refused: list[Json] = []
     matched: int | None = None
@@ -262,28 +263,28 @@ async def bulk(
                 tell_note(f"{action}: {len(done)} of {matched} runs")
     value = {"action": action, "dry_run": dry_run, "matched": matched, "done": done, "refused": refused}
     if dry_run:
-        session.show(value, lambda: plain(f"{action} would be done to {matched} runs"))
+        session.show(value, lambda: plain(f"{action} would apply to {matched} runs"))
         return
     said = "".join(f"\n  {each['id']}: {each['message']}" for each in refused)
-    session.show(value, lambda: plain(f"{action}: done to {len(done)} runs, refused by {len(refused)}{said}"))
+    session.show(value, lambda: plain(f"{action}: {len(done)} runs done, {len(refused)} refused{said}"))
 
 
 @asynccontextmanager
 async def _api(session: Session, handlers: list[str] | None) -> AsyncIterator[tuple[Api, Engine | None]]:
-    """The calls, and an engine with those handlers if there are any."""
+    """The API, and an engine with the handlers if any were given."""
     if not handlers:
         async with session.api() as api:
             yield api, None
         return
     if session.chosen.remote:
-        raise NotOverHttp("Handlers work on a store, not on a server: leave --handlers or --server out.")
+        raise NotOverHttp("Handlers need a store, not a server: omit --handlers or --server.")
     engines = load_engines(session, handlers)
     async with opened(engines):
         yield session.on(engines[0]), engines[0]
 
 
 async def _go_on(session: Session, engine: Engine | None, run: Run, handlers: list[str] | None, *, new: bool = False) -> None:
-    """Work on the run here if handlers were given; else say where it stands."""
+    """Work on the run here if handlers were given; otherwise show its state."""
     if engine is not None:
         await work_on(session, engine, run.id, run.task_list, stop_signal(), handlers or ())
     elif new:
@@ -297,7 +298,7 @@ def _done(session: Session, run: Run) -> None:
 
 
 async def usage(session: Session, run_id: Annotated[str, argument(metavar="RUN", help="The run's id")]) -> None:
-    """Show what a run spent on models: requests, tokens, cost, and its budget."""
+    """Show the language model usage of a run: requests, tokens, cost, and its budget."""
     async with session.api() as api:
         found = await api.runs.usage(run_id)
     session.show(found, lambda: _shown(found))

@@ -1,4 +1,4 @@
-"""`treadle schedules ...`: what is started by time: add, edit, look, preview, pause, run now, backfill."""
+"""`treadle schedules ...`: work that starts by time: add, edit, show, preview, pause, run now, backfill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from treadle.api.tasks import MoveMade
 
 Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]
-DryRun = Annotated[bool, option("--dry-run", help="Say what would be done, and do nothing")]
+DryRun = Annotated[bool, option("--dry-run", help="Change nothing; print the result")]
 
 _PAGE = 100
 _BATCH = 50
@@ -40,7 +40,7 @@ _BATCH = 50
 async def add(
     session: Session,
     name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. nightly-report")],
-    paused: Annotated[bool, option("--paused", help="Begin paused")] = False,
+    paused: Annotated[bool, option("--paused", help="Add it paused")] = False,
     dry_run: DryRun = False,
     **options: Unpack[ScheduleOptions],
 ) -> None:
@@ -56,7 +56,7 @@ async def add(
 
 
 def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
-    """Bad input does not even make the database."""
+    """Check the options before the database is created."""
     from treadle.kernel.schedules.options import make_body
 
     check_name(name, "schedule name")
@@ -64,11 +64,11 @@ def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
 
 
 async def _preview_new(session: Session, name: str, options: Mapping[str, Any]) -> None:
-    """What a schedule would do that is not stored."""
+    """Preview a schedule that is not stored."""
     from treadle.kernel.schedules.options import make_body
 
     check_name(name, "schedule name")
-    make_body(options, 0)  # it must say what it starts
+    make_body(options, 0)  # raises if it names nothing to start
     async with session.api(scratch=True) as api:
         found = await api.schedules.preview_new(**options)
         now = (await api.system.time()).now
@@ -77,16 +77,16 @@ async def _preview_new(session: Session, name: str, options: Mapping[str, Any]) 
 
 
 async def edit(session: Session, name: Name, **options: Unpack[ScheduleOptions]) -> None:
-    """Change a schedule; what is not given stays. A new time counts from now on."""
+    """Change a schedule; options not given stay as they are. A new time counts from now on."""
     async with session.api() as api:
         _done(session, await api.schedules.edit(name, **options))
 
 
 async def list_schedules(
     session: Session,
-    ended: Annotated[bool, option("--all", help="Those that have ended, too")] = False,
-    limit: Annotated[int, option(min=1, max=1000, help="At most that many")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="The next page: only older ones than this")] = None,
+    ended: Annotated[bool, option("--all", help="Also show schedules that have ended")] = False,
+    limit: Annotated[int, option(min=1, max=1000, help="Maximum number")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only schedules older than this one")] = None,
 ) -> None:
     """List schedules, newest first."""
     async with session.api() as api:
@@ -98,7 +98,7 @@ async def list_schedules(
 
 
 async def show(session: Session, name: Name) -> None:
-    """Everything about one schedule: when, what, how, what became of its last ticks, and why if it cannot go on."""
+    """Show one schedule: times, target, policies, recent ticks, and its error if it cannot start."""
     async with session.api() as api:
         schedule = await api.schedules.get(name)
         moves = (await api.schedules.moves(schedule.id)).moves
@@ -109,10 +109,10 @@ async def show(session: Session, name: Name) -> None:
 async def preview(
     session: Session,
     name: Annotated[str | None, argument(metavar="[NAME]", help="A schedule; or give --cron, --every or --at")] = None,
-    count: Annotated[int, option("--count", "-n", help="So many ticks")] = 10,
+    count: Annotated[int, option("--count", "-n", help="Number of ticks")] = 10,
     **options: Unpack[TimeOptions],
 ) -> None:
-    """Show what a schedule will do: which missed ticks fire now, and when the next ones come. Changes nothing."""
+    """Show the missed ticks that fire now and the next ticks of a schedule. Changes nothing."""
     if (name is None) == (not options):
         raise InvalidInput("Give either the name of a schedule, or --cron, --every or --at.")
     async with session.api(scratch=name is None) as api:
@@ -128,25 +128,25 @@ async def preview(
 
 
 async def pause(session: Session, name: Name) -> None:
-    """Let no tick fire until it is resumed; what was started goes on."""
+    """Pause a schedule; started work continues."""
     async with session.api() as api:
         _done(session, await api.schedules.pause(name))
 
 
 async def resume(session: Session, name: Name) -> None:
-    """Let a paused schedule go on; what it missed is made up for as its catch-up policy says."""
+    """Resume a paused schedule; its catch-up policy decides about missed ticks."""
     async with session.api() as api:
         _done(session, await api.schedules.resume(name))
 
 
 async def remove(session: Session, name: Name) -> None:
-    """End a schedule; what it started goes on."""
+    """Remove a schedule; started work continues."""
     async with session.api() as api:
         _done(session, await api.schedules.remove(name))
 
 
 async def run_now(session: Session, name: Name) -> None:
-    """Start what the schedule starts, once more, now; its ticks are left alone."""
+    """Start the schedule's work once, now; its ticks are unaffected."""
     async with session.api() as api:
         started = await api.schedules.run_now(name)
     session.show(started, lambda: plain(f"Started {started.kind} {started.id}"))
@@ -155,11 +155,11 @@ async def run_now(session: Session, name: Name) -> None:
 async def backfill(
     session: Session,
     name: Name,
-    start: Annotated[str, option("--from", metavar="TIME", help="The first tick from then on")],
-    end: Annotated[str, option("--to", metavar="TIME", help="The last tick up to then")],
+    start: Annotated[str, option("--from", metavar="TIME", help="First tick at or after this time")],
+    end: Annotated[str, option("--to", metavar="TIME", help="Last tick at or before this time")],
     dry_run: DryRun = False,
 ) -> None:
-    """Start what a schedule starts for past ticks of a range; those that were started already are left alone."""
+    """Start the schedule's work for the past ticks of a range; ticks that were already started are skipped."""
     async with session.api() as api:
         schedule = await api.schedules.get(name)
         since, until = moment(start, "--from", schedule.zone), moment(end, "--to", schedule.zone)
@@ -172,7 +172,7 @@ async def backfill(
 
 
 async def _backfill(session: Session, api: Api, schedule_id: str, would: Backfilled) -> Backfilled:
-    """Do what the dry run said, some ticks at a time."""
+    """Start the ticks that the dry run listed, in batches."""
     wanted = [each.tick for each in would.started]
     started: list[Started] = []
     for first in range(0, len(wanted), _BATCH):
@@ -190,12 +190,12 @@ def _done(session: Session, schedule: Schedule) -> None:
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Json]:
-    """A schedule; of its times only those that apply."""
+    """A schedule as JSON, with only the times that apply."""
     return _bare(schedule)
 
 
 def preview_json(preview: SchedulePreview) -> dict[str, Json]:
-    """What a schedule will do."""
+    """A preview as JSON."""
     return _bare(preview)
 
 
@@ -206,12 +206,12 @@ def _bare(record: Any) -> dict[str, Json]:
 
 
 def target_words(target: Target) -> str:
-    """What is started, in a few words."""
+    """The started work, in a few words."""
     return f"{target.kind} {target.name}" + (f" of {target.flow}" if target.flow else "")
 
 
 def when_words(said: ScheduleTime) -> str:
-    """When it fires, in a few words."""
+    """The times at which it fires, in a few words."""
     if said.cron is not None:
         return f"{said.cron} ({said.zone})"
     return f"every {span(said.every_for)}" if said.every_for is not None else f"once at {_text(said.at)}"
@@ -222,7 +222,7 @@ def _text(at: datetime | None) -> str:
 
 
 def local(tick: datetime, zone: str) -> str:
-    """What the clock of the zone shows at the tick."""
+    """Local time of the tick in the zone."""
     from treadle.kernel.schedules.ticks import find_zone
 
     return tick.astimezone(find_zone(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z (%z)")
@@ -231,7 +231,7 @@ def local(tick: datetime, zone: str) -> str:
 def _table(schedules: list[Schedule], now: datetime) -> RenderableType:
     table = grid("name", "state", "when", "starts", "next", ">fired", ">skipped", "note")
     for each in schedules:
-        note = (each.error or {}).get("message", "") or ("a tick waits for the last one's end" if each.waiting else "")
+        note = (each.error or {}).get("message", "") or ("a tick waits for the previous work to end" if each.waiting else "")
         table.add_row(
             plain(each.name),
             state(each.state),
@@ -246,7 +246,7 @@ def _table(schedules: list[Schedule], now: datetime) -> RenderableType:
 
 
 def show_schedule(schedule: Schedule, moves: list[MoveMade], now: datetime) -> RenderableType:
-    """One schedule with all there is to say."""
+    """One schedule in full."""
     from rich.console import Group
 
     from treadle.kernel.schedules.decide import describe
@@ -274,11 +274,9 @@ def show_schedule(schedule: Schedule, moves: list[MoveMade], now: datetime) -> R
     if schedule.target.inputs:
         parts += [plain("inputs", "bold"), pretty(schedule.target.inputs)]
     if schedule.error is not None:
-        parts.append(
-            plain(f"cannot start: {schedule.error.get('code')}: {schedule.error.get('message')}; it is tried again", "red")
-        )
+        parts.append(plain(f"cannot start: {schedule.error.get('code')}: {schedule.error.get('message')}; it is retried", "red"))
     if schedule.recent:
-        table = grid("tick", "at", "came to")
+        table = grid("tick", "at", "result")
         for firing in schedule.recent:
             came = f"{firing.kind} {firing.id}" if firing.id else ""
             table.add_row(_text(firing.tick), _text(firing.at), plain(" ".join(part for part in (came, firing.note) if part)))
@@ -292,7 +290,7 @@ def show_schedule(schedule: Schedule, moves: list[MoveMade], now: datetime) -> R
 
 
 def show_preview(title: str, preview: SchedulePreview, now: datetime) -> RenderableType:
-    """What a schedule will do."""
+    """The due and the next ticks of a schedule."""
     from rich.console import Group
 
     due = preview.due
@@ -309,11 +307,11 @@ def show_preview(title: str, preview: SchedulePreview, now: datetime) -> Rendera
 
 
 def show_backfill(done: Backfilled, zone: str) -> RenderableType:
-    """What a backfill did, or would do."""
+    """The result of a backfill or of its dry run."""
     from rich.console import Group
 
     verb = "Would start" if done.dry_run else "Started"
-    head = plain(f"{verb} {len(done.started)} of {len(done.ticks)} tick(s); {len(done.already)} had been started before.")
+    head = plain(f"{verb} {len(done.started)} of {len(done.ticks)} tick(s); {len(done.already)} were already started.")
     table = grid("tick", f"in {zone}", "kind", "id")
     for each in done.started:
         table.add_row(_text(each.tick), local(each.tick, zone), plain(each.kind), each.id)

@@ -17,19 +17,26 @@ if TYPE_CHECKING:
 
 Host = Annotated[
     str | None,
-    option(metavar="ADDRESS", help="Listen there; any but loopback needs a token; default TREADLE_HTTP_HOST or 127.0.0.1"),
+    option(
+        metavar="ADDRESS", help="Address to listen on; any but loopback requires a token; default: TREADLE_HTTP_HOST or 127.0.0.1"
+    ),
 ]
 Port = Annotated[
     int | None,
     option(
-        metavar="PORT", min=0, max=65535, help="Or one of the next ten, if it is taken; 0: any; default TREADLE_HTTP_PORT or 8787"
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Port, or one of the next ten if it is taken; 0: any; default: TREADLE_HTTP_PORT or 8787",
     ),
 ]
 ForwardedAllow = Annotated[
     str,
-    option(metavar="ADDRESSES", help="Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed, joined by commas; *: all"),
+    option(
+        metavar="ADDRESSES", help="Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted, separated by commas; *: all"
+    ),
 ]
-LogRequests = Annotated[bool, option("--log-requests", help="A line in the log for each request")]
+LogRequests = Annotated[bool, option("--log-requests", help="Log each request")]
 
 _HOW = "pip install 'treadle[http]'"
 
@@ -40,13 +47,13 @@ async def serve(
     port: Port = None,
     handlers: Annotated[
         list[str] | None,
-        option("--handlers", metavar="MODULE", help="Modules whose engines know functions and codecs; may be repeated"),
+        option("--handlers", metavar="MODULE", help="Modules with engines that define functions and codecs; repeatable"),
     ] = None,
-    grace: Annotated[float, option(metavar="SECONDS", min=0, help="How long requests may go on when stopping")] = 10,
+    grace: Annotated[float, option(metavar="SECONDS", min=0, help="Time that requests get to finish when stopping")] = 10,
     forwarded_allow: ForwardedAllow = "",
     log_requests: LogRequests = False,
 ) -> None:
-    """Serve HTTP on a store until SIGTERM or Ctrl-C; workers run elsewhere. It brings the store up to date first."""
+    """Migrate the store, then serve HTTP until SIGTERM or Ctrl-C; workers run elsewhere."""
     options = http_options(session, host, port, forwarded_allow, log_requests, grace, needed=True)
     stop = stop_signal()
     async with load_engines(session, handlers or [])[0] as engine:
@@ -75,13 +82,13 @@ def http_options(
     *,
     needed: bool,
 ) -> HttpOptions | None:
-    """What was chosen; None where the packages for HTTP are not installed and it is not `needed`, which is said."""
+    """The options of the server; None if the packages for HTTP are missing and it is not `needed`, with a note."""
     try:
         from treadle.http.server import GRACE, HttpOptions
     except ImportError as error:
         if needed:
             raise MissingDependency(f"Serving HTTP needs {error.name}: {_HOW}.") from None
-        tell_note(f"HTTP is not served, as {error.name} is not installed: {_HOW}.")
+        tell_note(f"HTTP is disabled, because {error.name} is not installed: {_HOW}.")
         return None
     return HttpOptions(
         host=session.settings.http_host if host is None else host,

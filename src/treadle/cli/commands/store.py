@@ -1,4 +1,4 @@
-"""`treadle store ...`: the schema, the log, and what is in there."""
+"""`treadle store ...`: schema, log, contents, pruning and backup."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 
 async def migrate(
     session: Session,
-    to: Annotated[int | None, option(metavar="N", help="To this version instead of the newest; down drops data")] = None,
-    yes: Annotated[bool, option("--yes", help="Yes, go down and drop what the later versions hold")] = False,
+    to: Annotated[
+        int | None, option(metavar="N", help="Migrate to this version instead of the newest; going down drops data")
+    ] = None,
+    yes: Annotated[bool, option("--yes", help="Confirm that data of later versions is dropped")] = False,
 ) -> None:
-    """Make the tables, or bring them up to date."""
+    """Create the tables, or migrate them to the newest version."""
     if to is not None and to < 0:
-        raise InvalidInput("--to takes a schema version from 0.")
+        raise InvalidInput("--to takes a schema version, 0 or higher.")
     async with session.engine(migrate=True) as engine:
         version = (await engine.store.describe())["schema_version"]
         if to is not None and to != version:
             if isinstance(version, int) and to < version and not yes:
-                raise Refused(f"Going from schema {version} down to {to} drops data. Add --yes if that is meant.")
+                raise Refused(f"Going from schema {version} down to {to} drops data. Add --yes to confirm.")
             await engine.store.migrate_to(to)
             version = to
         url = engine.store.url
@@ -45,7 +47,7 @@ async def migrate(
 
 
 async def verify(session: Session) -> None:
-    """Check that the log explains every row; exit 1 and a list of what is wrong if it does not."""
+    """Check that the log explains every row; list the problems and exit 1 if it does not."""
     checked, problems, after = 0, list[str](), None
     async with session.api() as api:
         while True:
@@ -65,15 +67,15 @@ def _report(checked: int, problems: list[str]) -> RenderableType:
     from rich.console import Group
 
     if not problems:
-        return plain(f"The log holds: {checked} histories checked, nothing wrong.", "green")
+        return plain(f"The log is consistent: {checked} histories checked, no problems.", "green")
     return Group(
-        plain(f"The log does NOT hold: {checked} histories checked, {len(problems)} problem(s):", "bold red"),
+        plain(f"The log is NOT consistent: {checked} histories checked, {len(problems)} problem(s):", "bold red"),
         *(plain(f"  {problem}") for problem in problems),
     )
 
 
 async def info(session: Session) -> None:
-    """What the store is, what is in it, how it is doing, and what is risky about it."""
+    """Show the store: kind, contents, health and risks."""
     async with session.api() as api:
         found = await api.store.info()
         now = (await api.system.time()).now
@@ -111,7 +113,7 @@ def _health(health: StoreHealth, now: datetime) -> list[RenderableType]:
             table.add_row(plain(each.name), str(each.bytes // 1024), *rows, vacuumed)
         parts += [plain("\nTables", "bold"), table]
     if risky := [finding for finding in health.findings if finding.verdict != "ok"]:
-        table = grid("", "risk", "found", "what to do")
+        table = grid("", "risk", "found", "remedy")
         for finding in risky:
             table.add_row(state(finding.verdict), plain(finding.name), plain(finding.found), plain(finding.do))
         parts += [plain("\nRisks", "bold"), table]
@@ -132,29 +134,29 @@ _COUNTS = {
     "servers": "servers",
     "freed": "",
 }
-"""What is counted, and what people call it."""
+"""Counted rows and their names for people."""
 
 
 async def prune(
     session: Session,
     older_than: Annotated[
         str | None,
-        option(metavar="AGE", help="By this age instead of the default rules, e.g. 7d; lists' own rules still win"),
+        option(metavar="AGE", help="Prune by this age instead of the default rules, e.g. 7d; rules of lists still apply"),
     ] = None,
-    tree: Annotated[str | None, option(metavar="ID", help="Only the tree of this task or run, however young")] = None,
-    dry_run: Annotated[bool, option("--dry-run", help="Only say how much; change nothing")] = False,
-    compact: Annotated[bool, option("--compact", help="Then write the SQLite file anew, as small as it can be")] = False,
+    tree: Annotated[str | None, option(metavar="ID", help="Only the tree of this task or run, regardless of its age")] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the numbers")] = False,
+    compact: Annotated[bool, option("--compact", help="Then rewrite the SQLite file to its smallest size")] = False,
 ) -> None:
-    """Remove finished trees that are past their time; nothing of an active tree ever goes. Workers do this every hour."""
+    """Remove finished trees older than their retention; never touches an active tree. Workers do this every hour."""
     age = seconds(older_than, "--older-than")
     if age is not None and age < 0:
         raise InvalidInput(f"--older-than must be zero or more, not {older_than}.")
     if tree is not None and (dry_run or age is not None):
-        raise InvalidInput("--tree goes alone: it takes one tree, whatever its age.")
+        raise InvalidInput("--tree cannot be combined with --older-than or --dry-run: it removes one tree regardless of its age.")
     if dry_run and compact:
-        raise InvalidInput("--compact changes the file; it does not go with --dry-run.")
+        raise InvalidInput("--compact changes the file and cannot be combined with --dry-run.")
     if compact and session.chosen.remote:
-        raise NotOverHttp("--compact writes the file anew, and only the store's own machine can do that: leave --server out.")
+        raise NotOverHttp("--compact rewrites the file on the store's own machine: omit --server.")
     async with session.api() as api:
         total = to_builtins(await (_prune(session, api, age, dry_run) if tree is None else api.store.prune_tree(tree)))
     if compact:
@@ -165,7 +167,7 @@ async def prune(
 
 
 async def _prune(session: Session, api: Api, older_than: float | None, dry_run: bool) -> PruneStep:
-    """A whole pass, step by step."""
+    """Run a whole pass, step by step."""
     total = step = await api.store.prune(older_than=older_than, dry_run=dry_run)
     while step.next_after is not None:
         tell_progress(session, f"{total.trees} trees, {total.tasks} tasks")
@@ -180,7 +182,7 @@ def _words(total: dict[str, Any]) -> str:
     if total["dry_run"]:
         return f"{total['trees']} trees with {total['tasks']} finished tasks would be pruned; nothing was changed."
     parts = ", ".join(f"{total[name]} {word}" for name, word in _COUNTS.items() if word and total[name])
-    freed = f"; {total['freed'] // 1024} KiB given back" if total["freed"] else ""
+    freed = f"; {total['freed'] // 1024} KiB freed" if total["freed"] else ""
     return f"{total['trees']} trees pruned{f' ({parts})' if parts else ''}{freed}."
 
 
@@ -188,22 +190,22 @@ async def keep(
     session: Session,
     task_list: Annotated[str, argument(metavar="LIST", help="The task list's name")],
     completed: Annotated[
-        str | None, option(metavar="AGE", help="How long completed, canceled and ignored ends are kept, e.g. 7d")
+        str | None, option(metavar="AGE", help="Retention of completed, canceled and ignored work, e.g. 7d")
     ] = None,
-    failed: Annotated[str | None, option(metavar="AGE", help="How long failed ends are kept, e.g. 90d")] = None,
+    failed: Annotated[str | None, option(metavar="AGE", help="Retention of failed work, e.g. 90d")] = None,
 ) -> None:
-    """Say how long what ends in a list is kept; what is not given is as the defaults say."""
+    """Set the retention of finished work in a list; options not given use the defaults."""
     ages = [seconds(completed, "--completed"), seconds(failed, "--failed")]
     if any(age is not None and age < 0 for age in ages):
-        raise InvalidInput("An age is zero or more.")
+        raise InvalidInput("An age must be zero or more.")
     async with session.api() as api:
         rule = await api.store.keep(task_list, completed=ages[0], failed=ages[1])
-    kept = f"completed ends are kept for {span(rule.keep_completed_for)}, failed ones for {span(rule.keep_failed_for)}"
+    kept = f"completed work is kept for {span(rule.keep_completed_for)}, failed work for {span(rule.keep_failed_for)}"
     session.show(rule, lambda: plain(f"{task_list}: {kept}"))
 
 
 async def backup(session: Session, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]) -> None:
-    """Copy the store into a new file while it is used (SQLite; on PostgreSQL, says how to use pg_dump)."""
+    """Copy the store into a new file while it is in use (SQLite; on PostgreSQL, prints how to use pg_dump)."""
     async with session.engine() as engine:
         size = await engine.store.backup(path)
         url = engine.store.url

@@ -1,4 +1,4 @@
-"""`treadle status`, `servers` and `recover`: the state of the system."""
+"""`treadle status`, `servers` and `recover`: health of the system, live processes, recovery."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 async def status(
-    session: Session, check: Annotated[bool, option("--check", help="Exit 1 if something is wrong, for scripts")] = False
+    session: Session, check: Annotated[bool, option("--check", help="Exit 1 if there is a problem, for scripts")] = False
 ) -> None:
-    """Say how the system is: what is wrong, what there is to do, and who does it."""
+    """Show the health of the system: problems, pending work, and servers."""
     async with session.api() as api:
         found = await api.system.status()
     session.show(found, lambda: _shown(found))
@@ -40,13 +40,13 @@ def _shown(found: Status) -> RenderableType:
     oldest = f", the oldest due {ago(tasks.oldest_due_at, found.now)}" if tasks.oldest_due_at else ""
     rows: list[tuple[str, object]] = [
         ("tasks", f"{tasks.ready} ready{oldest}; {tasks.running} running, {tasks.waiting} waiting, {tasks.held} held"),
-        *([("engine", f"{found.engine_tasks} of its own (pruning, schedules, watchers)")] if found.engine_tasks else []),
+        *([("engine", f"{found.engine_tasks} internal (pruning, schedules, watchers)")] if found.engine_tasks else []),
         ("runs", _counts(found.runs)),
         ("dead letters", plain(found.dead_letters, "red" if found.dead_letters else "")),
         ("approvals", f"{found.approvals} waiting"),
         ("objectives", f"{found.blocked_objectives} blocked"),
         ("servers", _counts(found.servers)),
-        ("store", f"{store.kind}, answers in {span(store.latency_for)}"),
+        ("store", f"{store.kind}, responds in {span(store.latency_for)}"),
         *(("next", f"{each.schedule} {when(each.at, found.now)}") for each in found.next_firings),
         ("version", found.version),
     ]
@@ -60,7 +60,7 @@ def _counts(found: dict[str, int]) -> str:
 
 async def servers(
     session: Session,
-    live: Annotated[bool, option("--live", help="Leave out those that have stopped")] = False,
+    live: Annotated[bool, option("--live", help="Leave out stopped servers")] = False,
 ) -> None:
     """List the servers, newest first; one that missed three heartbeats is shown as lost."""
     async with session.api() as api:
@@ -91,14 +91,15 @@ def _table(found: list[Server], now: datetime) -> RenderableType:
 
 async def recover(
     session: Session,
-    dry_run: Annotated[bool, option("--dry-run", help="Only say what a start-up would do; change nothing")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the actions")] = False,
     name: Annotated[
-        str | None, option(metavar="NAME", help="As the server of this name on this host: what it held before is freed")
+        str | None,
+        option(metavar="NAME", help="Act as the server with this name on this host: release the leases of its earlier processes"),
     ] = None,
 ) -> None:
-    """See to what crashed processes left: approvals, expired leases, schedules, watchers. Live work of others is never touched.
+    """Clean up after crashed processes: approvals, expired leases, schedules, watchers. Never touches the live work of others.
 
-    Workers do the same when they start, and leases see to it all the time; safe to do at any time, and twice.
+    Workers do the same when they start, and expired leases are taken over anyway. Safe to repeat at any time.
     """
     from treadle.kernel.recovery import Place
     from treadle.wiring.machine import SystemMachine
@@ -116,7 +117,7 @@ def _report(report: RecoveryReport) -> RenderableType:
     closed = "would be canceled" if report.dry_run else "canceled"
     freed = "would be made ready" if report.dry_run else "made ready"
     rows: list[tuple[str, object]] = [
-        ("1. approvals", f"{report.pending_approvals} pending, {report.overdue_approvals} of them past their time"),
+        ("1. approvals", f"{report.pending_approvals} pending, {report.overdue_approvals} of them overdue"),
         ("", f"{len(report.orphaned_approvals)} without a task, {closed}"),
         ("2. running work", f"{report.expired_leases} with an expired lease, {freed}"),
         ("", f"{report.own_tasks} of {len(report.own_servers)} earlier process(es) of this server, {freed}"),
@@ -124,10 +125,10 @@ def _report(report: RecoveryReport) -> RenderableType:
     ]
     for number, service in enumerate(("schedules", "watchers"), 3):
         found = report.others.get(service, [])
-        rows.append((f"{number}. {service}", f"{len(found)} missed something"))
+        rows.append((f"{number}. {service}", f"{len(found)} with missed events"))
         rows += [("", f"{each.name}: {each.text}") for each in found]
         rows += [("", f"{each}: its task was restored") for each in report.repaired.get(service, [])]
-    rows += [("not seen to", each) for each in report.problems]
+    rows += [("problem", each) for each in report.problems]
     rows.append(("5. loops", "then a worker starts to claim" if report.dry_run else "none: `treadle worker` starts them"))
-    head = "What a start-up would do (nothing was changed):" if report.dry_run else "Recovered:"
+    head = "Actions of a start-up (nothing was changed):" if report.dry_run else "Recovered:"
     return Group(plain(head, "bold"), facts(rows))

@@ -1,4 +1,4 @@
-"""`treadle tasks ...` and `treadle why`: look at tasks, and do what operators do with them."""
+"""`treadle tasks ...` and `treadle why`: show and operate tasks."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PAGE = 50
 
 async def list_tasks(
     session: Session,
-    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these; may be repeated")] = None,
-    name: Annotated[str | None, option(help="Only of this handler name")] = None,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these states; repeatable")] = None,
+    name: Annotated[str | None, option(help="Only of this handler")] = None,
     task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
-    every: Annotated[bool, option("--all", help="The engine's own too: scripts, advances of runs, pruning")] = False,
-    limit: Annotated[int, option(help="At most that many, up to 1000")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="The next page: only tasks older than this one")] = None,
+    every: Annotated[bool, option("--all", help="Also list internal tasks: scripts, run advances, pruning")] = False,
+    limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only tasks older than this one")] = None,
 ) -> None:
     """List tasks of handlers, newest first."""
     async with session.api() as api:
@@ -56,7 +56,7 @@ def _table(tasks: list[Task], now: datetime) -> RenderableType:
 
 
 def _note(task: Task, now: datetime) -> str:
-    """What matters most about the task, in a few words."""
+    """The most important fact about the task, in a few words."""
     error, progress = task.error or {}, task.progress or {}
     if task.finished_at is not None:
         return short(error["message"]) if error.get("message") else f"finished {ago(task.finished_at, now)}"
@@ -68,7 +68,7 @@ def _note(task: Task, now: datetime) -> str:
 
 
 async def show(session: Session, task_id: TaskId) -> None:
-    """Everything about one task: facts, its three clocks, moves, lines, payload, result."""
+    """Show one task: facts, its three clocks, moves, log lines, payload, result."""
     async with session.api() as api:
         task = await api.tasks.get(task_id)
         now = (await api.system.time()).now
@@ -77,9 +77,9 @@ async def show(session: Session, task_id: TaskId) -> None:
 
 async def why(
     session: Session,
-    any_id: Annotated[str, argument(metavar="ID", help="The id of a task, a run, an objective, an approval or an outside job")],
+    any_id: Annotated[str, argument(metavar="ID", help="The id of a task, a run, an objective, an approval or an external job")],
 ) -> None:
-    """Why a task, a run or an objective is where it is, in one line; of an approval or an outside job: its task."""
+    """Explain the state of a task, a run or an objective in one line; for an approval or an external job, that of its task."""
     async with session.api() as api:
         found = await api.system.why(any_id)
     session.show(found, lambda: plain(f"{found.name} {found.state}: {found.text}"))
@@ -88,9 +88,9 @@ async def why(
 async def cancel(
     session: Session,
     task_id: TaskId,
-    reason: Annotated[str | None, option(help="Why; kept with the task")] = None,
+    reason: Annotated[str | None, option(help="Reason, stored with the task")] = None,
 ) -> None:
-    """End a task now, whoever holds it; canceling twice is no error."""
+    """Cancel a task, even if a worker holds it; repeating this is not an error."""
     async with session.api() as api:
         _done(session, await api.tasks.cancel(task_id, reason=reason))
 
@@ -98,22 +98,22 @@ async def cancel(
 async def retry(
     session: Session,
     task_id: TaskId,
-    payload: Annotated[str | None, option(metavar="JSON", help="A new payload: JSON object, @file or -")] = None,
+    payload: Annotated[str | None, option(metavar="JSON", help="A new payload: a JSON object, @file or -")] = None,
 ) -> None:
-    """Make a failed, canceled or ignored task live again, with new counters."""
+    """Retry a failed, canceled or ignored task, with its counters reset."""
     value = parse_payload(payload)
     async with session.api() as api:
         _done(session, await api.tasks.retry(task_id, payload=value))
 
 
 async def pause(session: Session, task_id: TaskId) -> None:
-    """Hold a task that is not running, until it is resumed."""
+    """Pause a task that is not running."""
     async with session.api() as api:
         _done(session, await api.tasks.pause(task_id))
 
 
 async def resume(session: Session, task_id: TaskId) -> None:
-    """Let a paused task go on."""
+    """Resume a paused task."""
     async with session.api() as api:
         _done(session, await api.tasks.resume(task_id))
 
@@ -123,7 +123,7 @@ def _done(session: Session, task: Task) -> None:
 
 
 def show_task(task: TaskDetail, now: datetime) -> RenderableType:
-    """Facts, clocks, values, history."""
+    """One task in full: facts, clocks, values, history."""
     from rich.console import Group
     from rich.text import Text
 
@@ -181,16 +181,16 @@ def _facts(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
 
 
 def _clocks(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
-    """Is the worker alive, is it getting anywhere, is it still worth doing."""
+    """The clocks of a task: its lease, its progress, its deadline."""
     held = task.owner_id is not None and task.finished_at is None
     lease = f"held by {task.owner_id} until {when(task.wake_at, now)}" if held else "not held"
     if task.progress_for is None:
-        progress = "no deadline set on the task"
+        progress = "no progress deadline"
     else:
-        last = f"; last sign {when(task.progress_at, now)}" if held else ""
-        progress = f"a sign every {span(task.progress_for)}{last}"
+        last = f"; last report {when(task.progress_at, now)}" if held else ""
+        progress = f"a report every {span(task.progress_for)}{last}"
     deadline = "none" if task.deadline_at is None else when(task.deadline_at, now)
-    timeout = "what the handler says" if task.timeout_for is None else f"{span(task.timeout_for)} per attempt"
+    timeout = "set by the handler" if task.timeout_for is None else f"{span(task.timeout_for)} per attempt"
     return [("lease", lease), ("progress", progress), ("deadline", deadline), ("timeout", timeout)]
 
 

@@ -1,4 +1,4 @@
-"""`treadle token ...`: who may use the server, and for what."""
+"""`treadle token ...`: tokens of the server, with their scopes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
     from treadle.api.tokens import Token
 
-_SCOPES = "What it is for: read, work, operate (work and read too) or admin (everything); may be repeated"
+_SCOPES = "Scope: read, work, operate (includes work and read) or admin (everything); repeatable"
 
 
 async def create(
     session: Session,
-    name: Annotated[str, argument(metavar="NAME", help="Who the log says did it, such as ci or ada@example.org")],
+    name: Annotated[str, argument(metavar="NAME", help="Name recorded in the log, such as ci or ada@example.org")],
     scopes: Annotated[list[str], option("--scope", metavar="SCOPE", help=_SCOPES)],
     expires: Annotated[
-        str | None, option(metavar="DURATION", help="Valid for so long, e.g. 12h or 30d; default: until it is revoked")
+        str | None, option(metavar="DURATION", help="Lifetime, e.g. 12h or 30d; default: until it is revoked")
     ] = None,
     lists: Annotated[
-        list[str] | None, option("--list", metavar="LIST", help="Only for this task list; may be repeated; default: all")
+        list[str] | None, option("--list", metavar="LIST", help="Restrict it to this task list; repeatable; default: all")
     ] = None,
 ) -> None:
-    """Make a token and print its secret, which is shown this once; stdout has the secret alone."""
+    """Create a token and print its secret, which is shown only once; stdout contains only the secret."""
     valid_for = seconds(expires, "--expires")
 
     def check(_: object) -> None:
@@ -49,15 +49,15 @@ async def create(
     sys.stdout.flush()
     until = f" until {as_text(ms(made.expires_at))}" if made.expires_at else ""
     tell_note(
-        f"Token {name} ({', '.join(made.scopes)}) is valid{until}. Keep its secret now: it is not stored and cannot be shown "
+        f"Token {name} ({', '.join(made.scopes)}) is valid{until}. Save its secret now: it is not stored and cannot be shown "
         "again. Callers send it as `Authorization: Bearer SECRET`."
     )
 
 
 async def list_tokens(
-    session: Session, every: Annotated[bool, option("--all", help="Those that have expired or were revoked too")] = False
+    session: Session, every: Annotated[bool, option("--all", help="Also show expired and revoked tokens")] = False
 ) -> None:
-    """List tokens, newest first; never their secrets, which are not stored."""
+    """List tokens, newest first; secrets are not stored and never shown."""
     async with session.api() as api:
         found = await api.tokens.list(every=every)
         now = (await api.system.time()).now
@@ -65,7 +65,7 @@ async def list_tokens(
 
 
 async def revoke(session: Session, token: Annotated[str, argument(metavar="ID|NAME", help="The token's id, or its name")]) -> None:
-    """Revoke a token, and with it the sessions that were opened with it; running servers know within 5 seconds."""
+    """Revoke a token and the sessions opened with it; running servers apply this within 5 seconds."""
     async with session.api() as api:
         done = await api.tokens.revoke(token)
     session.show(done, lambda: plain(f"Token {done.name} ({done.id}) is {done.state}."))

@@ -28,11 +28,11 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 async def top(
     session: Session,
-    every: Annotated[float, option(metavar="SECONDS", help="Look so often", min=0.2, max=60)] = 1.0,
+    every: Annotated[float, option(metavar="SECONDS", help="Seconds between updates", min=0.2, max=60)] = 1.0,
 ) -> None:
-    """Watch lists, runs, workers and rates, live; q leaves."""
+    """Show lists, runs, workers and rates in a live view; q quits."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InvalidInput("treadle top draws on a terminal, and this is none. `treadle status --json` says how it is, once.")
+        raise InvalidInput("treadle top needs a terminal. `treadle status --json` prints the state once.")
     try:
         from treadle.cli.output.top_screen import TopApp
     except ImportError:
@@ -42,7 +42,7 @@ async def top(
 
 
 class Look:
-    """What one look at the engine found; `trouble` instead, when it did not answer."""
+    """A snapshot of the engine; `trouble` is set instead if it did not respond."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -55,7 +55,7 @@ class Look:
         self.ready: deque[int] = deque(maxlen=60)
 
     async def again(self) -> None:
-        """Look once more."""
+        """Take a new snapshot."""
         api = self._api
         try:
             self.status = await api.system.status()
@@ -71,19 +71,19 @@ class Look:
 
     @property
     def now(self) -> Instant | None:
-        """The store's clock at that look."""
+        """The store's clock at the snapshot."""
         return None if self.status is None else self.status.now
 
 
 def headline(look: Look, where: str) -> Text:
-    """How the system is, in two lines."""
+    """The health of the system, in two lines."""
     from rich.text import Text
 
     if look.trouble is not None:
         return plain(look.trouble, "bold red")
     found = look.status
     if found is None:
-        return plain("Looking ...", "dim")
+        return plain("Loading ...", "dim")
     tone = "bold green" if found.health == "ok" else "bold yellow"
     minutes = look.pace.minutes if look.pace is not None else []
     rate = sum(each.completed for each in minutes[-2:-1])
@@ -102,13 +102,13 @@ def headline(look: Look, where: str) -> Text:
 
 
 def spark(values: list[int]) -> str:
-    """Numbers as a line of little bars."""
+    """Numbers as a line of small bars."""
     most = max(values, default=0)
     return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // most)] if most else _BLOCKS[1] for value in values)
 
 
 def list_rows(look: Look) -> list[tuple[object, ...]]:
-    """A row for each lane that has something in it."""
+    """A row for each lane that is not empty."""
     rows: list[tuple[object, ...]] = []
     for each in look.lists:
         for lane in each.lanes:

@@ -1,4 +1,4 @@
-"""`treadle objectives topology check`: what is wrong with a topology file, all of it at once."""
+"""`treadle objectives topology check`: all problems of a topology file."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def check(
     path: Annotated[str, argument(metavar="FILE", help="The topology file")],
     handlers: Annotated[
         list[str] | None,
-        option("--handlers", metavar="MODULE", help="Also check that these modules have its handlers and gates"),
+        option("--handlers", metavar="MODULE", help="Also check that these modules define its handlers and gates"),
     ] = None,
 ) -> None:
-    """Check a topology file: where something is wrong, what is wrong with it, and what would be right."""
+    """Check a topology file; print the location, the problem and a correction for each error."""
     from treadle.goals.topology_file import load_topology
 
     try:
@@ -47,7 +47,7 @@ def check(
 
 
 def _check_names(topology: Topology, engine: Engine) -> None:
-    """Raise if a gate, a handler or the reviewer is not among what the modules have."""
+    """Raise if the modules do not define a gate, a handler or the reviewer."""
     engine.goals.gates.check(topology)
     names = engine.kernel.registry.names()
     wanted = {f"types.{name}.handler": rules.handler for name, rules in topology.types.items()}
@@ -66,12 +66,12 @@ def _check_names(topology: Topology, engine: Engine) -> None:
 def _warnings(topology: Topology) -> Iterator[str]:
     for name, role in topology.roles.items():
         if role.lease_for is not None and not _SHORT_LEASE_FOR <= role.lease_for <= _LONG_LEASE_FOR:
-            yield f"roles.{name}.lease: {role.lease_for / 1000:g} s is outside of the 30 to 120 s that are sensible"
+            yield f"roles.{name}.lease: {role.lease_for / 1000:g} s is outside the recommended 30 to 120 s"
     for name, rules in topology.types.items():
         if not rules.gates:
-            yield f"types.{name}.gates: there are none, so whatever brings no error passes"
+            yield f"types.{name}.gates: empty, so every output without an error passes"
     if topology.deadlines and "deadline" not in topology.roles:
-        yield "deadlines: nobody looks at them, as the role deadline is not among the roles"
+        yield "deadlines: not enforced, because the role deadline is not among the roles"
 
 
 def _json(path: str, topology: Topology, warnings: list[str]) -> dict[str, Json]:
@@ -104,7 +104,7 @@ def _topology(path: str, topology: Topology, warnings: list[str]) -> RenderableT
     rows: list[tuple[str, object]] = [("digest", topology.digest), ("roles", ", ".join(topology.roles))]
     for name, rules in topology.types.items():
         gates = ", ".join(gate.name for gate in rules.gates) or "no gates"
-        policy = f"a failure leads to {rules.on_fail}, at most {rules.max_workorders} workorders"
+        policy = f"on failure {rules.on_fail}, at most {rules.max_workorders} workorders"
         rows.append((name, f"{rules.handler}, {rules.budget_for / 1000:g} s; {gates}; {policy}"))
     rows.append(("approval", f"by the reviewer {topology.reviewer}" if topology.reviewer else "by people"))
     rows += [("warning", plain(each, "yellow")) for each in warnings]

@@ -1,4 +1,4 @@
-"""`treadle watchers ...`: what is started when files or addresses change: add, edit, look, pause."""
+"""`treadle watchers ...`: work that starts when files or URLs change: add, edit, show, scan, pause."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ _PAGE = 100
 async def add(
     session: Session,
     name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. incoming")],
-    paused: Annotated[bool, option("--paused", help="Begin paused")] = False,
-    dry_run: Annotated[bool, option("--dry-run", help="Say what the first look would find here, and do nothing")] = False,
+    paused: Annotated[bool, option("--paused", help="Add it paused")] = False,
+    dry_run: Annotated[
+        bool, option("--dry-run", help="Change nothing; print the items that the first scan would find here")
+    ] = False,
     **options: Unpack[WatcherOptions],
 ) -> None:
-    """Start a task, a workflow or a function when files or an address change.
+    """Start a task, a workflow or a function when files or a URL change.
 
     A DURATION is 90, 1.5s, 5m, 2h or 1d.
     """
-    if not session.chosen.remote:  # else it is not this machine's folder that is meant
+    if not session.chosen.remote:  # a server's paths are not this machine's
         options.update(_absolute(options))
     if dry_run:
         _try_out(session, name, options)
@@ -61,7 +63,7 @@ def _absolute(options: WatcherOptions) -> WatcherOptions:
 
 
 def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
-    """Bad input does not even make the database."""
+    """Check the options before the database is created."""
     from treadle.kernel.watchers.options import make_body
 
     check_name(name, "watcher name")
@@ -69,14 +71,14 @@ def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
 
 
 def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
-    """What a look would find on this machine, now."""
+    """Print the items that a scan would find on this machine now."""
     from treadle.kernel.watchers.options import make_body
     from treadle.model.watchers import HTTP, NEW
     from treadle.workers.fetch import fetch
     from treadle.workers.scanner import scan
 
     if session.chosen.remote:
-        raise NotOverHttp("A dry run looks at this machine, and not at the server's: leave --server (and TREADLE_SERVER) out.")
+        raise NotOverHttp("A dry run scans this machine, not the server's: omit --server (and TREADLE_SERVER).")
     engine = Engine("memory://", settings=session.settings)
     _check(engine, name, options)
     body = make_body(options)
@@ -88,21 +90,21 @@ def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     started = len(names) if body.existing == NEW else 0
     counts = f"each would start {body.target.kind} {body.target.name}" if started else "they would count as seen"
     value = {"name": name, "dry_run": True, "found": len(names), "names": names[:100], "started": started, "problem": problem}
-    said = "\n".join([f"{name} (not added): the first look would find {len(names)} here; {counts}.", *names[:20]])
+    said = "\n".join([f"{name} (not added): the first scan would find {len(names)} here; {counts}.", *names[:20]])
     session.show(value, lambda: plain(said if problem is None else f"{said}\n{problem}"))
 
 
 async def edit(session: Session, name: Name, **options: Unpack[WatcherChanges]) -> None:
-    """Change how a watcher looks and what it starts; what it looks at stays."""
+    """Change the interval, changes and target of a watcher; its source stays the same."""
     async with session.api() as api:
         _done(session, await api.watchers.edit(name, **options))
 
 
 async def list_watchers(
     session: Session,
-    ended: Annotated[bool, option("--all", help="Those that have ended, too")] = False,
-    limit: Annotated[int, option(min=1, max=1000, help="At most that many")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="The next page: only older ones than this")] = None,
+    ended: Annotated[bool, option("--all", help="Also show watchers that have ended")] = False,
+    limit: Annotated[int, option(min=1, max=1000, help="Maximum number")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only watchers older than this one")] = None,
 ) -> None:
     """List watchers, newest first."""
     async with session.api() as api:
@@ -112,12 +114,12 @@ async def list_watchers(
 
 
 async def show(session: Session, name: Name) -> None:
-    """Everything about one watcher: what it looks at, what it told of last, and why if it cannot look."""
+    """Show one watcher: its source, target and recent changes, and its error if it cannot scan."""
     async with session.api() as api:
         watcher = await api.watchers.get(name)
         try:
             task = None if watcher.task_id is None else await api.tasks.get(watcher.task_id)
-        except TaskNotFound:  # of a watcher that has ended
+        except TaskNotFound:  # the watcher has ended
             task = None
         now = (await api.system.time()).now
     session.show(watcher, lambda: show_watcher(watcher, task, now))
@@ -126,38 +128,38 @@ async def show(session: Session, name: Name) -> None:
 async def seen(
     session: Session,
     name: Name,
-    after: Annotated[str | None, option(metavar="NAME", help="The next page: only names after this one")] = None,
-    limit: Annotated[int, option(min=1, max=1000, help="At most that many")] = _PAGE,
+    after: Annotated[str | None, option(metavar="NAME", help="Next page: only names after this one")] = None,
+    limit: Annotated[int, option(min=1, max=1000, help="Maximum number")] = _PAGE,
 ) -> None:
-    """List what a watcher has seen, in order of name."""
+    """List the items that a watcher has seen, by name."""
     async with session.api() as api:
         page = await api.watchers.seen(name, after=after, limit=limit)
-    session.show_page(page, page.seen, "It has seen nothing yet.", lambda: _seen(page.seen), after=page.next_after)
+    session.show_page(page, page.seen, "No items seen yet.", lambda: _seen(page.seen), after=page.next_after)
 
 
 async def pause(session: Session, name: Name) -> None:
-    """Let it not look until it is resumed; what was started goes on."""
+    """Pause a watcher; started work continues."""
     async with session.api() as api:
         _done(session, await api.watchers.pause(name))
 
 
 async def resume(session: Session, name: Name) -> None:
-    """Let a paused watcher go on, at once: what changed meanwhile is told of now."""
+    """Resume a paused watcher; it reports the changes made meanwhile immediately."""
     async with session.api() as api:
         _done(session, await api.watchers.resume(name))
 
 
 async def remove(session: Session, name: Name) -> None:
-    """End a watcher; what it started goes on."""
+    """Remove a watcher; started work continues."""
     async with session.api() as api:
         _done(session, await api.watchers.remove(name))
 
 
 async def look(session: Session, name: Name) -> None:
-    """Let it look as soon as a worker can, instead of when it is due."""
+    """Scan as soon as a worker is free, instead of at the next interval."""
     async with session.api() as api:
         found = await api.watchers.look(name)
-    session.show(found, lambda: plain(f"{found.name} looks as soon as a worker can"))
+    session.show(found, lambda: plain(f"{found.name} is scanned as soon as a worker is free"))
 
 
 def _done(session: Session, watcher: Watcher) -> None:
@@ -165,7 +167,7 @@ def _done(session: Session, watcher: Watcher) -> None:
 
 
 def source_words(source: WatchedSource) -> str:
-    """What is looked at, in a few words."""
+    """The scanned source, in a few words."""
     if source.kind != DIRECTORY:
         return source.place
     pattern = source.pattern or "*"
@@ -174,7 +176,7 @@ def source_words(source: WatchedSource) -> str:
 
 
 def _table(watchers: list[Watcher]) -> RenderableType:
-    table = grid("name", "state", "looks at", "every", "on", "starts", ">seen", ">fired", "note")
+    table = grid("name", "state", "source", "every", "on", "starts", ">seen", ">fired", "note")
     for each in watchers:
         table.add_row(
             plain(each.name),
@@ -191,24 +193,24 @@ def _table(watchers: list[Watcher]) -> RenderableType:
 
 
 def show_watcher(watcher: Watcher, task: TaskDetail | None, now: datetime) -> RenderableType:
-    """One watcher with all there is to say."""
+    """One watcher in full."""
     from rich.console import Group
 
     rows: list[tuple[str, object]] = [
         ("id", watcher.id),
         ("state", state(watcher.state)),
-        ("looks at", source_words(watcher.source)),
+        ("source", source_words(watcher.source)),
         ("on", ", ".join(watcher.changes)),
         ("starts", target_words(watcher.target)),
         ("every", span(watcher.every_for)),
         ("settles", span(watcher.settle_for)),
-        ("seen", f"{watcher.items}; what the first look found counted as {watcher.existing}"),
+        ("seen", f"{watcher.items}; items of the first scan counted as {watcher.existing}"),
         ("fired", watcher.fired),
     ]
     if task is not None and task.finished_at is None:
         rows += [
-            ("last look", when(task.claimed_at, now)),
-            ("next look", when(task.wake_at or task.due_at, now)),
+            ("last scan", when(task.claimed_at, now)),
+            ("next scan", when(task.wake_at or task.due_at, now)),
             ("task", task.id),
         ]
     parts: list[RenderableType] = [plain(watcher.name, "bold"), facts(rows)]
@@ -216,7 +218,7 @@ def show_watcher(watcher: Watcher, task: TaskDetail | None, now: datetime) -> Re
         parts += [plain("inputs", "bold"), pretty(watcher.target.inputs)]
     if watcher.error is not None:
         since = when(watcher.error_at, now)
-        parts.append(plain(f"cannot look: {watcher.error.get('code')}: {watcher.error.get('message')} Since {since}.", "red"))
+        parts.append(plain(f"cannot scan: {watcher.error.get('code')}: {watcher.error.get('message')} Since {since}.", "red"))
     if watcher.recent:
         table = grid("at", "change", "name", "started")
         for each in watcher.recent:

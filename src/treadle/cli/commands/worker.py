@@ -22,31 +22,35 @@ if TYPE_CHECKING:
 
 Handlers = Annotated[
     list[str],
-    option("--handlers", metavar="MODULE", help="package.module or path/to/file.py, with :name if it has several engines"),
+    option(
+        "--handlers", metavar="MODULE", help="package.module or path/to/file.py, with :name if it has several engines; repeatable"
+    ),
 ]
-Lists = Annotated[list[str] | None, option("--list", metavar="LIST", help="Task lists to serve; may be repeated")]
-Concurrency = Annotated[int, option(min=1, help="Tasks at once, per process")]
-Threads = Annotated[int, option(min=1, help="Of these, sync handlers at once")]
-Isolated = Annotated[int, option(min=1, help="Of these, handlers with isolation='process' at once")]
-Lease = Annotated[
-    float | None, option(metavar="SECONDS", min=0.1, max=3600, help="How long a claim holds; default TREADLE_LEASE or 60")
-]
-Grace = Annotated[float, option(metavar="SECONDS", min=0, help="How long running work may go on when stopping")]
+Lists = Annotated[list[str] | None, option("--list", metavar="LIST", help="Task lists to serve; repeatable")]
+Concurrency = Annotated[int, option(min=1, help="Maximum number of concurrent tasks per process")]
+Threads = Annotated[int, option(min=1, help="Of these, concurrent sync handlers")]
+Isolated = Annotated[int, option(min=1, help="Of these, concurrent handlers with isolation='process'")]
+Lease = Annotated[float | None, option(metavar="SECONDS", min=0.1, max=3600, help="Lease duration; default: TREADLE_LEASE or 60")]
+Grace = Annotated[float, option(metavar="SECONDS", min=0, help="Time that running work gets to finish when stopping")]
 
-Llm = Annotated[bool, option("--llm", help="Also do steps of prompt blocks, with the model and key of the settings")]
+Llm = Annotated[bool, option("--llm", help="Also run prompt blocks, with the model and key of the settings")]
 
 Topology = Annotated[str | None, option(metavar="FILE", help="Also play the roles of this topology in the goal pipeline")]
-Roles = Annotated[list[str] | None, option("--role", metavar="ROLE", help="Only this role of the topology; may be repeated")]
+Roles = Annotated[list[str] | None, option("--role", metavar="ROLE", help="Only this role of the topology; repeatable")]
 
 
 ServerName = Annotated[
     str | None,
-    option("--name", metavar="NAME", help="This server's name, its own on this host: what it held before it died is freed at once"),
+    option(
+        "--name",
+        metavar="NAME",
+        help="Name of this server, unique on this host: leases of its earlier process are released immediately",
+    ),
 ]
 
 
 def server_name(name: str | None) -> str | None:
-    """The name itself, if it can be one."""
+    """Check the name."""
     return None if name is None else check_name(name, "server name")
 
 
@@ -65,10 +69,10 @@ async def worker(
     topology: Topology = None,
     roles: Roles = None,
     stop_at_eof: Annotated[
-        bool, option("--stop-at-eof", help="Stop when stdin ends, as it does with the parent", hidden=True)
+        bool, option("--stop-at-eof", help="Stop when stdin is closed, which happens when the parent dies", hidden=True)
     ] = False,
 ) -> None:
-    """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops at once."""
+    """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops immediately."""
     arm_crash(session.settings.crash_at)
     lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
     chosen = check_roles(topology, roles)
@@ -77,7 +81,7 @@ async def worker(
     )
     engines = load_engines(session, handlers)
     if topology is not None:
-        engines[0].use_topology(topology, roles=options.roles or None)  # also before children are started
+        engines[0].use_topology(topology, roles=options.roles or None)  # check it before starting children
     if processes == 1:
         await run_worker(session, engines, options)
     else:
@@ -85,14 +89,14 @@ async def worker(
 
 
 def check_roles(topology: str | None, roles: list[str] | None) -> tuple[str, ...]:
-    """The roles that were chosen; they are those of a topology."""
+    """Check the chosen roles; they need a topology."""
     if roles and topology is None:
-        raise InvalidInput("--role chooses among the roles of a topology; give one with --topology FILE.")
+        raise InvalidInput("--role selects roles of a topology; add --topology FILE.")
     return tuple(roles or ())
 
 
 async def run_worker(session: Session, engines: list[Engine], options: Serving) -> None:
-    """Serve in this process, and say so at both ends."""
+    """Serve in this process; announce its start and stop."""
     engine = engines[0]
     names = [*engine.kernel.registry.names(), *engine.kernel.function_registry.names()]
 
@@ -121,7 +125,7 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             played = engine.goals.topology.roles if engine.goals.topology is not None else ()
             lines.insert(at + 1, f"Roles:    {', '.join(played)} ({options.topology})")
         if options.llm:
-            lines[at] += f"; prompt blocks by {engine.kernel.settings.llm_model}"
+            lines[at] += f"; prompt blocks with {engine.kernel.settings.llm_model}"
         elif not names:
             lines[at] += "; tasks wait. Put `engine = Engine()` and `@engine.handler(...)` in a file and add --handlers FILE"
         announce(session, event, lines)
@@ -133,7 +137,7 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
 
 
 async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str], options: Serving, processes: int) -> None:
-    """Check everything once here, then leave the work to children."""
+    """Check everything here once, then run child processes."""
     async with engines[0]:
         url = engines[0].store.url
     fleet = Fleet(session, handlers, options, processes)
@@ -159,7 +163,7 @@ def _of_namespace(engine: Engine) -> str:
 async def up(
     session: Session,
     handlers: Annotated[
-        list[str] | None, option("--handlers", metavar="MODULE", help="package.module or path/to/file.py; may be repeated")
+        list[str] | None, option("--handlers", metavar="MODULE", help="package.module or path/to/file.py; repeatable")
     ] = None,
     task_lists: Lists = None,
     concurrency: Concurrency = 100,
@@ -173,11 +177,11 @@ async def up(
     roles: Roles = None,
     host: Host = None,
     port: Port = None,
-    no_http: Annotated[bool, option("--no-http", help="Run the worker alone")] = False,
+    no_http: Annotated[bool, option("--no-http", help="Run only the worker")] = False,
     forwarded_allow: ForwardedAllow = "",
     log_requests: LogRequests = False,
 ) -> None:
-    """Start the engine: bring the store up to date, run a worker and serve HTTP until SIGTERM or Ctrl-C."""
+    """Start the engine: migrate the store, run a worker and serve HTTP until SIGTERM or Ctrl-C."""
     arm_crash(session.settings.crash_at)
     lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
     engines = load_engines(session, handlers or [])

@@ -1,4 +1,4 @@
-"""The worker processes of the demo: started, found by what they hold, killed, stopped, and never left behind."""
+"""The worker processes of the demo: start, kill, stop, and never leave one behind."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _TAIL = 600
 
 
 class CrewFailed(TreadleError):
-    """A worker process of the demo did not do what it should."""
+    """A worker process of the demo misbehaved."""
 
     code = "demo_failed"
 
 
 class Crew:
-    """A few worker processes on one store; leaving the context ends all that still run."""
+    """Worker processes on one store; leaving the context kills those still running."""
 
     def __init__(self, engine: Engine, url: str, namespace: str, folder: Path, lease: float) -> None:
         self._engine = engine
@@ -50,7 +50,7 @@ class Crew:
         await asyncio.gather(*(worker.wait() for worker in self._workers.values()))
 
     async def start(self, count: int) -> None:
-        """Start them, and wait until all say that they run."""
+        """Start them, and wait until all are running."""
         with self._log.open("ab") as log:
             for _ in range(count):
                 worker = await asyncio.create_subprocess_exec(
@@ -69,19 +69,19 @@ class Crew:
             raise CrewFailed(f"The workers did not start within {_START_PATIENCE:g} s. {self.tail()}") from None
 
     def kill(self, owner_id: str) -> int:
-        """SIGKILL for the worker that has this owner id; its pid."""
+        """Send SIGKILL to the worker with this owner id and return its pid."""
         pid = self.owners[owner_id]
         self._workers[pid].send_signal(signal.SIGKILL)
         return pid
 
     def check(self, killed_pid: int = 0) -> None:
-        """Raise if a worker has died that should not have."""
+        """Raise if a worker died unexpectedly."""
         for pid, worker in self._workers.items():
             if worker.returncode is not None and pid != killed_pid:
                 raise CrewFailed(f"Worker {pid} ended with code {worker.returncode}. {self.tail()}")
 
     async def stop(self) -> None:
-        """SIGTERM for all that run, and wait for them."""
+        """Send SIGTERM to all running workers and wait for them."""
         for worker in self._workers.values():
             if worker.returncode is None:
                 worker.terminate()
@@ -92,12 +92,12 @@ class Crew:
             raise CrewFailed(f"The workers did not stop within {_STOP_PATIENCE:g} s. {self.tail()}") from None
 
     def stopped_well(self, killed_pid: int) -> bool:
-        """Whether all but the killed one ended with code 0, and that one by SIGKILL."""
+        """Whether the killed worker ended by SIGKILL and all others with code 0."""
         codes = {pid: worker.returncode for pid, worker in self._workers.items()}
         return all(code == (-signal.SIGKILL if pid == killed_pid else 0) for pid, code in codes.items())
 
     def tail(self) -> str:
-        """The end of what the workers logged."""
+        """The end of the workers' log."""
         try:
             return f"Their log ends: {self._log.read_text('utf-8', 'replace')[-_TAIL:]}"
         except OSError:

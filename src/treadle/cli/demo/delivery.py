@@ -1,4 +1,4 @@
-"""The part of the demo that waits: a durable function sleeps, asks a person, and goes on; nobody is held meanwhile."""
+"""The waiting part of the demo: a durable function sleeps, asks a person and continues, without occupying a worker."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from treadle.model.states import RunState
 from treadle.model.values import Json
 
 REST = 1.5
-"""Seconds that the cloth rests before somebody is asked."""
+"""Seconds that the cloth rests before the question."""
 
 ACTOR = "demo"
 
 
 @dataclass(slots=True)
 class Delivery:
-    """A run of the function `loom.Deliver`, as far as the store shows it."""
+    """A run of the function `loom.Deliver`, as the store shows it."""
 
     engine: Engine
     run_id: str = ""
     seen_asleep: bool = False
     waits: int = 0
-    """How often its task was put back into the store to wait, as the log says."""
+    """Number of `wait` moves of its task in the log."""
     asked: str = ""
     approval_id: str = ""
     result: Json = None
@@ -34,7 +34,7 @@ class Delivery:
         self.run_id = (await self.engine.start_function("loom.Deliver", {"to": "the castle", "rest": REST})).id
 
     async def follow(self) -> str | None:
-        """See how far it is, and approve what it asks, with a change; what is new, in a sentence."""
+        """Check its progress and approve its question with an edit; return any news as a sentence."""
         if self.ended:
             return None
         if not self.approval_id:
@@ -54,15 +54,15 @@ class Delivery:
             shown = pending[0]
             self.approval_id, self.asked = shown.id, shown.approval.request.title
             await self.engine.approvals.decide(shown.id, "approve", actor=ACTOR, reason="in daylight", edits={"at": "noon"})
-            return f"the delivery: asks {self.asked!r}. Somebody approves it, for noon; it goes on at once."
+            return f"the delivery: asks {self.asked!r}. Somebody approves it, for noon; it continues immediately."
         tasks = await self.engine.kernel.reads.list_tasks(run_id=self.run_id)
         asleep = any(task.owner_id is None and task.wake_at is not None for task in tasks)
         if asleep and not self.seen_asleep:
             self.seen_asleep = True
-            return f"the delivery: a Python function sleeps for {REST:g} s, in the store; no worker is held."
+            return f"the delivery: a Python function sleeps for {REST:g} s in the store, without occupying a worker."
         return None
 
     @property
     def holds(self) -> bool:
-        """Whether it slept, then waited for somebody who was asked, and was told what was decided."""
+        """Whether it slept, waited for the approval, and received the decision."""
         return self.waits >= 2 and bool(self.approval_id) and self.result == {"to": "the castle", "at": "noon", "by": ACTOR}

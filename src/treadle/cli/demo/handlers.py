@@ -17,7 +17,7 @@ engine = Engine()
 
 @engine.handler("loom.weave")
 async def weave(payload: dict[str, Json], ctx: Context) -> dict[str, Json]:
-    """Take a while, and say how far it is."""
+    """Run for a while and report progress."""
     rows: int = payload["rows"]
     for row in range(1, rows + 1):
         await asyncio.sleep(payload["seconds"] / rows)
@@ -47,7 +47,7 @@ async def bolt(payload: dict[str, Json]) -> dict[str, Json]:
 
 @engine.function("loom.Deliver")
 async def deliver(payload: dict[str, Json], ctx: FunctionContext) -> dict[str, Json]:
-    """A durable function: it sleeps and waits for a person in the store, and goes on wherever a worker is."""
+    """A durable function: it sleeps and waits for a person in the store, then continues on any worker."""
     await ctx.sleep(payload["rest"])
     decision = await ctx.approval(f"Deliver to {payload['to']}?", context={"to": payload["to"], "at": "midnight"}, edits=True)
     return {**decision["context"], "by": decision["by"]}
@@ -55,7 +55,7 @@ async def deliver(payload: dict[str, Json], ctx: FunctionContext) -> dict[str, J
 
 @engine.handler("loom.Inspect")
 def inspect(payload: dict[str, Json]) -> dict[str, Json]:
-    """Fail until somebody has turned on the lamp."""
+    """Fail until somebody turns on the lamp."""
     if not Path(payload["lamp"]).exists():
         raise RuntimeError("the lamp is off")
     return {"grade": "A"}

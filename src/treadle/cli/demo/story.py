@@ -1,10 +1,10 @@
-"""`treadle demo`: a story in which work is done in parallel, fails, is retried, loses its worker, and is still all done.
+"""`treadle demo`: parallel tasks that fail, are retried and lose their worker, and all complete.
 
-A workflow goes on beside it: it fans out, fails at its last step, and is retried by hand from there. So does a durable
-function: it sleeps, asks a person, and goes on.
+A workflow runs beside them: it fans out, fails at its last step, and is retried from there. So does a durable function: it
+sleeps, asks a person, and continues.
 
-Real worker processes, on SQLite in a temporary folder (or on the store of `--store`, in a namespace of its own). What
-the story claims is checked: if it did not happen, the exit code is not 0.
+Uses real worker processes, on SQLite in a temporary folder (or on the store of `--store`, in its own namespace). Every claim of
+the story is checked against the store; if one does not hold, the exit code is not 0.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEASE = 2.0
 _PATIENCE = 45.0
 _LOOK_EVERY = 0.15
 _KILL_AT = 0.25
-"""How far the carpet is when its worker is killed."""
+"""Progress of the carpet at which its worker is killed."""
 
 _METRES = 90
 _BOLTS = 4
@@ -44,14 +44,14 @@ _CLOTHS = [(f"cloth {number}", 1.5 + 0.4 * (number % 5)) for number in range(1, 
 
 
 class DemoFailed(TreadleError):
-    """The story did not happen as told."""
+    """A claim of the story does not hold."""
 
     code = "demo_failed"
 
 
 @dataclass
 class Story:
-    """What has happened so far, as the store shows it."""
+    """The story so far, as the store shows it."""
 
     engine: Engine
     crew: Crew
@@ -65,7 +65,7 @@ class Story:
     most_owners: int = 0
     tasks: list[Task] = field(default_factory=list)
     lamp: Path = Path()
-    """The file that the workflow's last step waits for somebody to make."""
+    """The file that the workflow's last step needs."""
     run_id: str = ""
     run: Run | None = None
     bolts: int = 0
@@ -79,12 +79,12 @@ class Story:
 
 
 async def demo(session: Session) -> None:
-    """See it work: parallel tasks, a retry, a killed worker, a repaired workflow, a function that sleeps and asks. Ten seconds.
+    """Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.
 
-    Runs on SQLite in a temporary folder, whatever TREADLE_STORE says; with --store, there in a namespace of its own.
+    Runs on SQLite in a temporary folder, regardless of TREADLE_STORE; with --store, there in its own namespace.
     """
     if session.chosen.typed_server:
-        raise NotOverHttp("The demo starts and kills workers on a store of its own: leave --server out.")
+        raise NotOverHttp("The demo starts and kills workers on its own store: omit --server.")
     folder = Path(tempfile.mkdtemp(prefix="treadle-demo-"))
     url = session.chosen.typed_store or f"sqlite:///{folder / 'demo.db'}"
     me = asyncio.current_task()
@@ -109,7 +109,7 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
             await _enqueue(story)
             with view.live(lambda: (story.labels, story.tasks, crew.owners, story.order)):
                 await _watch(story)
-            view.say("Everything has ended; the workers are told to stop.")
+            view.say("Everything has ended; the workers stop.")
             await crew.stop()
         report = await engine.verify()
         moves = {task.id: await engine.kernel.reads.list_moves(task.id) for task in story.tasks}
@@ -157,7 +157,7 @@ async def _enqueue(story: Story) -> None:
 
 
 async def _watch(story: Story) -> None:
-    """Look until all have ended, and kill the carpet's worker on the way."""
+    """Poll until everything has ended; kill the carpet's worker on the way."""
     seen: dict[str, str] = {}
     async with asyncio.timeout(_PATIENCE):
         while True:
@@ -181,13 +181,13 @@ async def _watch(story: Story) -> None:
 
 
 async def _follow_the_order(story: Story) -> None:
-    """See how far the workflow is; when it fails, do what an operator does: turn on the lamp, and retry."""
+    """Check the workflow's progress; when it fails, act as an operator: turn on the lamp and retry."""
     run = await story.engine.run_reads.get_run(story.run_id)
     before, story.run = story.run, run
     done = await story.engine.list_tasks(name="loom.Bolt", states=("completed",))
     story.bolts = len(done)
     if before is not None and before.state != run.state and run.state == RunState.COMPLETED:
-        story.view.say("the order: completed; what was woven before did not have to be woven again")
+        story.view.say("the order: completed; the bolts woven before were not woven again")
     if run.state == RunState.FAILED and not story.failed_with:
         story.failed_with = (decode(run.error) or {}).get("message", "")
         story.view.say(f"the order: failed ({story.failed_with}). Somebody turns on the lamp and retries that step.")
@@ -197,7 +197,7 @@ async def _follow_the_order(story: Story) -> None:
 
 @dataclass(frozen=True)
 class Order:
-    """What became of the workflow."""
+    """The end of the workflow."""
 
     moves: list[str]
     outputs: dict[str, Json]
@@ -213,7 +213,7 @@ async def _order(story: Story) -> Order:
 
 
 def _kill_the_carpets_worker(story: Story) -> None:
-    """Once it is well under way, and the dye has failed by itself."""
+    """Kill it once the carpet is well under way and the dye has failed."""
     tasks = {task.id: task for task in story.tasks}
     carpet, dye = tasks.get(story.carpet_id), tasks.get(story.dye_id)
     if carpet is None or carpet.owner_id is None or carpet.finished or dye is None or not dye.failures:
@@ -222,11 +222,11 @@ def _kill_the_carpets_worker(story: Story) -> None:
     if done >= _KILL_AT:
         story.killed_owner = carpet.owner_id
         story.killed_pid = story.crew.kill(carpet.owner_id)
-        story.view.say(f"SIGKILL for worker {story.killed_pid}, which has done {done:.0%} of the carpet. Its lease will run out.")
+        story.view.say(f"SIGKILL for worker {story.killed_pid}, at {done:.0%} of the carpet. Its lease will expire.")
 
 
 def _narrate(story: Story, seen: dict[str, str]) -> None:
-    """One line for each thing that happened to a task since the last look."""
+    """One line for each change of a task since the last poll."""
     for task in story.tasks:
         label, pid = story.labels[task.id], story.crew.owners.get(task.owner_id or "", "?")
         now = f"{task.shown_state} {task.attempt} {task.owner_id}"
@@ -237,17 +237,17 @@ def _narrate(story: Story, seen: dict[str, str]) -> None:
         if task.finished:
             story.view.note(f"{label}: {task.state} on worker {pid}, attempt {task.attempt}")
         elif task.owner_id is not None:
-            after = f", tried again after: {error}" if error else ", tried again"
+            after = f", retried after: {error}" if error else ", retried"
             again = ", taken over" if task.takeovers else after if task.failures else ""
             (story.view.say if again else story.view.note)(f"{label}: running on worker {pid}{again}")
         elif error:
-            story.view.say(f"{label}: failed ({error}), is tried again")
+            story.view.say(f"{label}: failed ({error}), will be retried")
         elif before is not None and task.takeovers:
-            story.view.note(f"{label}: its lease ran out, is ready for others")
+            story.view.note(f"{label}: its lease expired, ready for other workers")
 
 
 def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]], order: Order) -> list[tuple[str, bool]]:
-    """What the story claims, and whether the store says so."""
+    """The claims of the story, and whether the store confirms them."""
     named: Callable[[str], list[str]] = lambda task_id: [move.move for move in moves.get(task_id, [])]  # noqa: E731
     by_id = {task.id: task for task in story.tasks}
     carpet, dye = by_id[story.carpet_id], by_id[story.dye_id]
@@ -255,7 +255,7 @@ def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]], ord
     return [
         (f"all {len(story.labels)} tasks are completed", all(task.state == TaskState.COMPLETED for task in story.tasks)),
         (
-            f"up to {story.most_running} ran at once on {story.most_owners} workers",
+            f"up to {story.most_running} ran concurrently on {story.most_owners} workers",
             story.most_running > 1 and story.most_owners > 1,
         ),
         ("the dye failed once and was retried", named(story.dye_id).count("retry") == 1 and dye.failures == 1),
@@ -267,14 +267,14 @@ def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]], ord
             and others > 0,
         ),
         (
-            "the workflow failed at its last step and went on from there, with the bolts it had",
+            "the workflow failed at its last step and continued from there, with the bolts it had",
             order.moves == ["start", "fail", "retry", "succeed"]
             and story.failed_with == "Order.check: handler failed: the lamp is off"
             and len(order.outputs.get("bolts", ())) == len(order.bolts) == _BOLTS
             and all(task.state == TaskState.COMPLETED for task in order.bolts),
         ),
         (
-            "a durable function slept, asked a person, and went on with the answer",
+            "a durable function slept, asked a person, and continued with the answer",
             story.delivery is not None and story.delivery.holds,
         ),
         ("the surviving workers stopped gracefully", story.crew.stopped_well(story.killed_pid)),

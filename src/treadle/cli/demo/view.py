@@ -1,4 +1,4 @@
-"""How the demo looks: a live table on a terminal, plain lines elsewhere, nothing but the end as JSON."""
+"""Views of the demo: a live table on a terminal, plain lines elsewhere, only the result as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BAR = 24
 
 
 class View:
-    """What the audience sees; this one shows nothing."""
+    """Shows the story; this one shows nothing."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,19 +34,19 @@ class View:
         return self._clock.monotonic() - self._began
 
     def say(self, text: str) -> None:
-        """A sentence of the story."""
+        """Print a sentence of the story."""
 
     def note(self, text: str) -> None:
-        """A detail, for those who see no live table."""
+        """Print a detail, for views without a live table."""
 
     @contextmanager
     def live(self, scene: Callable[[], Scene]) -> Iterator[None]:
-        """While inside, show the scene as it changes."""
+        """Show the scene as it changes."""
         yield
 
 
 class PlainView(View):
-    """Lines with the time in front."""
+    """Lines with the elapsed time in front."""
 
     def __init__(self, clock: Clock, console: Console) -> None:
         super().__init__(clock)
@@ -60,7 +60,7 @@ class PlainView(View):
 
 
 class LiveView(View):
-    """A table with progress bars, drawn again and again; the story scrolls above it."""
+    """A live table with progress bars, with the story above it."""
 
     def __init__(self, clock: Clock, console: Console) -> None:
         super().__init__(clock)
@@ -78,7 +78,7 @@ class LiveView(View):
 
 
 def make_view(session: Session, clock: Clock) -> View:
-    """The view that suits the output."""
+    """Choose the view for the output."""
     if session.json:
         return View(clock)
     if session.console.is_terminal:
@@ -110,7 +110,7 @@ def summary(
     took: float,
     outputs: dict[str, Json],
 ) -> RenderableType:
-    """What was done by whom, and whether each claim of the story holds."""
+    """The tasks with their workers, and whether each claim of the story holds."""
     from rich.console import Group
 
     table = grid("task", "state", ">worker", ">attempts", "its log")
@@ -118,7 +118,7 @@ def summary(
         history = ", ".join(move.move for move in moves[task.id])
         worker = str(pids.get(task.owner_id or "", ""))
         table.add_row(plain(labels[task.id]), state(task.state), worker, str(task.attempt), plain(history))
-    told = plain(f"The order came to: {json.dumps(outputs)}\n")
+    told = plain(f"Outputs of the order: {json.dumps(outputs)}\n")
     claims = [plain(f"{'✔' if holds else '✘'} {claim}", "green" if holds else "bold red") for claim, holds in checks]
     return Group(
         table, told, *claims, plain(f"\nThat took {took:.1f} s. Next: `treadle --help`, and the README for your own handlers.")

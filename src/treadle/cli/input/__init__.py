@@ -1,1 +1,1 @@
-"""Typed text made into values: durations, payloads, AFL sources, options, workflow inputs."""
+"""Parsing of typed text: durations, payloads, AFL sources, options, workflow inputs."""

@@ -1,6 +1,6 @@
-"""Flags for the options of tasks, schedules and watchers, made from the fields that `treadle.api.options` defines.
+"""Flags for the options of tasks, schedules and watchers, generated from the fields in `treadle.api.options`.
 
-The definition supplies name, type, help and choices; this module adds only the look of a flag and parses the typed text.
+The definition supplies name, type, help and choices; this module adds the flag's look and parses the typed text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PAIRS = "input_pairs"
 
 
 def flags(options: type) -> Iterator[click.Parameter]:
-    """The flags of an options class."""
+    """Yield the flags of an options class."""
     fields = {each.name: each for each in option_fields(options)}
     for name, field in fields.items():
         panel = "What" if name.endswith("_as") else _section(options, name)
@@ -50,7 +50,7 @@ def flags(options: type) -> Iterator[click.Parameter]:
         if field.kind == "object":
             whole = option("--payload", metavar="JSON", help=f"{text}: a JSON object, @file or -", panel=panel)
             yield make_param(name, Annotated[str | None, whole], None)
-            pair = option("--param", "-p", metavar="KEY=VALUE", help="One field of it; JSON, else text", panel=panel)
+            pair = option("--param", "-p", metavar="KEY=VALUE", help="One field of it, as JSON or text; repeatable", panel=panel)
             yield make_param(_PAIRS, Annotated[list[str] | None, pair], None)
         else:
             spec = option(_NAMES.get(name) or _flag(name), metavar=metavar, help=text, panel=panel)
@@ -58,7 +58,7 @@ def flags(options: type) -> Iterator[click.Parameter]:
 
 
 def parse(options: type, typed: dict[str, Any]) -> dict[str, Any]:
-    """The typed flags as the contract takes them, without those not given. Times are in the time zone of `--zone`."""
+    """Convert the typed flags to the arguments of the API, without those not given. Times are in the zone of `--zone`."""
     values = {}
     for field in option_fields(options):
         value = typed.get(field.name)
@@ -83,7 +83,7 @@ def _section(options: type, name: str) -> str:
 
 
 def _help(field: OptionField) -> str:
-    """The documented text, without the unit of a duration: flags take `90`, `5m` or `2h`."""
+    """The documented text without the unit of a duration, because flags take `90`, `5m` or `2h`."""
     text = field.doc.text
     if field.kind == "duration":
         text = re.sub(r",? in seconds( from now)?", "", text).replace("this many seconds", "this long")

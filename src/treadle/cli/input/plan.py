@@ -1,4 +1,4 @@
-"""What `run` and `submit` have in common: find the workflow, read its inputs, check both, and say which handlers are missing."""
+"""Shared by `run` and `submit`: find the workflow, read and check its inputs, and report missing handlers."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from treadle.lang.program import Facet, Program
 
 WorkflowOption = Annotated[
-    str | None, option("--workflow", "-w", metavar="NAME", help="Which workflow; may be left out if there is only one")
+    str | None, option("--workflow", "-w", metavar="NAME", help="The workflow; optional if there is only one")
 ]
 InputOption = Annotated[
     list[str] | None,
-    option("--input", "-i", metavar="KEY=VALUE", help="One input: JSON, else text; may be repeated"),
+    option("--input", "-i", metavar="KEY=VALUE", help="One input, as JSON or text; repeatable"),
 ]
 InputsOption = Annotated[
     str | None,
-    option("--inputs", metavar="JSON", help="All inputs: a JSON object, @file or - for stdin; --input wins over it"),
+    option("--inputs", metavar="JSON", help="All inputs: a JSON object, @file or - for stdin; --input overrides them"),
 ]
 LenientOption = Annotated[bool, option("--lenient", help="Do not check the inputs against the workflow's parameters")]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A workflow that can start: where it is from, and what it is given."""
+    """A workflow that can start: its flow and its inputs."""
 
     flow: str | list[Source]
     program: Program
@@ -48,7 +48,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was typed."""
+    """The typed arguments."""
 
     places: Sequence[str]
     workflow: str | None
@@ -63,12 +63,12 @@ class Wanted:
         return flow_name(self.places) is not None
 
     def plan_files(self, engine: Engine) -> Plan:
-        """The plan from files; needs no open engine."""
+        """Plan a run from files; works without an open engine."""
         sources = read_sources(self.places)
         return self._plan(sources, engine.flows.compile(sources)[1])
 
     async def plan(self, engine: Engine) -> Plan:
-        """The plan from files or from a flow in the store."""
+        """Plan a run from files or from a flow in the store."""
         name = flow_name(self.places)
         if name is None:
             return self.plan_files(engine)
@@ -87,7 +87,7 @@ class Wanted:
         return Plan(flow, program, workflow, inputs)
 
     async def start(self, api: Api, plan: Plan | None, **options: object) -> RunStarted:
-        """Start what was planned from files, or else the flow in the store that was named."""
+        """Start the plan made from files, or the named flow in the store."""
         if plan is not None and not isinstance(plan.flow, str):
             from treadle.api.flows import SourceText
 
@@ -105,7 +105,7 @@ class Wanted:
 
 
 def texts_of(flow: FlowDetail, workflow: str | None) -> Collection[str]:
-    """The parameters of type String of a workflow; none if it is not to be found, which whoever starts it will say."""
+    """The workflow's parameters of type String; none if there is no such workflow, which starting it reports."""
     found = _find(flow.workflows, workflow)
     return [] if found is None else [param.name for param in found.params if param.type == "String"]
 
@@ -117,7 +117,7 @@ def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowS
 
 
 def tell_what_is_missing(started: RunStarted) -> None:
-    """Say to people what the run would wait for unseen."""
+    """Warn people about handlers or workers that the run would wait for."""
     if started.missing_handlers:
         _tell_missing(f"in a live worker of list {started.task_list}", started.missing_handlers)
     elif not started.workers:
@@ -128,7 +128,7 @@ def tell_what_is_missing(started: RunStarted) -> None:
 
 
 async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str) -> None:
-    """Say to people which event facets nobody has a handler for, neither here nor elsewhere."""
+    """Warn people about event facets without a handler, here or in a live worker."""
     from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
 
     servers, now = await engine.store.list_servers(), await engine.store.now()

@@ -1,4 +1,4 @@
-"""AFL sources as people name them: files, folders, stdin; or a flow that is published in the store."""
+"""AFL sources as arguments: files, folders, stdin, or a flow published in the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".afl"
 
-Files = Annotated[list[str], argument(metavar="FILE...", help="AFL files or folders of them, compiled together; - is stdin")]
+Files = Annotated[list[str], argument(metavar="FILE...", help="AFL files or folders, compiled together; - is stdin")]
 Places = Annotated[
     list[str],
     argument(metavar="FILE...|FLOW", help="AFL files, compiled together, or the name or digest of a flow in the store"),
@@ -30,19 +30,19 @@ class SourceNotFound(InvalidInput):
 
 
 def read_sources(places: Sequence[str]) -> list[Source]:
-    """The (name, text) pairs of files, of all `.afl` files of folders, or of stdin."""
+    """Read the (name, text) pairs of files, of all `.afl` files in folders, or of stdin."""
     if not places:
         raise InvalidInput("Name at least one AFL file.")
     return [(name, _read(name)) for place in dict.fromkeys(places) for name in _files(place)]
 
 
 def is_file(place: str) -> bool:
-    """Whether a place means a file or folder rather than a published flow."""
+    """Whether the argument is a file or folder rather than a published flow."""
     return place == "-" or place.endswith(_SUFFIX) or Path(place).exists()
 
 
 def flow_name(places: Sequence[str]) -> str | None:
-    """The published flow that the places name, or None if they are files."""
+    """The published flow that the arguments name; None if they are files."""
     if len(places) == 1 and not is_file(places[0]):
         return check_name(places[0], "flow name") if not _is_digest(places[0]) else places[0]
     return None

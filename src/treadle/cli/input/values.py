@@ -1,4 +1,4 @@
-"""What people type, made into values: durations, payloads, parameters. Everything else raises `InvalidInput`."""
+"""Parsers of typed values: durations, times, payloads, parameters. Invalid text raises `InvalidInput`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wait_limit(text: str | None) -> float | None:
 
 
 def moment(text: str | None, what: str, zone: str = "UTC") -> datetime | None:
-    """The instant of ISO 8601 text such as `2027-01-15T09:00`, in the time zone unless it names its own offset; None from None."""
+    """Parse ISO 8601 text such as `2027-01-15T09:00`, in the time zone unless it has its own offset; None from None."""
     if text is None:
         return None
     try:
@@ -60,7 +60,7 @@ def payload(text: str | None, parameters: Sequence[str] = ()) -> dict[str, Json]
 
 
 def edits(text: str | None) -> dict[str, Json] | None:
-    """What is laid over the context of an approval, from JSON, `@file` or `-` (stdin); None if nothing is given."""
+    """The edits of an approval's context, from JSON, `@file` or `-` (stdin); None if nothing is given."""
     return None if text is None else _object(text, "edits")
 
 
@@ -70,9 +70,9 @@ def any_json(text: str | None, what: str) -> Json:
 
 
 def workflow_inputs(texts: Collection[str], whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
-    """A workflow's inputs from a JSON object (or `@file`, `-`) with `key=value` pairs over it.
+    """A workflow's inputs from a JSON object (or `@file`, `-`), overridden by `key=value` pairs.
 
-    A value is JSON, else text; for the parameters `texts`, those of type String, it is always text, so that `zip=01234` needs
+    A value is JSON or text; for the parameters `texts`, those of type String, it is always text, so that `zip=01234` needs
     no quotes.
     """
     inputs: dict[str, Json] = {} if whole is None else dict(_object(whole, "inputs"))
@@ -113,7 +113,7 @@ def _parse(text: str, what: str) -> Json:
 
 
 def _no_constant(word: str) -> Json:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _pair(given: str, option: str) -> tuple[str, str]:
@@ -131,6 +131,6 @@ def _json_or_text(text: str) -> Json:
 
 
 def _text(text: str) -> str:
-    """The text itself, or what stands in its quotes."""
+    """The text, or the content of its quotes."""
     value = _json_or_text(text) if text.startswith('"') else text
     return value if isinstance(value, str) else text

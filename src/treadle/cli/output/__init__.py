@@ -1,1 +1,1 @@
-"""What commands print: tables, formatted values, messages on stderr, live views."""
+"""Output of commands: tables, formatted values, messages on stderr, live views."""

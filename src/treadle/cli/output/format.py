@@ -1,4 +1,4 @@
-"""How things look to people: states in colours, instants with their distance from now, values as indented JSON."""
+"""Formats for people: states in colours, instants with their distance from now, values as indented JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from treadle.api.tasks import Line
 
 Instant = datetime | int
-"""As the contract has it, or as the kernel does."""
+"""An instant of the API (datetime) or of the kernel (milliseconds)."""
 
 _STYLES = {
     "completed": "green",
@@ -43,14 +43,14 @@ _LEVELS = {"error": "red", "warning": "yellow", "debug": "dim"}
 
 
 def plain(value: object, style: str = "") -> Text:
-    """Anything as text that is shown as it is: no markup, no terminal control."""
+    """Any value as literal text: no markup, no terminal control."""
     from rich.text import Text
 
     return Text(printable(str(value)), style=style)
 
 
 def line(said: Line | LogLine, before: str = "") -> Text:
-    """A line about a task; what the framework wrote is less bright than what handlers did."""
+    """A log line of a task; lines of the framework are dimmer than those of handlers."""
     told = said.said if isinstance(said, LogLine) else said.details
     details = f"  {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}" if told else ""
     style = _LEVELS.get(said.level, "dim" if said.source == FRAMEWORK else "")
@@ -81,12 +81,12 @@ def ms(at: Instant) -> int:
 
 
 def pretty(value: Json) -> Text:
-    """A JSON value for reading."""
+    """A JSON value, indented."""
     return plain(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def short(text: str, limit: int = 60) -> str:
-    """One line of at most `limit` characters."""
+    """Shorten to one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
@@ -105,7 +105,7 @@ def facts(rows: list[tuple[str, object]]) -> Table:
 
 
 def grid(*columns: str) -> Table:
-    """An empty table with these columns; a name with `>` before it is a number's."""
+    """An empty table with these columns; `>` before a name aligns it to the right, for numbers."""
     from rich import box
     from rich.table import Table
 

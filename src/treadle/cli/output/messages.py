@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def tell_error(code: str, message: str, *, as_json: bool) -> None:
-    """Say on stderr what went wrong."""
+    """Report an error on stderr."""
     if as_json:
         sys.stderr.write(json.dumps({"error": {"code": code, "message": message}}) + "\n")
     elif _lines_are_json():
@@ -26,10 +26,10 @@ def tell_error(code: str, message: str, *, as_json: bool) -> None:
 
 
 def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
-    """Say on stderr what is wrong with AFL sources: each diagnostic with its line, and one line to sum up."""
+    """Report AFL errors on stderr: each diagnostic with its line, then a summary line."""
     from treadle.lang.diagnostics import Diagnostic
 
-    told = getattr(error, "problem", {}).get("diagnostics") or ()  # by a server
+    told = getattr(error, "problem", {}).get("diagnostics") or ()  # reported by a server
     found = [each for each in getattr(error, "diagnostics", ()) if isinstance(each, Diagnostic)]
     found += [Diagnostic(**each) for each in told]
     first = str(error).partition("\n")[0]
@@ -44,13 +44,13 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
 
 
 def tell_warning(message: str) -> None:
-    """Say on stderr what may turn out wrong, for people only."""
+    """Print a warning for people on stderr."""
     sys.stderr.write(f"treadle: warning: {' '.join(printable(message).split())}\n")
     sys.stderr.flush()
 
 
 def tell_note(message: str) -> None:
-    """Say on stderr what people should know beside the output."""
+    """Print a note for people on stderr, beside the output."""
     if _lines_are_json():
         logging.getLogger("treadle").warning(message)
         return
@@ -59,27 +59,27 @@ def tell_note(message: str) -> None:
 
 
 def _lines_are_json() -> bool:
-    """Whether what is logged is; a command that was not even begun logs nothing."""
+    """Whether log lines are JSON; a command that failed before setting up logging has none."""
     told = sys.modules.get("treadle.kernel.telemetry.log_format")
     return told is not None and bool(told.lines_are_json())
 
 
 def printable(text: str) -> str:
-    """The text without characters that would do something to a terminal; line breaks and tabs stay."""
+    """Escape characters that would control a terminal; line breaks and tabs stay."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def tell_progress(session: Session, text: str) -> None:
-    """Say how far it is."""
+    """Show progress."""
     if _watched(session):
         sys.stderr.write(f"\r{text}")
         sys.stderr.flush()
 
 
 def end_progress(session: Session) -> None:
-    """Take the line away: what came of the work is said elsewhere."""
+    """Remove the progress line; the result is printed elsewhere."""
     if _watched(session):
         sys.stderr.write("\r\033[K")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""A run for people: its steps as a table, and a live view on stderr while it runs."""
+"""A run for people: its steps as a table, and a live view on stderr."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PAGE = 1000
 
 
 async def list_steps(api: Api, run_id: str, most: int = 10_000, *, values: bool = True) -> list[Step]:
-    """Up to so many steps and blocks of a run, each below what it belongs to, in the order of the program."""
+    """Up to `most` steps and blocks of a run, each below its parent, in the order of the program."""
     from treadle.api.steps import in_order
 
     found: list[Step] = []
@@ -46,17 +46,17 @@ async def list_steps(api: Api, run_id: str, most: int = 10_000, *, values: bool 
 
 
 async def live_tasks(api: Api, run_id: str, most: int = 500) -> dict[str, Task]:
-    """Tasks of the run that have not ended, by step."""
+    """Live tasks of the run, by step."""
     return {task.step_id or "": task for task in (await api.runs.tasks(run_id, limit=most)).tasks}
 
 
 def is_shown(step: Step) -> bool:
-    """Steps are shown; blocks only when something happens in them and not in a step: a script, or an error of their own."""
+    """Whether to show it: steps, and blocks that run a script or have an error of their own."""
     return step.is_step or step.task_id is not None or (step.error is not None and step.error.step_id == step.id)
 
 
 def doing(step: Step, task: Task | None) -> str:
-    """What matters most about a step, in a few words."""
+    """The most important fact about a step, in a few words."""
     if step.error is not None:
         return short(f"{'caught: ' if step.state == 'completed' else ''}{step.error.cause}", 80)
     if task is not None:
@@ -71,7 +71,7 @@ def doing(step: Step, task: Task | None) -> str:
 
 
 def steps_table(steps: Sequence[Step], tasks: Mapping[str, Task], *, with_ids: bool = True) -> RenderableType:
-    """Steps with their states, one per line: with ids and whole paths, or for people as a tree."""
+    """Steps with their states, one per line: with ids and full paths, or as a tree for people."""
     paths: list[str] = []
     columns = ["step", "facet", "state", ">took", "note"]
     table = grid(*(["id", *columns] if with_ids else columns))
@@ -89,7 +89,7 @@ def steps_table(steps: Sequence[Step], tasks: Mapping[str, Task], *, with_ids: b
 
 
 def _branch(step: Step, above: list[str]) -> str:
-    """The path from the step above it, indented; `above` are the paths from the root to the step before."""
+    """The path relative to the step above, indented; `above` holds the paths from the root to the previous step."""
     while above and not step.path.startswith((f"{above[-1]}.", f"{above[-1]}[")) and (step.is_step or step.path != above[-1]):
         above.pop()
     inside = step.path[len(above[-1]) :].lstrip(".") if above else step.path
@@ -100,7 +100,7 @@ def _branch(step: Step, above: list[str]) -> str:
 
 
 def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], now: datetime) -> RenderableType:
-    """Facts, values, steps."""
+    """One run in full: facts, values, steps."""
     from rich.console import Group
     from rich.text import Text
 
@@ -125,9 +125,7 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
         parts += [_title("Error"), plain(run.error.get("message", ""), "red")]
     parts += [_title("Steps"), steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)]
     if run.steps > len(steps):
-        parts.append(
-            plain(f"Of {run.steps} steps and blocks {len(steps)} were looked at; `treadle runs steps --limit N` shows more.")
-        )
+        parts.append(plain(f"Showing {len(steps)} of {run.steps} steps and blocks; `treadle runs steps --limit N` shows more."))
     return Group(*parts)
 
 
@@ -138,14 +136,14 @@ def _title(text: str) -> Text:
 _LOOK_EVERY = 0.15
 _LOOK_EVERY_REMOTE = 1.0
 _MOST_STEPS = 300
-"""A run with more is shown in numbers."""
+"""A run with more steps is shown as numbers."""
 _MOST_ROWS = 40
 _NUMBERS_EVERY = 2.0
 
 
 @dataclass
 class Scene:
-    """The run as last looked at."""
+    """The last snapshot of the run."""
 
     run: RunDetail | None = None
     steps: list[Step] = field(default_factory=list)
@@ -156,7 +154,7 @@ class Scene:
 class Watcher:
     """Shows a run until it ends or `stop` is set.
 
-    `heard` is where lines of flows are told of in this process; without it they are asked for.
+    `heard` delivers the flow's log lines of this process; without it they are polled.
     """
 
     def __init__(self, session: Session, api: Api, run_id: str, heard: list[Callable[[LogLine], None]] | None = None) -> None:
@@ -170,7 +168,7 @@ class Watcher:
         self._console = _console()
 
     async def watch(self, stop: asyncio.Event) -> RunOutputs | None:
-        """What the run came to; None if it was told to stop first."""
+        """Return the run's outputs; None if `stop` was set first."""
         result = asyncio.ensure_future(self._end())
         stopping = asyncio.ensure_future(stop.wait())
         every = _LOOK_EVERY if self._heard is not None else _LOOK_EVERY_REMOTE
@@ -181,7 +179,7 @@ class Watcher:
                 while not (result.done() or stopping.done()):
                     await self._look()
                     await asyncio.wait([result, stopping], timeout=every, return_when=asyncio.FIRST_COMPLETED)
-                if result.done():  # else there is no time to lose
+                if result.done():  # otherwise stop without delay
                     await self._look()
         finally:
             if self._heard is not None:
@@ -217,16 +215,16 @@ class Watcher:
         page = await self._api.runs.logs(self._run_id, after=self._line)
         self._line = page.next_after
         for line in page.lines:
-            if line.task_id == line.step_id:  # the flow's own; those of handlers are in `runs logs`
+            if line.task_id == line.step_id:  # only the flow's own lines; `runs logs` has those of handlers
                 self._say(f"log {line.message}")
 
     def _tell(self) -> None:
-        """A line for each step whose state has changed."""
+        """Print a line for each step whose state has changed."""
         run = self._scene.run
         if run is not None and run.steps > _MOST_STEPS:
             if self._elapsed() - self._numbers_at >= _NUMBERS_EVERY or run.finished_at is not None:
                 self._numbers_at = self._elapsed()
-                self._say(f"{run.steps} steps so far, {len(self._scene.tasks)} or more tasks to do")
+                self._say(f"{run.steps} steps so far, at least {len(self._scene.tasks)} pending tasks")
             return
         over = [step for step in self._scene.steps if step.state in ("completed", "failed")]
         going = [step for step in self._scene.steps if step.state not in ("completed", "failed")]
@@ -237,7 +235,7 @@ class Watcher:
                 self._say(f"{step.path}{f' ({step.facet})' if step.facet else ''}: {said}")
 
     def _hear(self, line: LogLine) -> None:
-        """What the flow logs, as it comes."""
+        """Print the flow's log lines as they arrive."""
         if line.run_id == self._run_id and not self._session.json:
             self._say(f"log {line.message}")
 
@@ -265,7 +263,7 @@ class Watcher:
             return plain("")
         head = plain(f"{scene.run.workflow}  {scene.run.state}  {scene.run.id}  {self._elapsed():.1f} s", "bold")
         if scene.run.steps > _MOST_STEPS:
-            return Group(head, plain(f"  {scene.run.steps} steps so far, {len(scene.tasks)} or more tasks to do"))
+            return Group(head, plain(f"  {scene.run.steps} steps so far, at least {len(scene.tasks)} pending tasks"))
         rows = [step for step in scene.steps if is_shown(step)]
         hidden = 0
         if len(rows) > _MOST_ROWS:

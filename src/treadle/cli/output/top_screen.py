@@ -1,4 +1,4 @@
-"""The screen of `treadle top`: three tables under a headline, looked at again and again."""
+"""The screen of `treadle top`: three tables under a headline, refreshed periodically."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[Look], list[tuple[object, ...
 
 
 class TopApp(App[None]):
-    """Looks every so often; what it shows is what the last look found."""
+    """Refreshes periodically and shows the last snapshot."""
 
     TITLE = "treadle top"
     CSS = "#head { height: 3; padding: 0 1; } DataTable { height: 1fr; }"
@@ -30,7 +30,7 @@ class TopApp(App[None]):
         ("l", "show('lists')", "Lists"),
         ("r", "show('runs')", "Runs"),
         ("w", "show('workers')", "Workers"),
-        ("space", "look", "Look now"),
+        ("space", "look", "Refresh"),
     ]
     ENABLE_COMMAND_PALETTE = False
 
@@ -42,7 +42,7 @@ class TopApp(App[None]):
         self._looking = False
 
     def compose(self) -> ComposeResult:
-        """The widgets."""
+        """Build the widgets."""
         yield Static(id="head")
         with TabbedContent(id="tabs"):
             for name, (columns, _) in TABLES.items():
@@ -53,12 +53,12 @@ class TopApp(App[None]):
         yield Footer()
 
     async def on_mount(self) -> None:
-        """Begin to look."""
+        """Start refreshing."""
         await self.action_look()
         self.set_interval(self._every, self.action_look)
 
     async def action_look(self) -> None:
-        """Look now, unless a look is on its way."""
+        """Refresh now, unless a refresh is in progress."""
         if self._looking:
             return
         self._looking = True
@@ -69,7 +69,7 @@ class TopApp(App[None]):
             self._looking = False
 
     def draw(self) -> None:
-        """Show what the last look found; the cursor stays where it is."""
+        """Show the last snapshot; the cursor stays in place."""
         self.query_one("#head", Static).update(headline(self.look, self._where))
         for name, (_, rows_of) in TABLES.items():
             table = self.query_one(f"#{name}-table", DataTable)
@@ -80,6 +80,6 @@ class TopApp(App[None]):
             table.move_cursor(row=min(at, max(table.row_count - 1, 0)))
 
     def action_show(self, name: str) -> None:
-        """Bring that table to the front."""
+        """Show that table."""
         self.query_one("#tabs", TabbedContent).active = name
         self.query_one(f"#{name}-table", DataTable).focus()

@@ -1,1 +1,1 @@
-"""Long-running commands: finding handlers, worker processes, signals, the MCP mount."""
+"""Long-running commands: handler discovery, worker processes, signals, the MCP mount."""

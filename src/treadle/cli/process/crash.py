@@ -1,4 +1,4 @@
-"""`TREADLE_CRASH_AT`: the process kills itself when a named crash point is reached. For tests of what survives that."""
+"""`TREADLE_CRASH_AT`: kill this process at a named crash point, for crash tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def arm_crash(spec: str) -> None:
         return
     point, colon, number = spec.partition(":")
     if point not in POINTS:
-        raise InvalidInput(f"TREADLE_CRASH_AT names no crash point: {point!r}; there are {', '.join(POINTS)}.")
+        raise InvalidInput(f"TREADLE_CRASH_AT names an unknown crash point: {point!r}; choose one of {', '.join(POINTS)}.")
     if colon and (not number.isdecimal() or int(number) < 1):
         raise InvalidInput(f"TREADLE_CRASH_AT takes `point` or `point:n` with n from 1, not {spec!r}.")
     wanted = int(number or 1)

@@ -1,4 +1,4 @@
-"""Finding handlers: from `package.module` or `path/to/file.py`, optionally `:name`, to the engine in it."""
+"""Find engines: from `package.module` or `path/to/file.py`, optionally `:name`, to the engine in it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from treadle.model.errors import InvalidInput, TreadleError
 
 
 class HandlersNotFound(InvalidInput):
-    """What `--handlers` names cannot be loaded, or has no engine in it."""
+    """The module of `--handlers` cannot be loaded, or contains no engine."""
 
     code = "handlers_not_found"
 
 
 def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
-    """The engines in those modules, each put on the chosen store; the first one has the handlers of all.
+    """Load the engines of the modules onto the chosen store; the first one gets the handlers of all.
 
-    Without `--store` and `TREADLE_STORE`, each stays on the store that its module gives it. There is always one.
+    Without `--store` and `TREADLE_STORE`, each keeps the store set in its module. Returns at least one engine.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -47,7 +47,7 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
 
 
 def load_place(target: str) -> ModuleType:
-    """The module of `package.module` or `path/to/file.py`."""
+    """Import the module `package.module` or `path/to/file.py`."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -62,12 +62,12 @@ def _find_engine(place: str) -> Engine:
     if name:
         engine = getattr(module, name, None)
         if not isinstance(engine, Engine):
-            raise HandlersNotFound(f"{name} in {target} is not an Engine; --handlers {target}:NAME names one.")
+            raise HandlersNotFound(f"{name} in {target} is not an Engine; give one as --handlers {target}:NAME.")
         return engine
     found = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Engine)}
     if not found:
         raise HandlersNotFound(
-            f"There is no Engine in {target}. Make one with `engine = Engine()` and decorate functions with `@engine.handler(...)`."
+            f"There is no Engine in {target}. Add `engine = Engine()` and decorate functions with `@engine.handler(...)`."
         )
     if len(found) > 1:
         names = ", ".join(key for key, _ in found.values())
@@ -82,9 +82,7 @@ def _load_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise HandlersNotFound(
-                f"There is no module {name}; modules are looked for in {Path.cwd()} and among the installed packages."
-            ) from None
+            raise HandlersNotFound(f"There is no module {name} in {Path.cwd()} or among the installed packages.") from None
         raise _broken(name, error) from error
     except TreadleError:
         raise
@@ -93,7 +91,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Imported under its own name from its own folder, so that handlers can be found again in other processes."""
+    """Import the file under its own name from its own folder, so that other processes find the handlers too."""
     if not path.is_file():
         raise HandlersNotFound(f"There is no file {path}.")
     name, folder = path.stem, str(path.resolve().parent)
@@ -108,4 +106,4 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _broken(name: str, error: Exception) -> HandlersNotFound:
-    return HandlersNotFound(f"{name} cannot be loaded: {type(error).__name__}: {error}. --verbose shows where.")
+    return HandlersNotFound(f"{name} cannot be loaded: {type(error).__name__}: {error}. --verbose shows the traceback.")

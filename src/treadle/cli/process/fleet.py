@@ -1,7 +1,7 @@
-"""Several worker processes under one parent: started, watched, started again when one dies, stopped together.
+"""Worker processes under one parent: start, watch, restart and stop them together.
 
-Children lead their own sessions, so that Ctrl-C reaches only the parent, which passes it on; they stop by themselves
-when their stdin ends, so that none stays behind when the parent is killed.
+Children lead their own sessions, so Ctrl-C reaches only the parent, which passes it on. They stop when their stdin closes, so
+none is left behind when the parent is killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger("treadle")
 
 
 def worker_command(handlers: list[str], options: Serving) -> list[str]:
-    """The command line of one worker process; where the store is goes into its environment."""
+    """The command line of one worker process; its environment names the store."""
     command = [sys.executable, "-m", "treadle", "worker", "--json", "--stop-at-eof"]
     for name in handlers:
         command += ["--handlers", name]
@@ -46,13 +46,13 @@ def worker_command(handlers: list[str], options: Serving) -> list[str]:
 
 
 class Fleet:
-    """The children; `run` until a signal."""
+    """The child processes."""
 
     def __init__(self, session: Session, handlers: list[str], options: Serving, count: int) -> None:
         self._command = worker_command(handlers, options) + (["--verbose"] if session.chosen.verbose else [])
         chosen = {"TREADLE_STORE": session.chosen.store, "TREADLE_NAMESPACE": session.chosen.namespace}
         given = {name: value for name, value in chosen.items() if value}
-        self._environment = child_environment(TREADLE_SERVER="", **given)  # they work on the store, whatever commands ask
+        self._environment = child_environment(TREADLE_SERVER="", **given)  # workers need the store, not a server
         self._count = count
         self._name = options.name
         self._children: set[Process] = set()
@@ -80,7 +80,7 @@ class Fleet:
         return child
 
     async def _keep(self, child: Process, number: int) -> None:
-        """One place in the fleet: whoever fills it is replaced when it dies, more slowly each time in a row."""
+        """Restart the child at one position whenever it dies, with backoff."""
         pause = _FIRST_PAUSE
         while True:
             began = asyncio.get_running_loop().time()
@@ -90,7 +90,7 @@ class Fleet:
                 return
             if asyncio.get_running_loop().time() - began > 2 * _LONGEST_PAUSE:
                 pause = _FIRST_PAUSE
-            _log.warning("worker process %d ended with code %d; another starts in %g s", child.pid, code, pause)
+            _log.warning("worker process %d ended with code %d; a new one starts in %g s", child.pid, code, pause)
             try:
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()

@@ -1,4 +1,4 @@
-"""A worker process under signals: it serves until told to stop, then lets running work finish."""
+"""A worker process: it serves until a signal, then lets running work finish."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from treadle.http.server import HttpOptions, HttpServer
 
 _COLLECTIONS = (10_000, 20, 20)
-"""New objects after which the youngest are looked at, and how many such looks before one at the older ones."""
+"""Thresholds of the garbage collector: allocations before a young collection, and collections before each older one."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How a worker process works; numbers are per process."""
+    """Options of a worker process; numbers are per process."""
 
     task_lists: tuple[str, ...]
     concurrency: int
@@ -40,30 +40,30 @@ class Serving:
     grace: float
     lease: float | None = None
     stop_at_eof: bool = False
-    """Stop when stdin ends: a child whose parent has died does not stay behind."""
+    """Stop when stdin closes, so that no child outlives its parent."""
     llm: bool = False
-    """Also do steps of prompt blocks, with the model of the settings."""
+    """Also run prompt blocks, with the model of the settings."""
     name: str | None = None
-    """The server's name; what an earlier process of that name held is taken over at once."""
+    """The server's name; leases of an earlier process with that name are taken over immediately."""
     topology: str | None = None
-    """The topology file of the goal pipeline, and the roles in it to play (none: all)."""
+    """The topology file of the goal pipeline, and the roles to play (none: all)."""
     roles: tuple[str, ...] = ()
     http: HttpOptions | None = None
-    """Also serve HTTP, there."""
+    """Also serve HTTP with these options."""
 
 
 def enable_llm(engine: Engine) -> None:
-    """Let the engine's workers do steps of prompt blocks."""
+    """Let the engine's workers run prompt blocks."""
     from treadle.llm import use_llm
 
     use_llm(engine)
 
 
 async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[str, HttpServer | None], None]) -> tuple[int, int]:
-    """Run the first engine's worker until SIGTERM or SIGINT; all are open meanwhile, so that handlers can use theirs.
+    """Run the first engine's worker until SIGTERM or SIGINT; all engines are open, so that handlers can use theirs.
 
-    A second SIGINT ends the process at once: what it holds is taken over when the leases run out. Returns how many
-    tasks were handled and released.
+    A second SIGINT ends the process immediately; its tasks are taken over when the leases expire. Returns the numbers of handled
+    and released tasks.
     """
     stop = stop_signal(options.stop_at_eof)
     if options.llm:
@@ -94,7 +94,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
 
 @asynccontextmanager
 async def observed(engine: Engine) -> AsyncIterator[None]:
-    """As the settings say: spans of handlers' own code go where the engine's go, and metrics are served."""
+    """Share tracing with the handlers' own spans, and serve metrics if the settings say so."""
     engine.kernel.share_tracing()
     if not engine.kernel.settings.metrics_address:
         yield
@@ -107,7 +107,7 @@ async def observed(engine: Engine) -> AsyncIterator[None]:
 
 
 async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer | None:
-    """A server for that engine that has its address, and answers once it is entered; nothing else is begun if it gets none."""
+    """Bind a server for the engine, which responds once it is entered; a failure to bind stops everything else."""
     if options is None:
         return None
     from treadle.http.server import HttpServer
@@ -124,25 +124,25 @@ async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer |
 
 
 def has_mcp() -> bool:
-    """Whether the SDK is there that MCP is spoken with; it is not loaded for that."""
+    """Whether the MCP SDK is installed, without importing it."""
     return importlib.util.find_spec("mcp_types") is not None
 
 
 def calm_collector() -> None:
-    """Let the garbage collector of this process look less often, and not again and again at all that is loaded and stays."""
+    """Make garbage collection rarer, and exclude all objects loaded so far."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECTIONS)
 
 
 def stop_signal(at_eof: bool = False) -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; the second SIGINT ends the process there and then."""
+    """An event set by SIGTERM and SIGINT; a second SIGINT ends the process immediately."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
         if stop.is_set():
-            tell_note("Stopped at once; what was running is taken over when its leases run out.")
+            tell_note("Stopped immediately; running tasks are taken over when their leases expire.")
             os._exit(INTERRUPTED)
         stop.set()
 
@@ -160,7 +160,7 @@ def stop_signal(at_eof: bool = False) -> asyncio.Event:
 
 
 def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> None:
-    """Say something at once: one JSON object on a line, or lines for people."""
+    """Print immediately: one JSON object per line, or lines for people."""
     if session.json:
         sys.stdout.write(json.dumps(event) + "\n")
     else:
@@ -170,16 +170,16 @@ def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> 
 
 
 def leave_threads_behind(code: int = 0) -> None:
-    """End the process now if a sync handler is still stuck in its thread: waiting for it could take for ever."""
+    """End the process if a sync handler is stuck in its thread, because waiting could take forever."""
     if any(thread.name.startswith("treadle-handler") for thread in threading.enumerate()):
-        logging.getLogger("treadle").warning("leaving handlers behind that did not stop; their tasks were released")
+        logging.getLogger("treadle").warning("abandoning handlers that did not stop; their tasks were released")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 def how_open(http: HttpServer) -> str:
-    """Who gets in."""
+    """Describe the access rules of the server."""
     if http.open:
-        return "(open to this machine, as there is no token: treadle token create)"
-    return "(a token is needed)"
+        return "(open to this machine, because no token exists: treadle token create)"
+    return "(requires a token)"
