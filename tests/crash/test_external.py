@@ -82,7 +82,7 @@ async def test_a_job_that_nobody_can_find_is_of_unknown_outcome_and_not_submitte
     assert (ended.state, ended.error_code) == ("failed", "external_outcome_unknown")
     assert len(farm.farm.jobs) == 1
     assert await scene.moves(ended.id) == ["expire", "tool_call.unknown", "fail"]
-    assert "nobody knows" in (await scene.engine.why(ended.id)).text
+    assert "the service may or may not have the job" in (await scene.engine.why(ended.id)).text
     tokens = {job["token"] for job in farm.farm.jobs.values()}
     await scene.engine.retry(ended.id)  # an operator has looked, and wants it again: another token (D31)
     (again,) = await until_ended(scene, ended.id, "completed")

@@ -57,9 +57,9 @@ class Specialist:
         `ExternalJobLost` means that the service no longer knows the job.
 
         IDEMPOTENCE CONTRACT. After a restart, `poll` may be called again for the same `external_job_id`, even if an earlier call
-        was in flight when its process died. Treat each call as a read of the service that does not change it. If `poll` has
-        side effects nevertheless (such as downloading a result), make them idempotent, for instance by checking whether the
-        file already exists.
+        was in flight when its process died. It must tolerate being asked the same question twice: treat each call as a read of
+        the service that does not change it. If `poll` has side effects nevertheless (such as downloading a result), make them
+        idempotent, for instance by checking whether the file already exists.
         """
         raise NotImplementedError("This specialist does not support polling: write poll(external_job_id, ctx) to return handles.")
 
