@@ -1,4 +1,4 @@
-"""Where everything durable lives: SQLite (a file, or memory) and PostgreSQL, behind the ports of `treadle.kernel.store.ports`."""
+"""Stores: SQLite (a file, or memory) and PostgreSQL, behind the ports of `treadle.kernel.store.ports`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
 def make_store(url: str, clock: Clock) -> Store:
-    """The store that the URL names, not yet opened; `InvalidStoreUrl` if it names none.
+    """Create the store of the URL, which is not open yet; raises `InvalidStoreUrl`.
 
     `sqlite:///treadle.db` is a file in the working directory, `sqlite:////var/lib/treadle.db` an absolute path.
     """
@@ -44,5 +44,5 @@ def make_store(url: str, clock: Clock) -> Store:
 
 
 def _shown(text: str) -> str:
-    """What was given, for a message; what may hold a password is not repeated, however it is written."""
+    """Return the text for a message, unless it may contain a password."""
     return "What was given" if "@" in text or "password" in text.lower() else repr(text)

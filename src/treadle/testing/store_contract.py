@@ -21,9 +21,21 @@ import pytest
 from treadle.kernel.store.ports import Store
 
 FEATURES = (
-    *("lanes", "claims", "wake", "lease_connections", "commits", "preclaims", "checkpoints", "idempotency_keys"),
-    *("limits", "lists", "reads", "dead_letters", "signals", "runs", "new_runs", "flows", "records", "messages"),
-    *("outcomes", "histories", "events", "servers", "handlers", "usage", "retention"),
+    *("lanes", "claims", "wake", "lease_connections", "commits", "repeats", "operator_commits", "inserts", "preclaims"),
+    *(
+        "checkpoints",
+        "idempotency_keys",
+        "limits",
+        "operator_limits",
+        "lists",
+        "reads",
+        "dead_letters",
+        "signals",
+        "runs",
+        "new_runs",
+        "steps",
+    ),
+    *("flows", "records", "messages", "outcomes", "histories", "events", "servers", "handlers", "usage", "retention"),
 )
 """The modules of `treadle.testing.contract` that contain tests."""
 

@@ -1,4 +1,4 @@
-"""What is risky about a store, and what to do: pure, from what the store tells of itself."""
+"""Risks of a store, with advice: pure code over the facts that the store reports."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from treadle.api.store import StoreFinding as Finding
 from treadle.kernel.store.queries import Health, TableHealth
 
 LATE_FOR = 5_000
-"""Milliseconds after which something due that nobody woke is late."""
+"""Milliseconds after which a due task that no worker has woken is late."""
 
 OLD_SNAPSHOT_FOR = 300_000
 BIG_WAL = 256 * 1024**2
 MANY_DEAD = 50_000
 
 SAFE_SQLITE = (3, 51, 3)
-"""From this version on the library has no bug that can damage a file in WAL mode."""
+"""The first version of the library without a bug that can damage a file in WAL mode."""
 
 
 def findings(health: Health) -> Iterator[Finding]:
-    """All that was looked at, good and bad."""
+    """Yield all findings, good and bad."""
     yield _overdue(health)
     if "postgresql" in health.versions:
         yield from _postgres(health)

@@ -208,7 +208,7 @@ class PrunePage:
     tasks: int = 0
     """Finished tasks of these trees on this page."""
     trees: int = 0
-    """Trees whose first member is on this page: the whole scan counts each tree once."""
+    """Trees with their first member on this page: the whole scan counts each tree once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Retention: what has ended is kept for a while, then its whole tree is removed, a few hundred rows to a transaction.
+"""Retention: finished work is kept for a while, then its whole tree is removed, about a thousand rows per transaction.
 
-A tree is everything with one `root_id`: a task alone, or a run with its steps, tasks, moves, lines, records and big values. It is
-never cut while anything in it is live, and it goes only when everything in it is past its time. One pass walks the ends
-in the order in which they came, each once, and stops where nothing can be old enough. It is a task like all others
-(`engine.prune`, one per namespace, waiting an hour between passes), and can be asked for at any time.
+A tree is everything with one `root_id`: a task alone, or a run with its steps, tasks, moves, lines, records and large
+values. A tree is removed only when nothing in it is live and the retention time of all its parts is over. One pass scans
+the ends in order, each once, and stops where nothing can be old enough. A pass is a task like any other (`engine.prune`,
+one per namespace, with an hour between passes), and a caller can run one at any time.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ PRUNE_EVERY_FOR = 3_600_000
 """Milliseconds between two passes."""
 
 FIRST_PRUNE_FOR = 300_000
-"""Milliseconds until the first one: who starts a worker has other things to do."""
+"""Milliseconds until the first pass, so that it does not slow down the start of a worker."""
 
 DAY_FOR = 86_400_000
 KEEP_COMPLETED_FOR = 30 * DAY_FOR
 KEEP_FAILED_FOR = 90 * DAY_FOR
 KEEP_SERVERS_FOR = 7 * DAY_FOR
 KEEP_RECORDS_FOR = 30 * DAY_FOR
-"""For records of no tree, such as removed schedules."""
+"""For records without a tree, such as removed schedules."""
 
 WINDOW = 1000
-"""Ends that one look takes in."""
+"""The number of ends that one page of the scan reads."""
 
 ROWS = 1000
-"""Rows that one transaction removes, about: what others wait for meanwhile."""
+"""The approximate number of rows that one transaction removes; other writers wait for it."""
 
 TRANSACTIONS, GROUP = 20, 100
-"""A step of a pass ends after so many transactions, and takes so many trees at once.
+"""The number of transactions after which a step of a pass ends, and of trees that it removes together.
 
-Those that were begun are finished, however big: what a tree's last transaction removes is found by its root alone.
+A step finishes the trees that it has begun, whatever their size: its last transaction finds rows by the root alone.
 """
 
 START, TIDY = "start", "tidy"
-"""Where a step may go on, beside the store's own cursors: at the beginning again, and with what belongs to no tree."""
+"""Cursors of a step beside the store's own: the beginning of the scan, and the rows that belong to no tree."""
 
 _CURSOR = re.compile(r"start|tidy|[0-9]{1,18}|run:|run:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -57,7 +57,7 @@ Progress = Callable[["PruneReport"], None]
 
 @dataclass(slots=True)
 class PruneReport:
-    """What a pass removed, or would; `freed` are bytes given back to the file system."""
+    """The number of rows that a pass removed, or would remove; `freed` are bytes returned to the file system."""
 
     trees: int = 0
     tasks: int = 0
@@ -74,14 +74,14 @@ class PruneReport:
     dry_run: bool = False
 
     def add(self, pruned: Pruned | PruneReport) -> None:
-        """Count what a transaction, or a step, removed."""
+        """Add the counts of a transaction or a step."""
         for field in fields(pruned):
             if field.name not in ("more", "dry_run"):
                 setattr(self, field.name, getattr(self, field.name) + getattr(pruned, field.name))
 
 
 class Retention:
-    """Prunes one namespace; lists' own rules win over the defaults given here."""
+    """Prunes one namespace; the lists' own retention times take precedence over the defaults given here."""
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class Retention:
     async def prune(
         self, *, older_than: Duration | None = None, dry_run: bool = False, progress: Progress = lambda report: None
     ) -> PruneReport:
-        """One pass; with `older_than`, by that age instead of the default rules (lists' own rules still win).
+        """Run one pass; `older_than` replaces the default retention times (the lists' own still take precedence).
 
-        A dry run counts the trees and the finished tasks that would go, and changes nothing.
+        A dry run counts the trees and finished tasks that a pass would remove, and changes nothing.
         """
         report = PruneReport(dry_run=dry_run)
         after: str | None = START
@@ -113,7 +113,7 @@ class Retention:
     async def prune_some(
         self, *, older_than: Duration | None = None, dry_run: bool = False, after: str = START
     ) -> tuple[PruneReport, str | None]:
-        """One bounded step of a pass: what it removed, and where the next begins; None when that was all."""
+        """Run one bounded step of a pass; return its counts, and the cursor of the next step, None at the end."""
         if _CURSOR.fullmatch(after) is None:
             raise InvalidInput(f"{after!r} is not where a pass stands: give what the step before answered.")
         return await self._step(older_than, dry_run, after, GROUP)
@@ -133,21 +133,21 @@ class Retention:
         used = 0
         for at in range(0, len(page.roots), group):
             if used >= TRANSACTIONS:
-                return report, after  # the others are found again
+                return report, after  # the next step finds the others again
             used += await self._remove(rules, page.roots[at : at + group], report)
         return report, TIDY if page.cursor is None else page.cursor
 
     async def keep(
         self, task_list: str, *, completed: Duration | None = None, failed: Duration | None = None
     ) -> tuple[int | None, int | None]:
-        """From now on keep what ends in the list for so long; None means as the defaults say. The same in milliseconds."""
+        """Set the list's own retention times; None means the default. Returns them in milliseconds."""
         completed_for = None if completed is None else milliseconds(completed, "completed")
         failed_for = None if failed is None else milliseconds(failed, "failed")
         await self._store.set_keep(self._namespace, check_name(task_list, "task list"), completed_for, failed_for)
         return completed_for, failed_for
 
     async def keeps(self) -> list[TaskList]:
-        """The lists of the namespace that have rules of their own."""
+        """Return the lists of the namespace with their own retention times."""
         return [
             each
             for each in await self._store.list_lists()
@@ -155,9 +155,9 @@ class Retention:
         ]
 
     async def prune_tree(self, member_id: str) -> PruneReport:
-        """Remove the tree of a task or run now, however young it is.
+        """Remove the tree of a task or run now, regardless of its age.
 
-        `Refused`, and nothing is changed, while anything in it is live, or the rule of its list keeps it.
+        Raises `Refused`, and changes nothing, if a part of it is live or its list keeps it.
         """
         member_id = parse_id(member_id)
         member = await self._store.find_run(member_id) or await self._store.find_task(member_id)
@@ -170,7 +170,7 @@ class Retention:
         return report
 
     async def _remove(self, rules: Rules, roots: tuple[str, ...], report: PruneReport) -> int:
-        """Remove the trees; how many transactions that took."""
+        """Remove the trees; return the number of transactions."""
         for used in itertools.count(1):
             pruned = await self._store.prune_trees(rules, roots, ROWS)
             report.add(pruned)
@@ -179,7 +179,7 @@ class Retention:
         raise AssertionError("unreachable")
 
     async def _tidy(self, report: PruneReport) -> bool:
-        """What belongs to no tree: old keys, servers and records; then space is given back. A little at a time: is there more?"""
+        """Remove old keys, servers and records without a tree, then return free space, in bounded steps; return whether there is more."""
         for _ in range(TRANSACTIONS):
             keys, servers, records = await self._store.prune_rest(ROWS, KEEP_SERVERS_FOR, KEEP_RECORDS_FOR)
             report.dedupe_keys += keys
@@ -197,6 +197,6 @@ class Retention:
         return True
 
     def task(self, task_id: str) -> NewTask:
-        """The task that prunes from now on, if there is none yet."""
+        """Return the task that prunes periodically, to insert unless it exists."""
         lane = Lane(self._namespace, PRUNE, ENGINE_LIST, PRUNE)
         return NewTask(id=task_id, lane=lane, unique_key=PRUNE, priority=1_000_000, delay=FIRST_PRUNE_FOR)

@@ -158,7 +158,7 @@ class PutSteps(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PutInbox:
-    """Leave the result of a step's task for the next advance of the run; a step whose inbox is full keeps its content."""
+    """Leave the result of a step's task for the next advance of the run; a full inbox keeps its content."""
 
     step_id: str
     inbox: str
@@ -236,8 +236,8 @@ class Answer(msgspec.Struct, frozen=True):
     """The verdict on a unit, with details for the caller.
 
     `existing` maps each unique key that was taken to the live task that has it. `lane_ids` are the lanes in which the unit
-    made a task ready. `lost` lists, for a unit with several claims, the tasks whose claim is lost. `same` maps the id of
-    each new task whose idempotency key already identified another task to that task. `held` means that the claim stays
+    made a task ready. `lost` lists, for a unit with several claims, the tasks with a lost claim. `same` maps the id of
+    each new task with a taken idempotency key to the task that it identifies. `held` means that the claim stays
     (Keep, or no settlement) but the run was paused meanwhile: the worker should stop at its next opportunity.
     """
 

@@ -222,7 +222,7 @@ async def _renew(connection: Connection, name: str, renewals: Sequence[Renewal],
 
 
 async def held(connection: Connection, claims: Sequence[Claim]) -> set[str]:
-    """Return the ids of the tasks whose claim is unchanged."""
+    """Return the ids of the tasks with an unchanged claim."""
     columns = [claim.task_id for claim in claims], [claim.version for claim in claims], [claim.owner_id for claim in claims]
     return {row[0] for row in await connection.fetch(_SQL["held"], *columns)}
 

@@ -97,7 +97,7 @@ class Snapshot:
     names: dict[Name, str] = field(default_factory=dict)
     """Live records by name."""
     refused: dict[int, Answer] = field(default_factory=dict)
-    """Answers to units, by position, whose runs or records turned out to exist when the store inserted them."""
+    """Answers to units, by position, with runs or records that turned out to exist when the store inserted them."""
 
     def copy(self) -> Snapshot:
         """Return a snapshot to decide on, so that this one can be used again."""
@@ -205,7 +205,7 @@ class Decision:
         ]
 
     def recognise(self, asked: Sequence[Settled], settled: set[int]) -> None:
-        """Answer `done` to refused units all of whose settlements (by index in `asked`) were committed before."""
+        """Answer `done` to each refused unit if all its settlements (by index in `asked`) were committed before."""
         for position in {each.position for each in asked}:
             if all(index in settled for index, each in enumerate(asked) if each.position == position):
                 self.answers[position] = DONE

@@ -62,7 +62,7 @@ def is_ready(task: NewTask) -> bool:
 
 
 def capped_lanes(entered: Iterable[Entered]) -> list[tuple[int, int, Lane]]:
-    """Return the lanes whose ready tasks must be counted, with their caps; raise `ListDraining` for a lane that is draining."""
+    """Return the lanes with a cap on ready tasks, and their caps; raise `ListDraining` for a lane that is draining."""
     capped = []
     for guarded, lane, ready in sorted(set(entered)):
         if not guarded.accepting:

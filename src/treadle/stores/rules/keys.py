@@ -1,7 +1,7 @@
 """Idempotency keys of new tasks: the tasks that a commit still has to store, and the answers to its units.
 
 A store takes a key before it stores the key's task, in the same transaction. If the key already identifies another task,
-the store inserts neither the new task nor its large values. It returns a key whose task was not stored in the end.
+the store inserts neither the new task nor its large values. It releases a key if its task was not stored in the end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _keyed(units: Sequence[Unit]) -> Iterator[NewTask]:
 
 @dataclass(slots=True)
 class Deduped:
-    """The units without tasks whose keys identify others, and the changes of keys to make after the commit."""
+    """The units without deduplicated tasks, and the changes of keys to make after the commit."""
 
     units: list[Unit]
     same: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Deduped:
     stand_ins: dict[str, str] = field(default_factory=dict)
     """The live task, by the id of each task that was refused for its unique key."""
     orphans: list[str] = field(default_factory=list)
-    """Roots of large values whose task was refused for its unique key."""
+    """Roots of large values of tasks that were refused for their unique key."""
 
     def answer(self, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
         """Return the answers to the original units, and note the keys that are lost or moved."""
@@ -89,7 +89,7 @@ class Deduped:
 
 
 def leave_out(units: Sequence[Unit], holders: Mapping[Key, str]) -> Deduped:
-    """Remove the tasks whose keys identify other tasks, and their large values."""
+    """Remove tasks with keys that identify other tasks, and their large values."""
     deduped = Deduped([])
     for unit in units:
         same = {

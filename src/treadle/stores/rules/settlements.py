@@ -78,7 +78,7 @@ class Settlements:
 
 
 def kept_answer(hold: int) -> Answer:
-    """Return the answer to a unit whose claim stays, from the hold of its task."""
+    """Return the answer to a unit that keeps its claim, from the hold of its task."""
     return HELD if hold & Hold.RUN_PAUSED else DONE
 
 
@@ -96,7 +96,7 @@ def is_checkpoint(unit: Unit) -> bool:
 
 
 def list_checkpoints(units: Sequence[Unit]) -> list[int]:
-    """Return the positions of checkpoints whose task no other kind of unit names, so that their order does not matter."""
+    """Return the positions of checkpoints of tasks that no other kind of unit names: their order does not matter."""
     found = [position for position, unit in enumerate(units) if is_checkpoint(unit)]
     if not found or len(found) == len(units):
         return found

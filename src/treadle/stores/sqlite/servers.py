@@ -55,7 +55,7 @@ def _save(connection: apsw.Connection, server: Server, now: int) -> None:
 
 
 class SqliteLeaseConnection:
-    """A `LeaseConnection` whose blocking calls the writing thread runs in turn; no event loop can delay them."""
+    """A `LeaseConnection`: the writing thread runs its blocking calls in turn, so no event loop can delay them."""
 
     def __init__(self, writer: Channel, clock: Clock) -> None:
         self._writer = writer

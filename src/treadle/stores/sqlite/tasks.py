@@ -227,6 +227,6 @@ def renew(connection: apsw.Connection, clock: Clock, renewals: Sequence[Renewal]
 
 
 def held(connection: apsw.Connection, claims: Sequence[Claim]) -> set[str]:
-    """Return the ids of the tasks whose claim is unchanged."""
+    """Return the ids of the tasks with an unchanged claim."""
     rows = [(claim.task_id, claim.version, claim.owner_id) for claim in claims]
     return set(_decode(read_value(connection, _SQL["list_held"], {"rows": to_json(rows)})))

@@ -1,4 +1,4 @@
-"""Taking tasks: who gets what, in what order, and what a claim leaves on the row."""
+"""Claims: their order, their exclusiveness, and the values that they write."""
 
 from __future__ import annotations
 

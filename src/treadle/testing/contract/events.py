@@ -1,4 +1,4 @@
-"""Events: every move is listed by seq, whichever table it is in, with the namespace of who made it."""
+"""Events: every move is listed by seq, regardless of its table, with the namespace of its entity."""
 
 from __future__ import annotations
 

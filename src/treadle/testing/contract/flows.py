@@ -1,4 +1,4 @@
-"""What stores promise of flows, their versions, and big values; on every store."""
+"""Flows, their versions, and large values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handler registrations, what agents say of their servers, and steps found by their id alone."""
+"""Handler registrations, the servers of agents, and steps by id."""
 
 from __future__ import annotations
 

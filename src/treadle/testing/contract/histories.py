@@ -1,4 +1,4 @@
-"""Histories of runs beside those of tasks: what `verify` reads."""
+"""Histories of runs and tasks, which `verify` reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: a key stands for one task until its time has passed, whatever becomes of that task."""
+"""Idempotency keys: a key identifies one task until the key expires, even if the task ends before."""
 
 from __future__ import annotations
 

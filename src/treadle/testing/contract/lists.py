@@ -1,4 +1,4 @@
-"""Task lists and lanes as operators want them: paused, draining, with a rate, with a cap on what waits."""
+"""Settings of task lists and lanes: paused, draining, with a rate, with a cap on ready tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Message: told once to runs that live, in the order of arrival; it wakes a function when it has what it waits for."""
+"""Messages: delivered once to unfinished runs, in order of arrival; they wake a function that awaits no more of them."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ async def test_the_leases_of_the_dead_run_out_at_once(store, clock):
 
 
 async def test_those_who_tell_one_another_do_not_block_one_another(database, store):
-    """Each settles its own task and tells the other's run: whoever locks tasks as they come to mind would wait for ever."""
+    """Each settles its own task and tells the other's run: locking tasks in no particular order would deadlock."""
     other = await database.open_store()
     for _ in range(10):
         (one, own), (two, its) = await begin_function(store), await begin_function(store)

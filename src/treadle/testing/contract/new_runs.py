@@ -1,4 +1,4 @@
-"""New runs in units: several at once, sent twice, and none of a unit that does not happen."""
+"""New runs in units: several in one unit, sent twice, and none of a unit that is refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_unit_that_is_deferred_by_one_before_it_starts_nothing(store):
 
 
 async def test_what_depends_on_a_unit_that_is_refused_after_all_is_judged_without_it(store):
-    """The first is refused for its key or name; the second saw what it would have done, the third what was before."""
+    """The first is refused for its key or name; the second assumes its effects, the third the state before it."""
     holder, schedule = await begin(store, idempotency_key="k"), await put_record(store, new_schedule())
     for refused in (started(new_run(idempotency_key="k")), (PutRecord(new_schedule()),)):
         parent = await begin(store)

@@ -1,4 +1,4 @@
-"""Tasks that are preclaimed: their maker holds them from the moment that they are there, and nobody ever sees them free."""
+"""Preclaimed tasks: their creator holds them from the commit that inserts them, and no worker ever sees them unclaimed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in the store: one task, lists with filters and cursors, depths, counts, histories."""
+"""Reads: one task, lists with filters and cursors, depths, counts, histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short words for what the tests of records, mail and outcomes do all the time."""
+"""Common steps of the tests of records, messages and outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: made once, changed by whoever saw their last version, found by id, name and state, and explained by the log."""
+"""Records: created once, changed at their last version only, found by id, name and state, and explained by the log."""
 
 from __future__ import annotations
 

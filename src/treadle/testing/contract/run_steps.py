@@ -1,4 +1,4 @@
-"""Short words for what the tests of runs in stores do all the time."""
+"""Common steps of the tests of runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def unit_of(
 
 
 async def all_of(store: Store, run: Run) -> list[Any]:
-    """All that the store says of a run: equal before and after what changes nothing."""
+    """Return all that the store has about a run, to show that a commit changed nothing."""
     return [
         await store.find_run(run.id),
         await store.list_steps(run.id, None, 1000),

@@ -9,7 +9,7 @@ from treadle.testing.contract.task_steps import OTHER, WORK
 
 
 class Heard:
-    """Collects what a subscriber hears, on the event loop on which it listens."""
+    """Collects the signals of a subscriber, on its event loop."""
 
     def __init__(self) -> None:
         self.lanes: list[tuple[int, ...]] = []

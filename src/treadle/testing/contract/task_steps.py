@@ -1,4 +1,4 @@
-"""Short words for what the tests of stores do all the time."""
+"""Common steps of the tests of tasks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def commit_one(store: Store, guard: Claim | Seen | None, settlement: Settl
 
 
 async def settle(store: Store, guard: Claim | Seen, settlement: Settlement, *tasks: NewTask) -> Verdict:
-    """What came of the one unit."""
+    """Return the answer to the one unit."""
     return (await commit_one(store, guard, settlement, *tasks)).verdict
 
 
@@ -99,7 +99,7 @@ async def get(store: Store, task_id: str) -> Task:
 
 
 async def everything(store: Store) -> list[Any]:
-    """All that the store says about tasks: equal before and after what changes nothing."""
+    """Return all that the store has about tasks, to show that a commit changed nothing."""
     tasks = await store.list_tasks(TaskFilter(), 100_000)
     histories = await store.list_histories(None, 100_000)
     return [tasks, histories]

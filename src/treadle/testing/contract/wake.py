@@ -1,4 +1,4 @@
-"""Waking: what was asleep becomes ready, and what an owner left lying becomes ready again."""
+"""Wake-ups: sleeping tasks become ready, and so do tasks with an expired lease."""
 
 from __future__ import annotations
 

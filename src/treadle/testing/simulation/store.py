@@ -1,7 +1,7 @@
-"""The way of one process to the store that all share: real SQLite in memory, with faults on the way there and back.
+"""The connection of one simulated process to the shared store: SQLite in memory, with faults before and after each call.
 
-Every call takes a moment each way, so that calls of several processes, and of one, interleave as the seed says. What the
-store does, it does at one instant, by the clock of the process that asked (skewed clocks: `Faults.skew`).
+Every call has a latency each way, so that calls interleave according to the seed. The store executes a call at one
+instant, by the clock of the calling process (skewed clocks: `Faults.skew`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from treadle.testing.simulation.faults import Fault
 from treadle.testing.simulation.process import Process
 
 READS = ("find_", "list_", "load_", "count_", "walk_", "group_", "next_", "now", "describe", "health", "read_")
-"""How the names of calls begin that write nothing."""
+"""Prefixes of the names of calls that write nothing."""
 
 
 def simulated_store(inner: SqliteStore, process: Process) -> Store:
-    """The store as that process reaches it."""
+    """Return the store as the process sees it."""
     return cast("Store", SimulatedStore(inner, process))
 
 
 class SimulatedStore:
-    """Each call of the port goes through `_call`, but for signals and the lease line."""
+    """Sends each call of the port through `_call`, except signals and the lease connection."""
 
     def __init__(self, inner: SqliteStore, process: Process) -> None:
         self._inner = inner
@@ -52,10 +52,10 @@ class SimulatedStore:
         return call
 
     async def open(self, *, migrate: bool = True) -> None:
-        """The simulation has opened it."""
+        """Do nothing: the simulation has opened the store."""
 
     async def close(self) -> None:
-        """Others use it."""
+        """Do nothing: other processes use the store."""
 
     async def _call(self, name: str, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         process, faults = self._process, self._simulation.faults
@@ -81,7 +81,7 @@ class SimulatedStore:
         return answer
 
     async def _do(self, name: str, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """The store does it: nothing else happens between the first and the last line of this."""
+        """Execute the call in the store; no other event runs meanwhile."""
         process, simulation = self._process, self._simulation
         said = (*arguments, *options.values())
         for look in simulation.before:
@@ -101,7 +101,7 @@ class SimulatedStore:
         self._process.tell(f"!!! {fault}: {name}")
 
     def _before(self, name: str) -> None:
-        """What can go wrong before the store hears of it."""
+        """Inject faults that occur before the store receives the call."""
         simulation, faults = self._simulation, self._simulation.faults
         if faults.happens(Fault.CRASH_BEFORE):
             simulation.trace.count(Fault.CRASH_BEFORE)
@@ -119,7 +119,7 @@ class SimulatedStore:
             raise StoreFull("The disk is full.")
 
     def _after(self, name: str) -> None:
-        """What can go wrong after the store has done it."""
+        """Inject faults that occur after the store executed the call."""
         simulation, faults = self._simulation, self._simulation.faults
         if faults.happens(Fault.CRASH_AFTER):
             simulation.trace.count(Fault.CRASH_AFTER)
@@ -132,20 +132,20 @@ class SimulatedStore:
     # signals
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
-        """Hear what others tell, if it comes through."""
+        """Receive signals of other processes, unless they are lost."""
         return self._simulation.signals.subscribe(self._process, heard)
 
     async def notify(self, lane_ids: Sequence[int]) -> None:
-        """Tell the others; that may be lost."""
+        """Signal the other processes; the signal may be lost."""
         await self._process.pass_gate()
         self._simulation.signals.tell(self._process, tuple(sorted(lane_ids)))
 
     def lease_connection(self) -> LeaseConnection:
         """The lease renewer's connection."""
-        return SimulatedLine(self, self._inner.lease_connection())
+        return SimulatedLeaseConnection(self, self._inner.lease_connection())
 
 
-class SimulatedLine:
+class SimulatedLeaseConnection:
     """Lease renewals take effect immediately; like other calls they may be refused, or their answer lost."""
 
     def __init__(self, store: SimulatedStore, inner: LeaseConnection) -> None:
@@ -163,40 +163,40 @@ class SimulatedLine:
         return answer
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
-        """Extend what is still held."""
+        """Extend the claims that are still held."""
         return cast("set[str]", self._call("renew", self._inner.renew, renewals, lease_for))
 
     def held(self, claims: Sequence[Claim]) -> set[str]:
-        """Which claims are as given."""
+        """Return the tasks with an unchanged claim."""
         return cast("set[str]", self._call("list_held", self._inner.held, claims))
 
     def beat(self, server: Server) -> None:
-        """Tell that the server lives."""
+        """Record a heartbeat of the server."""
         self._call("beat", self._inner.beat, server)
 
     def now(self) -> int:
-        """The store's clock."""
+        """Return the store's clock."""
         return self._inner.now()
 
     def close(self) -> None:
-        """Give the way back."""
+        """Close the connection."""
         self._inner.close()
 
 
 class Signals:
-    """Who wants to hear of ready tasks; telling takes a moment, and may be in vain."""
+    """Subscribers to ready tasks; signals have a latency and may be lost."""
 
     def __init__(self) -> None:
         self._heard: dict[object, tuple[Process, Callable[[tuple[int, ...]], None]]] = {}
 
     def subscribe(self, process: Process, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
-        """Call it from now on; returns the way to stop that."""
+        """Add a callback; returns a function that removes it."""
         key = object()
         self._heard[key] = (process, heard)
         return lambda: self._heard.pop(key, None) and None
 
     def tell(self, teller: Process, lane_ids: tuple[int, ...]) -> None:
-        """Tell all other processes."""
+        """Signal all other processes."""
         simulation = teller.simulation
         for key, (process, _) in list(self._heard.items()):
             if process is teller:
@@ -215,7 +215,7 @@ class Signals:
 
 
 def summary(name: str, arguments: tuple[Any, ...], answer: Any) -> str | None:
-    """One line about a call, for the trace; None for those that are not worth one."""
+    """Return one line about a call for the trace, or None to omit it."""
     match name:
         case "commit":
             return "commit " + "; ".join(_unit(unit, each) for unit, each in zip(arguments[0], answer, strict=True))

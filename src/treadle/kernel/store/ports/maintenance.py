@@ -10,7 +10,7 @@ from treadle.kernel.store.queries import Health, Pruned, PrunePage, Rules
 
 
 class RetentionStore(StoreClock, Protocol):
-    """Find and remove finished work whose retention time is over."""
+    """Find and remove finished work after its retention time."""
 
     async def find_prunable(self, rules: Rules, cursor: str | None, limit: int, *, count: bool = False) -> PrunePage:
         """Scan the next `limit` ends of the namespace, in the order in which they occurred, for trees to prune.

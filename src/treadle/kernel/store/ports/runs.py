@@ -44,7 +44,7 @@ class RunStore(StoreClock, Protocol):
         """
 
     async def list_inbox(self, run_id: str, limit: int) -> list[Step]:
-        """Return up to `limit` steps of the run whose inbox is not empty."""
+        """Return up to `limit` steps of the run with a non-empty inbox."""
 
     async def list_steps(self, run_id: str, after_id: str | None, limit: int) -> list[Step]:
         """Return a page of the run's steps in order of id."""

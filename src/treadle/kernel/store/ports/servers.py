@@ -25,7 +25,7 @@ class LeaseConnection(Protocol):
         """
 
     def held(self, claims: Sequence[Claim]) -> set[str]:
-        """Return the ids of the tasks whose claim is unchanged (same version, same owner)."""
+        """Return the ids of the tasks with an unchanged claim (same version, same owner)."""
 
     def beat(self, server: Server) -> None:
         """Insert or update the server's row; `heartbeat_at` becomes now, `started_at` keeps its first value."""

@@ -39,8 +39,7 @@ class TaskStore(StoreClock, Protocol):
     async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
         """Atomically take up to `limit` ready tasks of those lanes, raising each claim version by one.
 
-        Each call takes from one lane: the one whose first task has the best priority (smaller first), then the oldest
-        due time. Fewer than `limit` tasks does not mean that the lanes are empty; no task means that none was ready, or
+        Each call takes from one lane: its first task has the best priority (smaller first), then the oldest due time. Fewer than `limit` tasks does not mean that the lanes are empty; no task means that none was ready, or
         that other callers were taking them. No two callers receive the same (task, version). A task with a `wake_at`,
         an owner or a hold is never taken, nor is a task of a paused lane; a lane with a rate yields at most as many
         tasks as it has tokens (`next_token_for`). `claimed_at`, `heartbeat_at` and `progress_at` become now, and
@@ -54,7 +53,7 @@ class TaskStore(StoreClock, Protocol):
         """
 
     async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
-        """Make up to `limit` tasks ready whose `wake_at` has passed: a sleep, backoff or delay is over, or a lease expired.
+        """Make up to `limit` tasks with a past `wake_at` ready: a sleep, backoff or delay is over, or a lease expired.
 
         An expired lease counts as a takeover, raises `attempt` if the task was executing (state pending), and logs a
         move `expire`. The claim version stays, so the former holder cannot settle (no owner matches) and cannot be
@@ -65,7 +64,7 @@ class TaskStore(StoreClock, Protocol):
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
         """Extend claims like `LeaseConnection.renew`, but never past the attempt's timeout either.
 
-        For holders whose attempts no other process ends. A claim past one of these limits expires immediately.
+        For holders with attempts that no other process ends. A claim past one of these limits expires immediately.
         Returns the new end of each extended claim, by task id.
         """
 
@@ -79,17 +78,17 @@ class TaskStore(StoreClock, Protocol):
           operator may repeat an action only after reading again.
         - The run guard is checked first: if the run's version has moved on, the unit yields `deferred`, unless its
           claims show that it was committed before.
-        - A record whose version has moved on yields `deferred` likewise. A unit with a new run or record whose id
+        - A record that is at another version yields `deferred` likewise. A unit with a new run or record that
           exists was sent before and yields `done`.
         - Messages to runs are delivered after everything else of the call.
-        - A new task whose id or live unique key (per namespace) exists is not inserted; `existing` names the live one.
+        - A new task with an existing id or live unique key (per namespace) is not inserted; `existing` names the live one.
         - A task has at most one limit key: its own, or else its lane's. After the call, no more tasks of a key are
           admitted (the over-limit bit of `hold` is clear) than its limit allows, and the next ones in line are: by
           priority, then due time. A task without an owner that sleeps, awaits something or is paused has given up its
-          slot; a task whose lease expired keeps it.
+          slot; a task with an expired lease keeps it.
         - A unit without a guard may be refused: `BacklogFull` if its tasks raise the number of ready tasks of a lane
           above its cap, `ListDraining` if it has new tasks for a list that accepts none. Units with a guard are not.
-        - A new task whose idempotency key already identifies another task (live, finished or pruned) is not inserted
+        - A new task with an idempotency key that identifies another task (live, finished or pruned) is not inserted
           until the key expires; `same` names that task. If a task is refused for its unique key, its idempotency key
           identifies the live task.
         - If a unit raises, nothing of the call is applied: the caller sends the units one by one to find the culprit.

@@ -27,7 +27,7 @@ _SQL = load_statements(__package__, "guards.sql")
 
 
 async def take_snapshot(connection: Connection, units: Sequence[Unit]) -> Snapshot:
-    """Lock and return the tasks, runs and records that the units are guarded by, or whose messages change them."""
+    """Lock and return the tasks, runs and records that guard the units, and the runs that receive messages."""
     receiving = receiving_runs(units)
     wanted = {unit.run.run_id for unit in units if unit.run is not None} | receiving
     wanted |= {row.run_id for unit in units for row in unit.rows if isinstance(row, Await)}

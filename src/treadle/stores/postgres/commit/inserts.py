@@ -22,7 +22,7 @@ _TRIES = 5
 
 @dataclass(slots=True)
 class Inserted:
-    """`ids` are new; `holders` maps the id of a task whose unique key was taken to the live task that has it."""
+    """`ids` are new; `holders` maps the id of each task with a taken unique key to the live task that has the key."""
 
     tasks: Sequence[NewTask] = ()
     """The tasks to insert, with the limit keys of their lanes."""
@@ -93,7 +93,7 @@ async def insert_tasks(
 
 
 async def _explain(connection: Connection, refused: Mapping[str, NewTask], inserted: Inserted) -> list[NewTask]:
-    """Note the holders of the keys of refused tasks; return the tasks whose key is free again."""
+    """Note the holders of the keys of refused tasks; return the tasks with a key that is free again."""
     rows = await connection.fetch(
         _SQL["explain_refusals"],
         list(refused),

@@ -15,7 +15,7 @@ _SQL = load_statements(__package__, "keys.sql")
 
 
 async def take_keys(connection: Connection, units: Sequence[Unit]) -> Deduped:
-    """Let the keys identify the new tasks, or leave out the tasks whose keys identify others."""
+    """Let the keys identify the new tasks, or leave out tasks with keys that identify others."""
     wanted = wanted_keys(units)
     namespaces, keys = [key[0] for key, _ in wanted], [key[1] for key, _ in wanted]
     tasks = [task for _, task in wanted]

@@ -75,7 +75,7 @@ async def take_back_runs(connection: Connection, inserted: set[str], units: Iter
 
 @dataclass(slots=True)
 class _Kinds:
-    """Rows by kind; those whose result belongs to a unit have the position of the unit."""
+    """Rows by kind; those with a result for a unit have the position of the unit."""
 
     flows: dict[str, PutFlow] = field(default_factory=dict)
     blobs: list[PutBlob] = field(default_factory=list)

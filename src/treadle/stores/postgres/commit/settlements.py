@@ -33,7 +33,7 @@ class Limited(NamedTuple):
 
 
 async def settle(connection: Connection, parts: Iterable[Part]) -> Limited:
-    """Settle the tasks of the parts, whose guards matched locked rows."""
+    """Settle the tasks of the parts; their guards matched locked rows."""
     settled = [part for part in parts if part.row is not None and part.unit.settlement is not None]
     rows = {part.row.id: part.row for part in settled if part.row is not None}
     kinds = Settlements((part.position, part.unit) for part in settled)
@@ -59,7 +59,7 @@ async def settle(connection: Connection, parts: Iterable[Part]) -> Limited:
 
 
 async def finish(connection: Connection, ends: Sequence[End], *, limited: bool = True) -> int:
-    """Move the tasks whose claim is unchanged to the finished ones; return their number.
+    """Move the tasks with an unchanged claim to the finished ones; return their number.
 
     Unless `limited`, skips tasks with a limit key: the same transaction must then admit the next task of their key.
     """

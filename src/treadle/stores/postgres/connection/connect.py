@@ -44,10 +44,10 @@ HOT = _COMMON | {
     "enable_mergejoin": "off",
     "enable_material": "off",
 }
-"""For statements that touch few rows of large tables: planned once, with their index whatever the statistics are."""
+"""For statements that touch few rows of large tables: planned once, always with their index, independent of statistics."""
 
 READS = _COMMON | {"plan_cache_mode": "force_custom_plan"}
-"""For lists and counts, whose best plan differs from call to call."""
+"""For lists and counts, which need another plan in each call."""
 
 SIGNALS = _COMMON | {"synchronous_commit": "off"}
 """For NOTIFY, which may be lost and need not wait for a disk."""
@@ -64,7 +64,7 @@ _types: dict[frozenset[int], tuple[Any, Any]] = {}
 
 
 class Connection(_Connection):
-    """A connection that knows its clock offset and shares what the driver learned about built-in types."""
+    """A connection that knows its clock offset and shares type lookups of the driver."""
 
     clock_offset_for = 0
 
@@ -140,7 +140,7 @@ def sparse(values: list[T]) -> list[T]:
 
 
 async def fetch_as(connection: Connection, kind: type[T], statement: str, *values: object) -> list[T]:
-    """Return rows as records whose fields are the columns, with ids as text."""
+    """Return rows as records with the columns as fields, and ids as text."""
     return [kind(**texts(row)) for row in await connection.fetch(statement, *values)]
 
 

@@ -24,7 +24,7 @@ _POLL_EVERY = 1.0
 
 
 class Listener:
-    """Listens on the schema's channel for its subscribers; without LISTEN, tells them to poll every second."""
+    """Listens on the schema's channel for its subscribers; without LISTEN, makes them poll every second."""
 
     def __init__(self, connector: Connector, clock: Clock) -> None:
         self._connector, self._clock = connector, clock

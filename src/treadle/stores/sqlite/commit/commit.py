@@ -95,7 +95,7 @@ def _merge(decision: Decision, settled: Sequence[Answer], lanes: Mapping[int, se
 def _commit_tasks(
     connection: apsw.Connection, units: Sequence[Unit], entrances: Sequence[bool], known: Lanes, now: int, keys: set[Key]
 ) -> tuple[list[Answer], Lanes]:
-    """Settle the tasks of the units, and insert the new tasks of those whose guard matched."""
+    """Settle the tasks of the units, and insert the new tasks of units with a matching guard."""
     settler = Settler(connection, units, now)
     settler.settle()
     keys |= settler.keys

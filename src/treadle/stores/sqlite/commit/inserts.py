@@ -19,7 +19,7 @@ _LAST = 2**63 - 1
 
 
 class Inserted(NamedTuple):
-    """The ids of inserted tasks, and for the id of each task whose unique key was taken, the live task that has it."""
+    """The ids of inserted tasks; `holders` maps each task with a taken unique key to the live task that has the key."""
 
     ids: set[str]
     holders: dict[str, str]
@@ -31,7 +31,7 @@ def preclaim(connection: apsw.Connection, preclaims: Sequence[Preclaim], now: in
 
 
 def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], now: int) -> Inserted:
-    """Insert the tasks whose id is new and whose unique key is free, inside the caller's transaction."""
+    """Insert the tasks with a new id and a free unique key, inside the caller's transaction."""
     rows = to_json([values_of(task, lane_ids[task.lane]) for task in tasks])
     connection.execute(_SQL["insert_tasks"], {"rows": rows, "now": now})
     count = connection.changes()

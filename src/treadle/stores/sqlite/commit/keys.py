@@ -18,7 +18,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def take_keys(connection: apsw.Connection, units: Sequence[Unit], now: int) -> Deduped:
-    """Let the keys identify the new tasks, or leave out the tasks whose keys identify others."""
+    """Let the keys identify the new tasks, or leave out tasks with keys that identify others."""
     wanted = wanted_keys(units)
     rows = to_json([(*key, task.id, task.idempotency_for) for key, task in wanted])
     connection.execute(_SQL["take_keys"], {"rows": rows, "now": now})

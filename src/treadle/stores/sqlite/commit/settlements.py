@@ -31,7 +31,7 @@ def take_seqs(connection: apsw.Connection, count: int) -> int:
 
 
 def find_holds(connection: apsw.Connection, units: Sequence[Unit]) -> dict[int, int]:
-    """Return the hold of the tasks of units whose claim is held, by position."""
+    """Return the hold of the tasks of units that hold their claim, by position."""
     claims = [(unit.guard.task_id, unit.guard.version, unit.guard.owner_id) for unit in units if isinstance(unit.guard, Claim)]
     return dict(_decode_holds(read_value(connection, _SQL["list_staying"], {"rows": to_json(claims)})))
 
@@ -57,9 +57,9 @@ class Settler:
         """Limit keys of settled tasks: other tasks with these keys may be admitted."""
 
     def settle(self) -> None:
-        """Settle the guarded tasks; if several units name one task, the first one whose guard matches settles it.
+        """Settle the guarded tasks; if several units name one task, the first one with a matching guard settles it.
 
-        Units whose claim stays are checked before those that settle: only settlements before them in the call matter.
+        Units that keep their claim are checked before those that settle: only settlements before them in the call matter.
         """
         pending = [index for index, unit in enumerate(self._units) if unit.guard or unit.settlement]
         changed: set[str] = set()

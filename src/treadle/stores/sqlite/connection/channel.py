@@ -148,7 +148,7 @@ def _resolve(future: Any, result: object, error: BaseException | None) -> None:
 class ThreadChannel:
     """Owns the connection in a thread that runs jobs in order.
 
-    Skips a job whose caller has given up before it started; finishes a job that has started.
+    Skips a job if its caller has given up before it started; finishes a job that has started.
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection], shown: str, name: str) -> None:

@@ -110,7 +110,7 @@ def read_value(connection: apsw.Connection, statement: str, values: Mapping[str,
 
 
 def fetch_as(connection: apsw.Connection, kind: type[T], statement: str, values: Mapping[str, Any]) -> list[T]:
-    """Return rows as records whose fields are the columns."""
+    """Return rows as records with the columns as fields."""
     cursor = connection.execute(statement, values)
     names: list[str] = []
     found = []
