@@ -115,7 +115,7 @@ class Retention:
     ) -> tuple[PruneReport, str | None]:
         """Run one bounded step of a pass; return its counts, and the cursor of the next step, None at the end."""
         if _CURSOR.fullmatch(after) is None:
-            raise InvalidInput(f"{after!r} is not where a pass stands: give what the step before answered.")
+            raise InvalidInput(f"{after!r} is not a cursor of a pass: give the one that the previous step returned.")
         return await self._step(older_than, dry_run, after, GROUP)
 
     async def _step(self, older_than: Duration | None, dry_run: bool, after: str, group: int) -> tuple[PruneReport, str | None]:
@@ -179,7 +179,7 @@ class Retention:
         raise AssertionError("unreachable")
 
     async def _tidy(self, report: PruneReport) -> bool:
-        """Remove old keys, servers and records without a tree, then return free space, in bounded steps; return whether there is more."""
+        """Remove old keys, servers and records without a tree, then return free space; return whether there is more."""
         for _ in range(TRANSACTIONS):
             keys, servers, records = await self._store.prune_rest(ROWS, KEEP_SERVERS_FOR, KEEP_RECORDS_FOR)
             report.dedupe_keys += keys

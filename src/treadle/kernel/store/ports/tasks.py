@@ -39,10 +39,11 @@ class TaskStore(StoreClock, Protocol):
     async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
         """Atomically take up to `limit` ready tasks of those lanes, raising each claim version by one.
 
-        Each call takes from one lane: its first task has the best priority (smaller first), then the oldest due time. Fewer than `limit` tasks does not mean that the lanes are empty; no task means that none was ready, or
-        that other callers were taking them. No two callers receive the same (task, version). A task with a `wake_at`,
-        an owner or a hold is never taken, nor is a task of a paused lane; a lane with a rate yields at most as many
-        tasks as it has tokens (`next_token_for`). `claimed_at`, `heartbeat_at` and `progress_at` become now, and
+        Each call takes from one lane: the first task of that lane has the best priority (smaller first), then the
+        oldest due time. Fewer than `limit` tasks does not mean that the lanes are empty; no task means that none was
+        ready, or that other callers were taking them. No two callers receive the same (task, version). A task with a
+        `wake_at`, an owner or a hold is never taken, nor is a task of a paused lane; a lane with a rate yields at most as
+        many tasks as it has tokens (`next_token_for`). `claimed_at`, `heartbeat_at` and `progress_at` become now, and
         `wake_at` the end of the lease. A claim writes no row to the log.
         """
 
