@@ -87,9 +87,9 @@ class RecoveryReport:
     overdue_approvals: int = 0
     """Pending approvals past their expiry; they expire now."""
     orphaned_approvals: list[str] = field(default_factory=list)
-    """Approvals whose task is gone; they are canceled."""
+    """Approvals without a task; they are canceled."""
     expired_leases: int = 0
-    """Tasks whose lease has expired, of any owner."""
+    """Tasks with an expired lease, of any owner."""
     own_servers: list[str] = field(default_factory=list)
     """Earlier processes of this server that ended without deregistering."""
     own_tasks: int = 0

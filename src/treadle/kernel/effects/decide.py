@@ -173,7 +173,7 @@ def succeeded(begin: Begin, response: Json, value_store: ValueStore) -> tuple[Pu
 
 
 def succeeded_without_response(begin: Begin) -> PutOutcome:
-    """The row of a successful effect whose response cannot be stored."""
+    """The row of a successful effect with an unstorable response."""
     return PutOutcome(_outcome(begin.effect, begin.attempt, SUCCEEDED))
 
 

@@ -32,7 +32,7 @@ POLL_EVERY = 5.0
 
 
 _CACHED_WANTS = 1000
-"""Limit on the distinct wants whose lanes are cached."""
+"""Limit on the cached wants."""
 
 CLOSE_WITHIN = 5.0
 """Seconds that pending claims get to finish on close."""
@@ -227,7 +227,7 @@ class ClaimWaiters(Generic[T]):
             await self._rest()
 
     def _end_expired(self) -> None:
-        """End the waits whose time is over and whose lanes have all been polled."""
+        """End the expired waits, once all their lanes have been polled."""
         now = self._clock.monotonic()
         for waiter in list(self._line):
             if waiter.until <= now and waiter.came <= self._lanes_as_of and (waiter.polled or not self._open_to(waiter)):

@@ -42,7 +42,7 @@ class Minute:
     retried: int = 0
     """Failed attempts that will be retried."""
     taken_over: int = 0
-    """Attempts whose lease expired."""
+    """Attempts with an expired lease."""
     waited_for: int = 0
     """The longest wait from due to first claim, of the tasks that ended in this minute."""
 

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Stale(Exception):
-    """Raised by an attempt whose reads are out of date: `Committer.transact` starts it over."""
+    """Raised by an attempt with outdated reads: `Committer.transact` starts it over."""
 
 
 class _Submission:
@@ -228,7 +228,7 @@ class Committer:
         return call if observe is None else timed(observe, self._clock, "commit", call, len)
 
     def _refuse_impatient(self, batch: Sequence[_Submission], error: StoreError) -> None:
-        """Fail the senders whose patience has ended, including those queued behind this batch, which may never finish."""
+        """Fail the senders with no patience left, including those queued behind this batch, which may never finish."""
         now = self._clock.monotonic()
         lasting = not isinstance(error, StoreUnavailable)
         for each in batch:
