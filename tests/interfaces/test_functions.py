@@ -89,7 +89,7 @@ async def test_nothing_that_a_function_knows_is_readable_behind_a_codec():
     async with engine:
         started = await engine.start_function("f", {"secret": 1})
         await engine.signal(started, "go", "secret signal")
-        stored = [mail.body for mail in await engine.store.list_messages(started.id, 10)]
+        stored = [message.body for message in await engine.store.list_messages(started.id, 10)]
         async with engine.worker():
             result = await engine.run_result(started, timeout=BOUND)
         assert result == [{"secret": 1}, "secret signal", "secret child", "secret effect", "secret error"]

@@ -23,7 +23,7 @@ async def scene() -> AsyncIterator[Scene]:
         yield opened
 
 
-class SlowMail:
+class SlowInbox:
     """A store whose next answer to `list_messages` is on its way until the test lets it come."""
 
     def __init__(self, inner: Any) -> None:
@@ -42,13 +42,13 @@ class SlowMail:
         return found
 
 
-def with_slow_mail(process: Process) -> SlowMail:
-    slow = SlowMail(process.engine.store)
+def with_slow_inbox(process: Process) -> SlowInbox:
+    slow = SlowInbox(process.engine.store)
     process.runner._runtime.store = slow  # type: ignore[misc, assignment]
     return slow
 
 
-async def test_a_look_at_mail_that_is_broken_off_has_seen_nothing(scene: Scene):
+async def test_an_interrupted_read_of_the_inbox_has_seen_nothing(scene: Scene):
     """One branch executes, another waits: a look has read the run, but not yet its mail, when the first has ended."""
     executes, may_end = asyncio.Event(), asyncio.Event()
 
@@ -63,7 +63,7 @@ async def test_a_look_at_mail_that_is_broken_off_has_seen_nothing(scene: Scene):
 
     started = await scene.engine.start_function("f")
     process = scene.process()
-    store = with_slow_mail(process)
+    store = with_slow_inbox(process)
     turn = asyncio.create_task(process.turn())
     await executes.wait()
     await until(lambda: _sleeps(scene))
@@ -114,7 +114,7 @@ async def test_a_child_that_a_paused_run_was_about_to_start_is_started_when_it_g
     assert await scene.engine.run_result(started, timeout=1) == 2
 
 
-async def test_mail_that_two_looks_bring_is_taken_in_once(scene: Scene):
+async def test_a_message_that_two_reads_return_is_consumed_once(scene: Scene):
     """A look brings a signal that another one has brought, and its branch has taken in and committed, since it was asked."""
     executes, may_end, heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
     drivers: list[Any] = []
@@ -138,7 +138,7 @@ async def test_mail_that_two_looks_bring_is_taken_in_once(scene: Scene):
 
     started = await scene.engine.start_function("f")
     process = scene.process()
-    store = with_slow_mail(process)
+    store = with_slow_inbox(process)
     turn = asyncio.create_task(process.turn())
     await executes.wait()
     await until(lambda: _sleeps(scene))

@@ -41,12 +41,12 @@ def test_a_gather_of_timers_needs_the_last():
     assert need_of([timer(5, group), timer(9, group), timer(7, group)]) == Need(NO_MESSAGES, 9)
 
 
-def test_a_gather_of_both_needs_its_mail_first():
+def test_a_gather_of_both_needs_its_messages_first():
     group = Group(3)
     assert need_of([child(group), child(group), timer(9, group)]) == Need(2, NEVER)
 
 
-def test_what_either_may_end_is_looked_at_by_itself():
+def test_a_wait_that_either_may_end_counts_by_itself():
     group = Group(3)
     assert need_of([child(group), child(group), signal(4, group)]) == Need(1, 4)
 

@@ -24,7 +24,7 @@ class FakeLine:
 
     def __init__(self) -> None:
         self.renewed: list[list[Renewal]] = []
-        self.looked: list[list[str]] = []
+        self.checked: list[list[str]] = []
         self.beats: list[Server] = []
         self.not_extended: set[str] = set()
         self.gone: set[str] = set()
@@ -41,7 +41,7 @@ class FakeLine:
     def held(self, claims: Sequence[Claim]) -> set[str]:
         if self.trouble:
             raise self.trouble
-        self.looked.append([claim.task_id for claim in claims])
+        self.checked.append([claim.task_id for claim in claims])
         return {claim.task_id for claim in claims} - self.gone
 
     def beat(self, server: Server) -> None:
@@ -143,7 +143,7 @@ def test_dropping_an_old_claim_leaves_the_new_one_on_the_same_task(bench: Bench)
     assert bench.line.renewed == [[Renewal(new.token)]]
 
 
-def test_a_missing_renewal_is_looked_at_again_before_it_is_given_up(bench: Bench) -> None:
+def test_a_missing_renewal_is_checked_again_before_the_claim_is_lost(bench: Bench) -> None:
     kept, gone = bench.hold(1), bench.hold(2)
     bench.line.not_extended = {kept.task_id, gone.task_id}
     bench.line.gone = {gone.task_id}
@@ -158,7 +158,7 @@ def test_a_missing_renewal_is_looked_at_again_before_it_is_given_up(bench: Bench
 def test_a_cancel_by_others_is_seen_within_about_a_second(bench: Bench) -> None:
     context = bench.hold()
     bench.tick(0.5)
-    assert bench.line.looked == []
+    assert bench.line.checked == []
     bench.line.gone = {context.task_id}
     bench.tick(0.5)
     assert [claim for claim, _ in bench.lost] == [context.token]
@@ -166,13 +166,13 @@ def test_a_cancel_by_others_is_seen_within_about_a_second(bench: Bench) -> None:
     assert bench.line.renewed == []
 
 
-def test_with_very_many_claims_each_is_looked_at_less_often(bench: Bench) -> None:
+def test_with_very_many_claims_each_is_checked_less_often(bench: Bench) -> None:
     for number in range(6000):
         bench.hold(number)
     bench.tick(1)
-    assert bench.line.looked == []
+    assert bench.line.checked == []
     bench.tick(2)
-    assert [len(looked) for looked in bench.line.looked] == [6000]
+    assert [len(checked) for checked in bench.line.checked] == [6000]
 
 
 def test_past_its_local_deadline_a_claim_is_lost_whatever_the_store_says(bench: Bench) -> None:

@@ -370,9 +370,7 @@ async def test_a_signal_for_lanes_of_others_wakes_nobody(shop: Workshop) -> None
     assert await claim(shop.store, *lanes) != []
 
 
-async def test_what_is_heard_while_lanes_are_looked_up_is_not_forgotten(
-    make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_signal_during_a_refresh_of_lanes_is_not_lost(make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, looking, go_on = make_shop(poll_every=3600), asyncio.Event(), asyncio.Event()
     list_lanes = shop.store.list_lanes
 
@@ -393,9 +391,7 @@ async def test_what_is_heard_while_lanes_are_looked_up_is_not_forgotten(
     assert (await shop.settled(task_id)).state == TaskState.COMPLETED
 
 
-async def test_a_worker_told_to_stop_while_it_looks_does_not_wait_for_more(
-    make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_stopped_during_a_claim_does_not_wait_for_more(make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, looking, go_on = make_shop(poll_every=3600), asyncio.Event(), asyncio.Event()
 
     async def slow() -> Any:
