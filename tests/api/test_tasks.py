@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from tests.api.conftest import Scene
 
-from treadle.api.tasks import TaskWish
+from treadle.api.tasks import TaskRequest
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidName, TaskNotFound
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
@@ -47,11 +47,11 @@ async def test_the_same_key_makes_one_task(scene: Scene):
 
 
 async def test_many_are_stored_by_one_call_or_none(scene: Scene):
-    made = await scene.api.tasks.enqueue_many([TaskWish("greet", {"n": n}, task_list="bulk") for n in range(3)])
+    made = await scene.api.tasks.enqueue_many([TaskRequest("greet", {"n": n}, task_list="bulk") for n in range(3)])
     page = await scene.api.tasks.list(task_list="bulk")
     assert {task.id for task in page.tasks} == {task.id for task in made.tasks}
     with pytest.raises(InvalidName):
-        await scene.api.tasks.enqueue_many([TaskWish("greet", task_list="other"), TaskWish("not a name")])
+        await scene.api.tasks.enqueue_many([TaskRequest("greet", task_list="other"), TaskRequest("not a name")])
     assert (await scene.api.tasks.list(task_list="other")).tasks == []
 
 

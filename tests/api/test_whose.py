@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from treadle.api.flows import SourceText
-from treadle.api.tasks import TaskWish
+from treadle.api.tasks import TaskRequest
 from treadle.engine import Engine
 from treadle.model.access import OPEN, Access, Scope, granted
 from treadle.model.errors import FlowNotFound, HandlerNotFound, KeyTaken
@@ -76,7 +76,7 @@ async def test_who_is_held_to_a_list_is_not_told_which_task_of_another_has_a_key
         with pytest.raises(KeyTaken) as refused:
             await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "k"})
         with pytest.raises(KeyTaken):
-            await cook.tasks.enqueue_many([TaskWish("greet", task_list="kitchen", **{key: "k"})])
+            await cook.tasks.enqueue_many([TaskRequest("greet", task_list="kitchen", **{key: "k"})])
         assert other.id not in str(refused.value)
         own = await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "own"})
         again = await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "own"})

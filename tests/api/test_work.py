@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.api.conftest import Scene
 
-from treadle.api.work import HeldClaim, NewLine
+from treadle.api.work import HeldClaim, NewLogLine
 from treadle.engine import Engine
 from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import ClaimLost, Forbidden, ListForbidden, TaskNotFound, WorkerNotFound
@@ -24,7 +24,7 @@ async def test_a_worker_claims_tells_and_completes(scene: Scene):
     assert (await scene.api.work.heartbeat(made.id, **said)).state == "held"
     await scene.api.work.progress(made.id, **said, fraction=0.5, message="half way")
     await scene.api.work.partial(made.id, **said, results={"pages": 3})
-    await scene.api.work.log(made.id, **said, lines=[NewLine("reading"), NewLine("slow", "warning", {"s": 3})])
+    await scene.api.work.log(made.id, **said, lines=[NewLogLine("reading"), NewLogLine("slow", "warning", {"s": 3})])
     beat = await scene.api.work.beat(worker.worker_id, claims=[HeldClaim(made.id, held.claim_version)])
     assert [claim.state for claim in beat.claims] == ["held"]
     assert (await scene.api.work.complete(made.id, **said, result={"ok": True})).state == "completed"

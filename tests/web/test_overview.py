@@ -9,7 +9,7 @@ from tests.web.conftest import Visit
 from tests.web.test_dead_letters import fail
 from tests.web.test_lists import main_of
 
-from treadle.api.system import Pace, PaceMinute
+from treadle.api.system import Throughput, ThroughputMinute
 from treadle.api.wire import Instant
 from treadle.web.overview import summed
 
@@ -75,7 +75,7 @@ async def test_a_token_of_one_list_sees_its_tasks_alone(visit: Visit):
 
 
 def test_a_minute_that_was_not_wholly_counted_is_not_told_as_one():
-    minutes = [PaceMinute(Instant.of(each * MINUTE), 5, 1, 0, 0, 250 * each) for each in range(3)]
-    assert summed(Pace(minutes, Instant.of(0))).a_minute == 6
-    assert summed(Pace(minutes, Instant.of(2 * MINUTE))).a_minute is None
-    assert summed(Pace(minutes, Instant.of(0))).longest_for == 500
+    minutes = [ThroughputMinute(Instant.of(each * MINUTE), 5, 1, 0, 0, 250 * each) for each in range(3)]
+    assert summed(Throughput(minutes, Instant.of(0))).a_minute == 6
+    assert summed(Throughput(minutes, Instant.of(2 * MINUTE))).a_minute is None
+    assert summed(Throughput(minutes, Instant.of(0))).longest_for == 500

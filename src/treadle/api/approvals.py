@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.tasks import MoveMade, Why
+from treadle.api.tasks import MoveRecord, Why
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -88,7 +88,7 @@ class Approval(ApiRecord):
 class ApprovalDetail(Approval):
     """Everything about one approval."""
 
-    moves: list[MoveMade]
+    moves: list[MoveRecord]
     why: Why
     """The pending condition, or how it ended."""
 
@@ -114,7 +114,7 @@ class ApprovalCounts(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake(ApiRecord):
+class DecisionError(ApiRecord):
     """The error of one of several decisions."""
 
     code: str
@@ -123,22 +123,22 @@ class Mistake(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalAnswer(ApiRecord):
+class DecisionResult(ApiRecord):
     """The result of one of several decisions."""
 
     id: str
     state: str | None
     """The approval's current state; null if nothing was changed."""
-    error: Mistake | None
+    error: DecisionError | None
     text: str
     """The result in one line."""
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalAnswers(ApiRecord):
+class DecisionResults(ApiRecord):
     """The results, in the order given."""
 
-    answers: list[ApprovalAnswer]
+    answers: list[DecisionResult]
 
 
 class ApprovalsApi(Protocol):
@@ -186,5 +186,5 @@ class ApprovalsApi(Protocol):
         decision: Annotated[Literal["approve", "deny"], Doc("`approve` or `deny`", "approve")],
         *,
         reason: Reason = None,
-    ) -> ApprovalAnswers:
+    ) -> DecisionResults:
         """Apply one decision to several approvals independently; one failure does not affect the others."""

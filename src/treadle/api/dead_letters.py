@@ -17,7 +17,7 @@ BATCH = 500
 """Maximum number of dead letters that one call changes."""
 
 
-class LetterFilter(TypedDict, total=False):
+class DeadLetterConditions(TypedDict, total=False):
     """Conditions that a dead letter must meet."""
 
     name: Annotated[str | None, Doc("Only this handler", "billing.Charge")]
@@ -36,7 +36,7 @@ After = Annotated[str | None, Doc("`next_after` of the previous call with the sa
 
 
 @dataclass(frozen=True, slots=True)
-class Letter(Task):
+class DeadLetter(Task):
     """A dead letter."""
 
     seq: int | None
@@ -46,16 +46,16 @@ class Letter(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterPage(ApiRecord):
+class DeadLetterPage(ApiRecord):
     """Dead letters, latest failure first."""
 
-    letters: list[Letter]
+    letters: list[DeadLetter]
     next_before: int | None
     """Pass it as `before` for the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
-class LetterDetail(TaskDetail):
+class DeadLetterDetail(TaskDetail):
     """Everything about one dead letter."""
 
     seq: int | None
@@ -63,7 +63,7 @@ class LetterDetail(TaskDetail):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterGroup(ApiRecord):
+class DeadLetterGroup(ApiRecord):
     """Dead letters with one fingerprint, error code and name."""
 
     fingerprint: str | None
@@ -81,14 +81,14 @@ class LetterGroup(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class LetterGroups(ApiRecord):
+class DeadLetterGroups(ApiRecord):
     """Groups, largest first."""
 
-    groups: list[LetterGroup]
+    groups: list[DeadLetterGroup]
 
 
 @dataclass(frozen=True, slots=True)
-class LettersChanged(ApiRecord):
+class DeadLettersChanged(ApiRecord):
     """The result of this call; for a dry run, of all calls together."""
 
     matched: int
@@ -112,8 +112,8 @@ class DeadLettersApi(Protocol):
         *,
         limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
         before: Annotated[int | None, Doc("`next_before` of the previous page")] = None,
-        **which: Unpack[LetterFilter],
-    ) -> LetterPage:
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLetterPage:
         """Dead letters, latest failure first."""
 
     @contract.get("/dead-letters/groups", lists=True)
@@ -121,12 +121,12 @@ class DeadLettersApi(Protocol):
         self,
         *,
         limit: Annotated[int, Doc("Maximum number of groups, up to 1000", 50)] = 50,
-        **which: Unpack[LetterFilter],
-    ) -> LetterGroups:
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLetterGroups:
         """Dead letters grouped by cause, largest group first, with the latest error of each."""
 
     @contract.get("/dead-letters/{task_id}", lists=True)
-    async def get(self, task_id: TaskId) -> LetterDetail:
+    async def get(self, task_id: TaskId) -> DeadLetterDetail:
         """One dead letter; a task that is not a dead letter is not found."""
 
     @contract.post("/dead-letters/retry", Scope.OPERATE, lists=True)
@@ -139,8 +139,8 @@ class DeadLettersApi(Protocol):
         dry_run: DryRun = False,
         limit: AtMost = BATCH,
         after: After = None,
-        **which: Unpack[LetterFilter],
-    ) -> LettersChanged:
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLettersChanged:
         """Requeue dead letters by id, by filter, or all.
 
         With a filter, one call changes at most `limit` of the dead letters that existed when the first call was made; repeat with
@@ -156,6 +156,6 @@ class DeadLettersApi(Protocol):
         dry_run: DryRun = False,
         limit: AtMost = BATCH,
         after: After = None,
-        **which: Unpack[LetterFilter],
-    ) -> LettersChanged:
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLettersChanged:
         """Discard dead letters: they become canceled and keep their error. Parameters as for `retry`."""

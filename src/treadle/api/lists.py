@@ -16,7 +16,7 @@ HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
 
 
 @dataclass(frozen=True, slots=True)
-class LaneShown(ApiRecord):
+class LaneStatus(ApiRecord):
     """The tasks of one kind and name in a list: counts and settings."""
 
     kind: str
@@ -39,7 +39,7 @@ class LaneShown(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskListShown(ApiRecord):
+class TaskListStatus(ApiRecord):
     """A task list, its settings and its lanes."""
 
     task_list: str
@@ -50,7 +50,7 @@ class TaskListShown(ApiRecord):
     """False while it drains: it accepts no new tasks."""
     no_handler: str
     """Policy for tasks that no live server has a handler for: they `wait`, or `ignore` ends them as ignored."""
-    lanes: list[LaneShown]
+    lanes: list[LaneStatus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class KeyLimit(ApiRecord):
 class TaskLists(ApiRecord):
     """All task lists."""
 
-    lists: list[TaskListShown]
+    lists: list[TaskListStatus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,25 +110,25 @@ class ListsApi(Protocol):
         """All task lists with their lanes; only the allowed ones for a token that is restricted to task lists."""
 
     @contract.get("/lists/{task_list}", lists=True)
-    async def get(self, task_list: ListName) -> TaskListShown:
+    async def get(self, task_list: ListName) -> TaskListStatus:
         """One task list with its lanes."""
 
     @contract.post("/lists/{task_list}/pause", Scope.OPERATE, lists=True)
-    async def pause(self, task_list: ListName) -> TaskListShown:
+    async def pause(self, task_list: ListName) -> TaskListStatus:
         """Stop taking tasks from a list; running tasks continue."""
 
     @contract.post("/lists/{task_list}/resume", Scope.OPERATE, lists=True)
-    async def resume(self, task_list: ListName) -> TaskListShown:
+    async def resume(self, task_list: ListName) -> TaskListStatus:
         """Resume a paused list, and make a draining list accept new tasks again."""
 
     @contract.post("/lists/{task_list}/drain", Scope.OPERATE, lists=True)
-    async def drain(self, task_list: ListName) -> TaskListShown:
+    async def drain(self, task_list: ListName) -> TaskListStatus:
         """Drain a list: it accepts no new tasks; existing ones continue."""
 
     @contract.put("/lists/{task_list}/policy", Scope.OPERATE, lists=True)
     async def set_policy(
         self, task_list: ListName, no_handler: Annotated[str, Doc("`wait`, or `ignore`, which ends them as ignored", "ignore")]
-    ) -> TaskListShown:
+    ) -> TaskListStatus:
         """Set the policy for tasks that no live server has a handler for."""
 
     @contract.put("/lists/{task_list}/rates/{name}", Scope.OPERATE, lists=True)
@@ -141,7 +141,7 @@ class ListsApi(Protocol):
         ],
         *,
         burst: Annotated[int | None, Doc("Maximum burst size; null: one second's worth of the rate")] = None,
-    ) -> TaskListShown:
+    ) -> TaskListStatus:
         """Limit the number of tasks of a handler that start per second in a list."""
 
     @contract.put("/lists/{task_list}/backlogs/{name}", Scope.OPERATE, lists=True)
@@ -150,7 +150,7 @@ class ListsApi(Protocol):
         task_list: ListName,
         name: HandlerName,
         backlog_limit: Annotated[int | None, Doc("Maximum number of ready tasks, at least 1; null removes the cap", 10_000)],
-    ) -> TaskListShown:
+    ) -> TaskListStatus:
         """Refuse new tasks of a handler in a list while this many are ready."""
 
     @contract.get("/lists/{task_list}/desired", lists=True)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.tasks import MoveMade
+from treadle.api.tasks import MoveRecord
 from treadle.api.wire import Instant, to_builtins
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -275,7 +275,7 @@ class ObjectiveDetail(Objective):
     workorder_trails: list[WorkorderTrail]
     overdue: PauseState | None
     """The deadline monitor's report, if the deadline has passed."""
-    moves: list[MoveMade]
+    moves: list[MoveRecord]
 
 
 @dataclass(frozen=True, slots=True)

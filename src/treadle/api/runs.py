@@ -11,7 +11,7 @@ from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import Sources
 from treadle.api.options import RunOptions
-from treadle.api.tasks import Line, MoveMade, TaskPage, Why
+from treadle.api.tasks import MoveRecord, TaskLogLine, TaskPage, Why
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -172,11 +172,11 @@ class RunMoves(ApiRecord):
     """The moves of a run itself, in order."""
 
     run_id: str
-    moves: list[MoveMade]
+    moves: list[MoveRecord]
 
 
 @dataclass(frozen=True, slots=True)
-class RunLine(Line):
+class RunLogLine(TaskLogLine):
     """A log line of the flow, a handler or an agent of a run."""
 
     number: int
@@ -188,11 +188,11 @@ class RunLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
-class RunLinePage(ApiRecord):
+class RunLogPage(ApiRecord):
     """Log lines, in the order of writing."""
 
     run_id: str
-    lines: list[RunLine]
+    lines: list[RunLogLine]
     next_before: int | None
     """Pass it as `before` for earlier lines; null if there are none."""
     next_after: int
@@ -200,7 +200,7 @@ class RunLinePage(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class SignalTold(ApiRecord):
+class SignalSent(ApiRecord):
     """A stored signal, kept until the function waits for it."""
 
     run_id: str
@@ -223,7 +223,7 @@ class RunRefusal(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class RunsActed(ApiRecord):
+class BulkResult(ApiRecord):
     """The result of an action on a page of runs."""
 
     action: str
@@ -304,7 +304,7 @@ class RunsApi(Protocol):
         limit: Annotated[int, Doc("Maximum number of runs in this call, up to 1000", 100)] = 100,
         before: Annotated[str | None, Doc("`next_before` of the previous response")] = None,
         **which: Unpack[RunFilter],
-    ) -> RunsActed:
+    ) -> BulkResult:
         """Apply an action to the newest matching runs; continue with `next_before` until it is null."""
 
     @contract.get("/runs/{run_id}", lists=True)
@@ -332,7 +332,7 @@ class RunsApi(Protocol):
         limit: Annotated[int, Doc("Page size, up to 1000", 200)] = 200,
         before: Annotated[int | None, Doc("Only lines before this number")] = None,
         after: Annotated[int | None, Doc("Only lines after this number")] = None,
-    ) -> RunLinePage:
+    ) -> RunLogPage:
         """The latest log lines of a run, or the first ones after a number."""
 
     @contract.get("/runs/{run_id}/tasks", lists=True)
@@ -351,7 +351,7 @@ class RunsApi(Protocol):
         payload: Annotated[Json, Doc("Payload of the signal", {"by": "Ada"})] = None,
         *,
         idempotency_key: Annotated[str | None, Doc("A repeated signal with this key is stored once")] = None,
-    ) -> SignalTold:
+    ) -> SignalSent:
         """Send a signal to a run of a durable function; it is kept until the function waits for it."""
 
     @contract.post("/runs/{run_id}/pause", Scope.OPERATE)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Protocol, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.options import ScheduleOptions
-from treadle.api.tasks import MoveMade
+from treadle.api.tasks import MoveRecord
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -118,7 +118,7 @@ class SchedulePage(ApiRecord):
 class ScheduleMoves(ApiRecord):
     """Operations on a schedule, oldest first."""
 
-    moves: list[MoveMade]
+    moves: list[MoveRecord]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.runs import RunId, RunLine, StepName
+from treadle.api.runs import RunId, RunLogLine, StepName
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -95,7 +95,7 @@ class StepDetail(Step):
     """For an item: the variable and its value."""
     task: TaskDetail | None
     """The task with its attempts, payload, result, moves and log lines, while it is kept."""
-    lines: list[RunLine]
+    lines: list[RunLogLine]
     """The last log lines of the step and its task."""
 
 
@@ -139,7 +139,7 @@ class Timeline(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class StepAnswered(ApiRecord):
+class StepCompletion(ApiRecord):
     """The result of completing or failing a step."""
 
     run_id: str
@@ -150,7 +150,7 @@ class StepAnswered(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class StepFound(ApiRecord):
+class StepLocation(ApiRecord):
     """The location of a step."""
 
     run_id: str
@@ -162,7 +162,7 @@ class StepsApi(Protocol):
     """Steps of runs."""
 
     @contract.get("/steps/{step_id}", lists=True)
-    async def find(self, step_id: Annotated[str, Doc("The step's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> StepFound:
+    async def find(self, step_id: Annotated[str, Doc("The step's id", "01935b8e-7c3a-7000-8000-000000000000")]) -> StepLocation:
         """Find the run of a step by the step's id."""
 
     @contract.get("/runs/{run_id}/steps", lists=True)
@@ -211,7 +211,7 @@ class StepsApi(Protocol):
         run_id: RunId,
         step: StepName,
         result: Annotated[dict[str, Json] | None, Doc("The result in place of the handler's", {"receipt": "r-1"})] = None,
-    ) -> StepAnswered:
+    ) -> StepCompletion:
         """Complete a step that waits for its handler, even if a worker holds its task."""
 
     @contract.post("/runs/{run_id}/steps/{step}/fail", Scope.OPERATE)
@@ -222,7 +222,7 @@ class StepsApi(Protocol):
         message: Annotated[str, Doc("Reason", "out of stock")],
         *,
         code: Annotated[str, Doc("A stable error code", "failed")] = "failed",
-    ) -> StepAnswered:
+    ) -> StepCompletion:
         """Fail a step that waits for its handler."""
 
 

@@ -93,7 +93,7 @@ class VerifyPage(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRule(ApiRecord):
+class RetentionRule(ApiRecord):
     """Retention of finished work in a list, in milliseconds."""
 
     task_list: str
@@ -103,12 +103,12 @@ class KeepRule(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRules(ApiRecord):
+class RetentionRules(ApiRecord):
     """Retention of finished work, in milliseconds: the default, and the rules of individual lists."""
 
     keep_completed_for: int
     keep_failed_for: int
-    lists: list[KeepRule]
+    lists: list[RetentionRule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class StoreCallTimes(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreCallsTimed(ApiRecord):
+class StoreCallReport(ApiRecord):
     """Duration of store calls in the responding process, the operation with the longest call first."""
 
     since_at: Instant
@@ -164,7 +164,7 @@ class StoreApi(Protocol):
         """Description, content, health and risks of the store. Can take seconds for a large store."""
 
     @contract.get("/store/calls", Scope.OPERATE)
-    async def calls(self) -> StoreCallsTimed:
+    async def calls(self) -> StoreCallReport:
         """Duration of store calls in the responding process; other processes have their own measurements."""
 
     @contract.post("/store/verify", Scope.ADMIN)
@@ -177,7 +177,7 @@ class StoreApi(Protocol):
         """Check that the log explains the rows, one page of histories per call."""
 
     @contract.get("/store/keep")
-    async def keeps(self) -> KeepRules:
+    async def keeps(self) -> RetentionRules:
         """Retention of finished work."""
 
     @contract.put("/store/keep/{task_list}", Scope.ADMIN)
@@ -189,7 +189,7 @@ class StoreApi(Protocol):
             float | None, Doc("Retention of completed, canceled and ignored work in seconds; null: the default", 604_800)
         ] = None,
         failed: Annotated[float | None, Doc("Retention of failed work in seconds; null: the default", 7_776_000)] = None,
-    ) -> KeepRule:
+    ) -> RetentionRule:
         """Set the retention of a list."""
 
     @contract.post("/store/prune", Scope.ADMIN)

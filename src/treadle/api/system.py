@@ -19,7 +19,7 @@ class Time(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class PaceMinute(ApiRecord):
+class ThroughputMinute(ApiRecord):
     """Outcomes of tasks in one minute; the engine's own tasks are not counted."""
 
     at: Instant
@@ -36,10 +36,10 @@ class PaceMinute(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace(ApiRecord):
+class Throughput(ApiRecord):
     """Throughput of the whole store in the last hour."""
 
-    minutes: list[PaceMinute]
+    minutes: list[ThroughputMinute]
     """Oldest first; the last one is the current minute."""
     since_at: Instant
     """Earlier minutes have not been counted yet; a later call reaches further back."""
@@ -125,7 +125,7 @@ class SystemApi(Protocol):
         """The reason for the state of a task, run or objective, in one line; for an approval or external job, that of its task."""
 
     @contract.get("/pace")
-    async def pace(self) -> Pace:
+    async def pace(self) -> Throughput:
         """Outcomes of tasks in each minute of the last hour, counted from the log.
 
         The responding process caches its counts. A call is always short, and `since_at` tells how far back the counts reach.

@@ -91,7 +91,7 @@ class Why(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveMade(ApiRecord):
+class MoveRecord(ApiRecord):
     """A row of the log."""
 
     version: int
@@ -105,7 +105,7 @@ class MoveMade(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Line(ApiRecord):
+class TaskLogLine(ApiRecord):
     """A log line of a task."""
 
     at: Instant
@@ -123,12 +123,12 @@ class TaskDetail(Task):
     result: Json
     checkpoint: Json
     why: Why
-    moves: list[MoveMade]
-    lines: list[Line]
+    moves: list[MoveRecord]
+    lines: list[TaskLogLine]
 
 
 @dataclass(frozen=True, slots=True)
-class TaskMade(ApiRecord):
+class TaskCreated(ApiRecord):
     """A durable task."""
 
     id: str
@@ -154,7 +154,7 @@ class TaskResult(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskWish(ApiRecord):
+class TaskRequest(ApiRecord):
     """A task to enqueue. Durations are seconds."""
 
     name: str
@@ -189,10 +189,10 @@ class TaskWish(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class TasksMade(ApiRecord):
+class TasksCreated(ApiRecord):
     """Durable tasks, in the order of the request."""
 
-    tasks: list[TaskMade]
+    tasks: list[TaskCreated]
 
 
 class TasksApi(Protocol):
@@ -219,16 +219,16 @@ class TasksApi(Protocol):
         name: Annotated[str, Doc("The handler's name", "billing.Charge")],
         payload: Annotated[dict[str, Json] | None, Doc("Input of the handler", {"amount": 12})] = None,
         **options: Unpack[EnqueueOptions],
-    ) -> TaskMade:
+    ) -> TaskCreated:
         """Enqueue a task; when this returns, the task is durable."""
 
     @contract.post("/tasks/batch", Scope.WORK, status=201, lists=True, creates=True)
     async def enqueue_many(
         self,
         tasks: Annotated[
-            Sequence[TaskWish], Doc("At most 1000; all are checked before the first is stored", [{"name": "billing.Charge"}])
+            Sequence[TaskRequest], Doc("At most 1000; all are checked before the first is stored", [{"name": "billing.Charge"}])
         ],
-    ) -> TasksMade:
+    ) -> TasksCreated:
         """Enqueue many tasks; use an `idempotency_key` for each to make the call repeatable."""
 
     @contract.get("/tasks/{task_id}", lists=True)

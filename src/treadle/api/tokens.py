@@ -32,13 +32,13 @@ class Token(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenMade(Token):
+class TokenCreated(Token):
     """A new token with its secret, which is shown only once."""
 
     secret: str
 
     def __repr__(self) -> str:
-        return f"TokenMade(id={self.id!r}, name={self.name!r}, secret=...)"
+        return f"TokenCreated(id={self.id!r}, name={self.name!r}, secret=...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class TokensApi(Protocol):
         task_lists: Annotated[
             Sequence[str], Doc("Restrict the token to these task lists; empty: all. Not with the scope `admin`")
         ] = (),
-    ) -> TokenMade:
+    ) -> TokenCreated:
         """Create a token; the response contains its secret, which cannot be shown again."""
 
     @contract.delete("/tokens/{token}", Scope.ADMIN)

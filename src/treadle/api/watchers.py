@@ -39,7 +39,7 @@ class WatchedSource(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed(ApiRecord):
+class WatcherChange(ApiRecord):
     """A change and the work it started."""
 
     at: Instant
@@ -71,7 +71,7 @@ class Watcher(ApiRecord):
     items: int
     """Number of items in the last scan."""
     fired: int
-    recent: list[Noticed]
+    recent: list[WatcherChange]
     """The last 20 changes."""
     error: Json
     """Why it cannot scan all or part of the source; it is retried."""

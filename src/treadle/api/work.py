@@ -82,7 +82,7 @@ class ClaimState(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Beat(ApiRecord):
+class Heartbeat(ApiRecord):
     """The heartbeat was recorded; the states of the named claims, in order."""
 
     worker_id: str
@@ -90,7 +90,7 @@ class Beat(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Left(ApiRecord):
+class WorkerLeft(ApiRecord):
     """The worker has left."""
 
     worker_id: str
@@ -99,7 +99,7 @@ class Left(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(ApiRecord):
+class ReportAccepted(ApiRecord):
     """The report was stored."""
 
     task_id: str
@@ -116,7 +116,7 @@ class HeldClaim(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class NewLine(ApiRecord):
+class NewLogLine(ApiRecord):
     """A new log line of a task."""
 
     message: str
@@ -150,11 +150,11 @@ class WorkApi(Protocol):
         claims: Annotated[Sequence[HeldClaim], Doc("Claims to renew")] = (),
         running: Annotated[int | None, Doc("Number of running tasks, for people")] = None,
         lease: Lease = None,
-    ) -> Beat:
+    ) -> Heartbeat:
         """Send a heartbeat, which also renews the named claims."""
 
     @contract.post("/workers/{worker_id}/leave", Scope.WORK, lists=True)
-    async def leave(self, worker_id: WorkerId) -> Left:
+    async def leave(self, worker_id: WorkerId) -> WorkerLeft:
         """Stop a worker: its claims are released."""
 
     @contract.post("/tasks/claim", Scope.WORK, lists=True)
@@ -196,7 +196,7 @@ class WorkApi(Protocol):
         worker_id: WorkerId,
         claim_version: ClaimVersion,
         results: Annotated[dict[str, Json], Doc("Merged by key with earlier partial results", {"pages": 3})],
-    ) -> Taken:
+    ) -> ReportAccepted:
         """Store partial results; the next attempt receives them as its checkpoint."""
 
     @contract.post("/tasks/{task_id}/log", Scope.WORK, lists=True)
@@ -205,8 +205,10 @@ class WorkApi(Protocol):
         task_id: TaskId,
         worker_id: WorkerId,
         claim_version: ClaimVersion,
-        lines: Annotated[Sequence[NewLine], Doc("Up to 1000 lines; repeated calls store them again", [{"message": "half done"}])],
-    ) -> Taken:
+        lines: Annotated[
+            Sequence[NewLogLine], Doc("Up to 1000 lines; repeated calls store them again", [{"message": "half done"}])
+        ],
+    ) -> ReportAccepted:
         """Write log lines of the task."""
 
     @contract.post("/tasks/{task_id}/complete", Scope.WORK, lists=True)
@@ -217,7 +219,7 @@ class WorkApi(Protocol):
         claim_version: ClaimVersion,
         *,
         result: Annotated[dict[str, Json] | None, Doc("The result", {"thumbnails": 3})] = None,
-    ) -> Taken:
+    ) -> ReportAccepted:
         """Complete the task."""
 
     @contract.post("/tasks/{task_id}/fail", Scope.WORK, lists=True)
@@ -233,7 +235,7 @@ class WorkApi(Protocol):
         after: Annotated[float | None, Doc("Delay of the next attempt in seconds; null: by the retry policy")] = None,
         kind: Annotated[str | None, Doc("Type of the exception, for people")] = None,
         traceback: Annotated[str | None, Doc("Traceback, for people")] = None,
-    ) -> Taken:
+    ) -> ReportAccepted:
         """Fail the attempt; the task's retry policy decides about another one."""
 
     @contract.post("/tasks/{task_id}/wait", Scope.WORK, lists=True)
@@ -245,7 +247,7 @@ class WorkApi(Protocol):
         seconds: Annotated[float, Doc("Delay in seconds", 300)],
         *,
         checkpoint: Annotated[Json, Doc("Returned with the next claim")] = None,
-    ) -> Taken:
+    ) -> ReportAccepted:
         """Release the task; it is due again after a delay."""
 
     @contract.post("/tasks/{task_id}/ask", Scope.WORK, lists=True)
@@ -260,7 +262,7 @@ class WorkApi(Protocol):
         deciders: Annotated[Sequence[str], Doc("Names of the deciders; empty: anybody with the scope `operate`")] = (),
         expires: Annotated[float | None, Doc("Seconds after which the approval expires")] = None,
         checkpoint: Annotated[Json, Doc("Returned with the next claim")] = None,
-    ) -> Taken:
+    ) -> ReportAccepted:
         """Request an approval and release the task; it is due again with the decision once it is approved."""
 
     @contract.post("/tasks/{task_id}/hand-off", Scope.WORK, lists=True)
@@ -274,7 +276,7 @@ class WorkApi(Protocol):
         polling_interval_seconds: Annotated[float, Doc("Seconds between two polls")] = 60.0,
         progress_hint: Annotated[str | None, Doc("Progress message, for people")] = None,
         progress: Annotated[float | None, Doc("Progress, from 0 to 1")] = None,
-    ) -> Taken:
+    ) -> ReportAccepted:
         """Hand the work off to an external service, where a specialist polls it; refused if no live server has that specialist."""
 
     @contract.post("/tasks/{task_id}/release", Scope.WORK, lists=True)
@@ -285,5 +287,5 @@ class WorkApi(Protocol):
         claim_version: ClaimVersion,
         *,
         reason: Annotated[str, Doc("Reason")] = "released by its worker",
-    ) -> Taken:
+    ) -> ReportAccepted:
         """Release the task unfinished; another worker can claim it immediately."""

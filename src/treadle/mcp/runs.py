@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.runs import Run, RunId, RunOutputs, SignalTold
+from treadle.api.runs import Run, RunId, RunOutputs, SignalSent
 from treadle.api.steps import Step
-from treadle.api.tasks import Line
+from treadle.api.tasks import TaskLogLine
 from treadle.api.wire import Instant, record_of
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tasks import TaskLine, task_line
@@ -146,7 +146,7 @@ def _brief(step: Step, *, values: bool, whole: bool = False) -> dict[str, Any]:
     }
 
 
-def log_line(each: Line, path: str | None) -> LogLine:
+def log_line(each: TaskLogLine, path: str | None) -> LogLine:
     """The log line, with its details appended to the message."""
     text = each.message if each.details in (None, {}, []) else f"{each.message} {text_of(shown(each.details, most=400))}"
     return LogLine(each.at, each.level, text, path)
@@ -246,7 +246,7 @@ async def run_signal(
     name: Annotated[str, Doc("The signal's name, as awaited by the function", "approved")],
     payload: Annotated[Json, Doc("Payload of the signal", {"by": "Ada"})] = None,
     idempotency_key: Annotated[str | None, Doc("A repeated signal with this key is stored once")] = None,
-) -> SignalTold:
+) -> SignalSent:
     """Send a signal to a run of a durable function; it is kept until the function waits for it."""
     return await context.api.runs.signal(run_id, name, payload, idempotency_key=idempotency_key)
 

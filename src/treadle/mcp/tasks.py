@@ -8,7 +8,7 @@ from typing import Annotated, Unpack
 
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.options import EnqueueOptions
-from treadle.api.tasks import Task, TaskId, TaskMade, TaskResult
+from treadle.api.tasks import Task, TaskCreated, TaskId, TaskResult
 from treadle.api.wire import Instant, record_of
 from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.mcp.tool import tool
@@ -86,7 +86,7 @@ async def task_enqueue(
     name: Annotated[str, Doc("The handler's name", "billing.Charge")],
     payload: Annotated[dict[str, Json] | None, Doc("Input of the handler", {"amount": 12})] = None,
     **options: Unpack[EnqueueOptions],
-) -> TaskMade:
+) -> TaskCreated:
     """Enqueue a task for a handler; when this returns, the task is durable. `task_result` waits for its result."""
     return await context.api.tasks.enqueue(name, payload, **options)
 

@@ -7,13 +7,13 @@ from typing import Any, Literal, TypeVar
 
 from treadle.api.approvals import (
     Approval,
-    ApprovalAnswer,
-    ApprovalAnswers,
     ApprovalCounts,
     ApprovalDetail,
     ApprovalPage,
     ApprovalsApi,
-    Mistake,
+    DecisionError,
+    DecisionResult,
+    DecisionResults,
 )
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
@@ -74,22 +74,22 @@ class Approvals(Group, ApprovalsApi):
 
     async def decide_many(
         self, approval_ids: Sequence[str], decision: Literal["approve", "deny"], *, reason: str | None = None
-    ) -> ApprovalAnswers:
+    ) -> DecisionResults:
         if len(approval_ids) > MANY:
             raise InvalidInput(f"One call may decide at most {MANY} approvals, not {len(approval_ids)}.")
         answers = await self.engine.approvals.decide_many(
             approval_ids, decision, actor=self.actor, reason=reason, groups=self.access.groups
         )
-        return ApprovalAnswers([_answer(each) for each in answers])
+        return DecisionResults([_answer(each) for each in answers])
 
 
 def _record(kind: type[A], shown: ShownApproval, **more: Any) -> A:
     return record_of(kind, shown, shown.approval, shown.approval.request, **more)
 
 
-def _answer(decided: Decided) -> ApprovalAnswer:
+def _answer(decided: Decided) -> DecisionResult:
     if decided.approval is None:
         assert decided.error is not None
-        mistake = Mistake(decided.error.code, str(decided.error))
-        return ApprovalAnswer(decided.id, None, mistake, f"{decided.id}: {decided.error}")
-    return ApprovalAnswer(decided.id, decided.approval.state, None, _record(Approval, decided.approval).standing)
+        mistake = DecisionError(decided.error.code, str(decided.error))
+        return DecisionResult(decided.id, None, mistake, f"{decided.id}: {decided.error}")
+    return DecisionResult(decided.id, decided.approval.state, None, _record(Approval, decided.approval).standing)

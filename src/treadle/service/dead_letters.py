@@ -8,14 +8,14 @@ from typing import Any, Unpack
 
 from treadle.api.dead_letters import (
     BATCH,
+    DeadLetter,
+    DeadLetterConditions,
+    DeadLetterDetail,
+    DeadLetterGroup,
+    DeadLetterGroups,
+    DeadLetterPage,
     DeadLettersApi,
-    Letter,
-    LetterDetail,
-    LetterFilter,
-    LetterGroup,
-    LetterGroups,
-    LetterPage,
-    LettersChanged,
+    DeadLettersChanged,
 )
 from treadle.api.wire import record_of
 from treadle.kernel.queue.dead_letters import Bulk, Walk
@@ -37,32 +37,32 @@ class DeadLetters(Group, DeadLettersApi):
         *,
         limit: int = 50,
         before: int | None = None,
-        **which: Unpack[LetterFilter],
-    ) -> LetterPage:
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLetterPage:
         chosen = await self._filter(which)
         if before is not None:
             if not 0 <= before <= _LAST_SEQ:
                 raise InvalidInput(f"before must be the next_before of the previous page, not {before}.")
             chosen = replace(chosen, until_seq=before - 1)
         found = await self.engine.dead_letters.list_dead_letters(chosen, limit)
-        return LetterPage([task_record(Letter, task) for task in found], found[-1].seq if len(found) == limit else None)
+        return DeadLetterPage([task_record(DeadLetter, task) for task in found], found[-1].seq if len(found) == limit else None)
 
     async def groups(
         self,
         *,
         limit: int = 50,
-        **which: Unpack[LetterFilter],
-    ) -> LetterGroups:
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLetterGroups:
         chosen = await self._filter(which)
         groups = await self.engine.dead_letters.list_groups(chosen, limit)
         last = {task.id: task.error for task in await self.engine.dead_letters.list_last(groups)}
-        return LetterGroups([record_of(LetterGroup, group, error=decode(last.get(group.last_id))) for group in groups])
+        return DeadLetterGroups([record_of(DeadLetterGroup, group, error=decode(last.get(group.last_id))) for group in groups])
 
-    async def get(self, task_id: str) -> LetterDetail:
+    async def get(self, task_id: str) -> DeadLetterDetail:
         task = await self.find_task(task_id)
         if task.state != TaskState.FAILED:
             raise TaskNotFound(task_id, "dead letter")
-        return await task_detail(self.engine, task, LetterDetail)
+        return await task_detail(self.engine, task, DeadLetterDetail)
 
     async def retry(
         self,
@@ -73,8 +73,8 @@ class DeadLetters(Group, DeadLettersApi):
         dry_run: bool = False,
         limit: int = BATCH,
         after: str | None = None,
-        **which: Unpack[LetterFilter],
-    ) -> LettersChanged:
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLettersChanged:
         _check_choice(ids, which, everything)
         letters = self.engine.dead_letters
         if ids:
@@ -94,8 +94,8 @@ class DeadLetters(Group, DeadLettersApi):
         dry_run: bool = False,
         limit: int = BATCH,
         after: str | None = None,
-        **which: Unpack[LetterFilter],
-    ) -> LettersChanged:
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLettersChanged:
         _check_choice(ids, which, everything)
         letters = self.engine.dead_letters
         if ids:
@@ -105,7 +105,7 @@ class DeadLetters(Group, DeadLettersApi):
         at, walk = await self._walk(which, after, letters.begin_discard)
         return _page(at, walk, *await letters.discard_some(walk, actor=self.actor, limit=limit))
 
-    async def _each(self, ids: Sequence[str], dry_run: bool, act: Callable[[str], Awaitable[object]]) -> LettersChanged:
+    async def _each(self, ids: Sequence[str], dry_run: bool, act: Callable[[str], Awaitable[object]]) -> DeadLettersChanged:
         """Apply the action to tasks by id, after all of them were found."""
         if len(ids) > BATCH:
             raise InvalidInput(f"One call may name at most {BATCH} tasks, not {len(ids)}.")
@@ -115,7 +115,7 @@ class DeadLetters(Group, DeadLettersApi):
         return _changed(Bulk(len(tasks), len(tasks), dry_run=dry_run))
 
     async def _walk(
-        self, which: LetterFilter, after: str | None, begin: Callable[[DeadLetterFilter], Awaitable[Walk]]
+        self, which: DeadLetterConditions, after: str | None, begin: Callable[[DeadLetterFilter], Awaitable[Walk]]
     ) -> tuple[int, Walk]:
         """The walk to continue, and the instant from which ages are counted: that of the first call."""
         if after is None:
@@ -124,21 +124,21 @@ class DeadLetters(Group, DeadLettersApi):
         at, after_seq, until_seq, matched = _read_cursor(after)
         return at, Walk(replace(await self._filter(which, at), after_seq=after_seq, until_seq=until_seq), matched)
 
-    async def _filter(self, which: LetterFilter, at: int | None = None) -> DeadLetterFilter:
+    async def _filter(self, which: DeadLetterConditions, at: int | None = None) -> DeadLetterFilter:
         chosen: dict[str, Any] = {**which, "task_list": self.one_list(which.get("task_list"))}
         return await self.engine.dead_letters.filter(**chosen, at=at)
 
 
-def _check_choice(ids: Sequence[str], which: LetterFilter, everything: bool) -> None:
+def _check_choice(ids: Sequence[str], which: DeadLetterConditions, everything: bool) -> None:
     if sum((bool(ids), any(each is not None for each in which.values()), everything)) != 1:
         raise InvalidInput("Give ids, a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything.")
 
 
-def _changed(done: Bulk, next_after: str | None = None) -> LettersChanged:
-    return record_of(LettersChanged, done, next_after=next_after)
+def _changed(done: Bulk, next_after: str | None = None) -> DeadLettersChanged:
+    return record_of(DeadLettersChanged, done, next_after=next_after)
 
 
-def _page(at: int, walk: Walk, done: Bulk, left: Walk | None) -> LettersChanged:
+def _page(at: int, walk: Walk, done: Bulk, left: Walk | None) -> DeadLettersChanged:
     cursor = None if left is None else f"{at}.{left.todo.after_seq}.{left.todo.until_seq}.{walk.matched}"
     return _changed(replace(done, matched=walk.matched), cursor)
 

@@ -8,10 +8,10 @@ from treadle.api.lists import (
     DesiredWorkers,
     KeyLimit,
     KeyLimits,
-    LaneShown,
+    LaneStatus,
     ListsApi,
     TaskLists,
-    TaskListShown,
+    TaskListStatus,
 )
 from treadle.api.wire import record_of
 from treadle.kernel.queue.lists import ShownLane, ShownList
@@ -28,37 +28,37 @@ class Lists(Group, ListsApi):
         found = await self.engine.lists.show()
         return TaskLists([_record(shown) for shown in found if self.access.may_use(shown.settings.task_list)])
 
-    async def get(self, task_list: str) -> TaskListShown:
+    async def get(self, task_list: str) -> TaskListStatus:
         self.access.check_list(task_list)
         (shown,) = await self.engine.lists.show(task_list)
         return _record(shown)
 
-    async def pause(self, task_list: str) -> TaskListShown:
+    async def pause(self, task_list: str) -> TaskListStatus:
         self.access.check_list(task_list)
         await self.engine.lists.pause(task_list, actor=self.actor)
         return await self.get(task_list)
 
-    async def resume(self, task_list: str) -> TaskListShown:
+    async def resume(self, task_list: str) -> TaskListStatus:
         self.access.check_list(task_list)
         await self.engine.lists.resume(task_list, actor=self.actor)
         return await self.get(task_list)
 
-    async def drain(self, task_list: str) -> TaskListShown:
+    async def drain(self, task_list: str) -> TaskListStatus:
         self.access.check_list(task_list)
         await self.engine.lists.drain(task_list, actor=self.actor)
         return await self.get(task_list)
 
-    async def set_policy(self, task_list: str, no_handler: str) -> TaskListShown:
+    async def set_policy(self, task_list: str, no_handler: str) -> TaskListStatus:
         self.access.check_list(task_list)
         await self.engine.lists.set_policy(task_list, no_handler, actor=self.actor)
         return await self.get(task_list)
 
-    async def limit_rate(self, task_list: str, name: str, rate: float | None, *, burst: int | None = None) -> TaskListShown:
+    async def limit_rate(self, task_list: str, name: str, rate: float | None, *, burst: int | None = None) -> TaskListStatus:
         self.access.check_list(task_list)
         await self.engine.lists.limit_rate(task_list, name, rate, burst, actor=self.actor)
         return await self.get(task_list)
 
-    async def limit_backlog(self, task_list: str, name: str, backlog_limit: int | None) -> TaskListShown:
+    async def limit_backlog(self, task_list: str, name: str, backlog_limit: int | None) -> TaskListStatus:
         self.access.check_list(task_list)
         await self.engine.lists.limit_backlog(task_list, name, backlog_limit, actor=self.actor)
         return await self.get(task_list)
@@ -94,9 +94,9 @@ class Lists(Group, ListsApi):
         return await self.limits()
 
 
-def _record(shown: ShownList) -> TaskListShown:
-    return record_of(TaskListShown, shown.settings, lanes=[_lane(lane) for lane in shown.lanes])
+def _record(shown: ShownList) -> TaskListStatus:
+    return record_of(TaskListStatus, shown.settings, lanes=[_lane(lane) for lane in shown.lanes])
 
 
-def _lane(lane: ShownLane) -> LaneShown:
-    return record_of(LaneShown, lane.depth or _EMPTY, lane.rule, lane.rule.lane)
+def _lane(lane: ShownLane) -> LaneStatus:
+    return record_of(LaneStatus, lane.depth or _EMPTY, lane.rule, lane.rule.lane)

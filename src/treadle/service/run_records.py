@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from treadle.api.runs import Run, RunLine, UsageRequest, UsageSums
+from treadle.api.runs import Run, RunLogLine, UsageRequest, UsageSums
 from treadle.api.steps import Step, StepFailure
 from treadle.api.wire import record_of
 from treadle.kernel.functions.reads import FunctionStepRow
@@ -35,9 +35,9 @@ def usage_request(row: Usage, path: str | None) -> UsageRequest:
     return record_of(UsageRequest, row, path=path)
 
 
-def run_line(number: int, line: LogLine, paths: dict[str, str]) -> RunLine:
+def run_line(number: int, line: LogLine, paths: dict[str, str]) -> RunLogLine:
     """A log line of a run."""
-    return record_of(RunLine, line, details=line.said or None, number=number, path=paths.get(line.step_id or ""))
+    return record_of(RunLogLine, line, details=line.said or None, number=number, path=paths.get(line.step_id or ""))
 
 
 def step_record(

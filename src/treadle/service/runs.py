@@ -9,21 +9,21 @@ from typing import Any, Unpack
 from treadle.api.flows import SourceText
 from treadle.api.options import RunOptions
 from treadle.api.runs import (
+    BulkResult,
     Run,
     RunAction,
     RunCounts,
     RunDetail,
     RunFilter,
-    RunLinePage,
+    RunLogPage,
     RunMoves,
     RunOutputs,
     RunPage,
     RunRefusal,
-    RunsActed,
     RunsApi,
     RunStarted,
     RunUsage,
-    SignalTold,
+    SignalSent,
 )
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.kernel.functions.steps import is_function
@@ -65,7 +65,7 @@ class Runs(RunGroup, RunsApi):
         limit: int = 100,
         before: str | None = None,
         **which: Unpack[RunFilter],
-    ) -> RunsActed:
+    ) -> BulkResult:
         page = await self.engine.kernel.run_services.bulk.act(
             action,
             actor=self.actor,
@@ -77,7 +77,7 @@ class Runs(RunGroup, RunsApi):
             **await self._filter(which),
         )
         refused = [RunRefusal(run_id, error.code, str(error)) for run_id, error in page.refused]
-        return RunsActed(action, dry_run, page.matched, page.done, refused, page.next_before)
+        return BulkResult(action, dry_run, page.matched, page.done, refused, page.next_before)
 
     async def _filter(self, which: RunFilter) -> dict[str, Any]:
         """The filter as the kernel's reads take it."""
@@ -171,7 +171,7 @@ class Runs(RunGroup, RunsApi):
         run = await self.find_run(run_id)
         return RunMoves(run.id, [move_record(move) for move in await self.engine.run_reads.list_moves(run.id)])
 
-    async def logs(self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None) -> RunLinePage:
+    async def logs(self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None) -> RunLogPage:
         if before is not None and after is not None:
             raise InvalidInput("Give either before or after, not both.")
         run = await self.find_run(run_id)
@@ -179,7 +179,7 @@ class Runs(RunGroup, RunsApi):
         paths = await self.engine.run_reads.list_paths(run.id, [line.step_id for _, line in found])
         lines = [run_line(number, line, paths) for number, line in found]
         earlier = lines[0].number if lines and len(lines) == limit and after is None else None
-        return RunLinePage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
+        return RunLogPage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
 
     async def tasks(self, run_id: str, *, limit: int = 100) -> TaskPage:
         check_limit(limit)
@@ -198,11 +198,11 @@ class Runs(RunGroup, RunsApi):
             requests=[usage_request(row, paths.get(row.step_id or "")) for row in rows],
         )
 
-    async def signal(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> SignalTold:
+    async def signal(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> SignalSent:
         run = await self.find_run(run_id)
         awaited = await self.engine.run_reads.list_awaited_signals(run.id)
         told = await self.engine.signal(run.id, name, payload, idempotency_key=idempotency_key, actor=self.actor)
-        return SignalTold(run.id, name, told, name in awaited, awaited)
+        return SignalSent(run.id, name, told, name in awaited, awaited)
 
     async def pause(self, run_id: str) -> Run:
         return run_record(Run, await self.engine.runs.pause(run_id, actor=self.actor))

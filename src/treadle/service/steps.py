@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from treadle.api.steps import (
     Order,
     Step,
-    StepAnswered,
+    StepCompletion,
     StepDetail,
-    StepFound,
+    StepLocation,
     StepPage,
     StepsApi,
     StepTime,
@@ -38,13 +38,13 @@ _LOOKED_AT = 1000
 class Steps(RunGroup, StepsApi):
     """See `StepsApi`."""
 
-    async def find(self, step_id: str) -> StepFound:
+    async def find(self, step_id: str) -> StepLocation:
         row = await self.engine.kernel.run_services.step_reads.find(step_id)
         try:
             await self.find_run(row.run_id)
         except RunNotFound:
             raise StepNotFound(step_id) from None
-        return StepFound(row.run_id, row.id, row.path)
+        return StepLocation(row.run_id, row.id, row.path)
 
     async def list(
         self,
@@ -126,17 +126,17 @@ class Steps(RunGroup, StepsApi):
             return None
         return await task_detail(self.engine, task)
 
-    async def continue_step(self, run_id: str, step: str, result: dict[str, Json] | None = None) -> StepAnswered:
+    async def continue_step(self, run_id: str, step: str, result: dict[str, Json] | None = None) -> StepCompletion:
         run = await self.find_run(run_id)
         row = await self.engine.run_reads.get_step(run.id, step)
         done = await self.engine.runs.continue_step(run.id, row.id, result, actor=self.actor)
-        return StepAnswered(run.id, row.id, row.path, done)
+        return StepCompletion(run.id, row.id, row.path, done)
 
-    async def fail_step(self, run_id: str, step: str, message: str, *, code: str = "failed") -> StepAnswered:
+    async def fail_step(self, run_id: str, step: str, message: str, *, code: str = "failed") -> StepCompletion:
         run = await self.find_run(run_id)
         row = await self.engine.run_reads.get_step(run.id, step)
         done = await self.engine.runs.fail_step(run.id, row.id, message, code=code, actor=self.actor)
-        return StepAnswered(run.id, row.id, row.path, done)
+        return StepCompletion(run.id, row.id, row.path, done)
 
 
 def _step(shown: ShownStep, program: Program | None, *, values: bool = True) -> Step:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from treadle.api.store import (
-    KeepRule,
-    KeepRules,
     LaneDepths,
     PruneStep,
+    RetentionRule,
+    RetentionRules,
     StoreApi,
-    StoreCallsTimed,
+    StoreCallReport,
     StoreCallTimes,
     StoreHealth,
     StoreInfo,
@@ -43,9 +43,9 @@ class Store(Group, StoreApi):
             health=record_of(StoreHealth, health, findings=list(findings(health))),
         )
 
-    async def calls(self) -> StoreCallsTimed:
+    async def calls(self) -> StoreCallReport:
         timer = self.engine.kernel.call_timer
-        return StoreCallsTimed(
+        return StoreCallReport(
             since_at=Instant.of(timer.since_at),
             operations=[
                 record_of(
@@ -70,15 +70,15 @@ class Store(Group, StoreApi):
         report, after_id = await verify_page(self.engine.store, at_id, limit)
         return VerifyPage(report.holds, report.checked, list(report.problems), f"{_JOBS}:" if after_id is None else after_id)
 
-    async def keeps(self) -> KeepRules:
+    async def keeps(self) -> RetentionRules:
         rules = self.engine.kernel.retention.rules
         lists = [
             self._rule(each.task_list, each.keep_completed_for, each.keep_failed_for)
             for each in await self.engine.kernel.retention.keeps()
         ]
-        return KeepRules(rules.keep_completed_for, rules.keep_failed_for, lists)
+        return RetentionRules(rules.keep_completed_for, rules.keep_failed_for, lists)
 
-    async def keep(self, task_list: str, *, completed: float | None = None, failed: float | None = None) -> KeepRule:
+    async def keep(self, task_list: str, *, completed: float | None = None, failed: float | None = None) -> RetentionRule:
         said = await self.engine.kernel.retention.keep(task_list, completed=completed, failed=failed)
         return self._rule(task_list, *said)
 
@@ -89,9 +89,9 @@ class Store(Group, StoreApi):
     async def prune_tree(self, member_id: str) -> PruneStep:
         return _step(await self.engine.kernel.retention.prune_tree(member_id))
 
-    def _rule(self, task_list: str, completed_for: int | None, failed_for: int | None) -> KeepRule:
+    def _rule(self, task_list: str, completed_for: int | None, failed_for: int | None) -> RetentionRule:
         rules = self.engine.kernel.retention.rules
-        return KeepRule(
+        return RetentionRule(
             task_list,
             rules.keep_completed_for if completed_for is None else completed_for,
             rules.keep_failed_for if failed_for is None else failed_for,

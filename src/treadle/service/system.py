@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.api.system import Pace, ScheduleFiring, Status, StoreState, SystemApi, TaskCounts, Time
+from treadle.api.system import ScheduleFiring, Status, StoreState, SystemApi, TaskCounts, Throughput, Time
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.status import read_status, troubles
@@ -18,8 +18,8 @@ class System(Group, SystemApi):
     async def time(self) -> Time:
         return Time(Instant.of(await self.engine.store.now()))
 
-    async def pace(self) -> Pace:
-        return record_of(Pace, await self.engine.kernel.throughput.last_hour())
+    async def pace(self) -> Throughput:
+        return record_of(Throughput, await self.engine.kernel.throughput.last_hour())
 
     async def status(self) -> Status:
         from treadle.version import package_version  # what hosts workers is not needed to tell the time

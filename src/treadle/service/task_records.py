@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from treadle.api.tasks import Line, MoveMade, Task, TaskDetail, Why
+from treadle.api.tasks import MoveRecord, Task, TaskDetail, TaskLogLine, Why
 from treadle.api.wire import record_of
 from treadle.engine import Engine
 from treadle.kernel.external.intents import without_key
@@ -52,7 +52,7 @@ async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDeta
         checkpoint=without_key(decode(task.checkpoint)),
         why=why_task(task, await engine.kernel.reads.explain(task)),
         moves=[move_record(move) for move in await engine.store.list_moves(task.id)],
-        lines=[record_of(Line, line, details=line.said or None) for line in await engine.store.list_lines(task.id, LINES)],
+        lines=[record_of(TaskLogLine, line, details=line.said or None) for line in await engine.store.list_lines(task.id, LINES)],
         **more,
     )
 
@@ -67,6 +67,6 @@ def why_run(run: Run, reason: Reason) -> Why:
     return Why(run.id, run.workflow, str(run.state), reason.code, reason.text)
 
 
-def move_record(move: model.Move) -> MoveMade:
+def move_record(move: model.Move) -> MoveRecord:
     """A row of the log."""
-    return record_of(MoveMade, move, data=decode(move.data))
+    return record_of(MoveRecord, move, data=decode(move.data))

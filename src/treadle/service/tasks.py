@@ -9,7 +9,18 @@ from functools import partial
 from typing import Unpack
 
 from treadle.api.options import EnqueueOptions
-from treadle.api.tasks import WAIT_LIMIT, Task, TaskDetail, TaskMade, TaskPage, TaskResult, TasksApi, TasksMade, TaskWish, Why
+from treadle.api.tasks import (
+    WAIT_LIMIT,
+    Task,
+    TaskCreated,
+    TaskDetail,
+    TaskPage,
+    TaskRequest,
+    TaskResult,
+    TasksApi,
+    TasksCreated,
+    Why,
+)
 from treadle.api.wire import record_of
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.model.errors import InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
@@ -55,28 +66,28 @@ class Tasks(Group, TasksApi):
         name: str,
         payload: dict[str, Json] | None = None,
         **options: Unpack[EnqueueOptions],
-    ) -> TaskMade:
+    ) -> TaskCreated:
         self.access.check_list(options.get("task_list", DEFAULT_LIST))
         spec = TaskSpec(name=name, payload={} if payload is None else payload, **options)
         (made,) = await self.engine.enqueue_many([spec])
         return await self._made(made, name)
 
-    async def enqueue_many(self, tasks: Sequence[TaskWish]) -> TasksMade:
+    async def enqueue_many(self, tasks: Sequence[TaskRequest]) -> TasksCreated:
         if len(tasks) > MANY:
             raise InvalidInput(f"One call may enqueue at most {MANY} tasks, not {len(tasks)}.")
         for wish in tasks:
             self.access.check_list(wish.task_list)
         specs = [TaskSpec(**asdict(wish) | {"payload": wish.payload or {}}) for wish in tasks]
         made = await self.engine.enqueue_many(specs)
-        return TasksMade([await self._made(each, wish.name) for each, wish in zip(made, tasks, strict=True)])
+        return TasksCreated([await self._made(each, wish.name) for each, wish in zip(made, tasks, strict=True)])
 
-    async def _made(self, made: Enqueued, name: str) -> TaskMade:
+    async def _made(self, made: Enqueued, name: str) -> TaskCreated:
         """The new task, or the one that its keys stand for; `KeyTaken` if the caller may not see that one."""
         if not made.created and self.access.task_lists:
             with suppress(TaskNotFound):  # of what has been pruned nothing can be told
                 if not self.access.may_use((await self.engine.kernel.reads.get_task(made.id)).task_list):
                     raise KeyTaken(name)
-        return TaskMade(made.id, name, made.created)
+        return TaskCreated(made.id, name, made.created)
 
     async def get(self, task_id: str) -> TaskDetail:
         return await task_detail(self.engine, await self.find_task(task_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.api.tokens import Token, TokenList, TokenMade, TokensApi
+from treadle.api.tokens import Token, TokenCreated, TokenList, TokensApi
 from treadle.api.wire import record_of
 from treadle.service.group import Group
 
@@ -17,9 +17,9 @@ class Tokens(Group, TokensApi):
 
     async def create(
         self, name: str, scopes: Sequence[str], *, expires: float | None = None, task_lists: Sequence[str] = ()
-    ) -> TokenMade:
+    ) -> TokenCreated:
         made = await self.engine.tokens.create(name, scopes, expires=expires, task_lists=task_lists, actor=self.actor)
-        return record_of(TokenMade, made.token, secret=made.secret)
+        return record_of(TokenCreated, made.token, secret=made.secret)
 
     async def revoke(self, token: str) -> Token:
         return record_of(Token, await self.engine.tokens.revoke(token, actor=self.actor))

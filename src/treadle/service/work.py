@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from treadle.api.wire import record_of
-from treadle.api.work import Beat, Claimed, ClaimedTask, ClaimState, HeldClaim, Left, NewLine, Taken, WorkApi, Worker
+from treadle.api.work import (
+    Claimed,
+    ClaimedTask,
+    ClaimState,
+    Heartbeat,
+    HeldClaim,
+    NewLogLine,
+    ReportAccepted,
+    WorkApi,
+    Worker,
+    WorkerLeft,
+)
 from treadle.model import remote_workers as model
 from treadle.model.access import OPEN
 from treadle.model.approvals import ApprovalRequest
@@ -54,15 +65,15 @@ class Work(Group, WorkApi):
         claims: Sequence[HeldClaim] = (),
         running: int | None = None,
         lease: float | None = None,
-    ) -> Beat:
+    ) -> Heartbeat:
         await self._own(worker_id)
         named = [(each.task_id, each.claim_version) for each in claims]
         beaten = await self.engine.remote_workers.beat(worker_id, running=running, claims=named, lease_for=lease)
-        return Beat(beaten.server.id, [_state(each) for each in beaten.claims])
+        return Heartbeat(beaten.server.id, [_state(each) for each in beaten.claims])
 
-    async def leave(self, worker_id: str) -> Left:
+    async def leave(self, worker_id: str) -> WorkerLeft:
         await self._own(worker_id)
-        return Left(worker_id, await self.engine.remote_workers.leave(worker_id))
+        return WorkerLeft(worker_id, await self.engine.remote_workers.leave(worker_id))
 
     async def claim(
         self,
@@ -104,17 +115,19 @@ class Work(Group, WorkApi):
         workers = self.engine.remote_workers
         return _state(await workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease))
 
-    async def partial(self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json]) -> Taken:
+    async def partial(self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json]) -> ReportAccepted:
         await self._own(worker_id)
         await self.engine.remote_workers.partial(worker_id, task_id, claim_version, results)
         return await self._taken(task_id)
 
-    async def log(self, task_id: str, worker_id: str, claim_version: int, lines: Sequence[NewLine]) -> Taken:
+    async def log(self, task_id: str, worker_id: str, claim_version: int, lines: Sequence[NewLogLine]) -> ReportAccepted:
         await self._own(worker_id)
         await self.engine.remote_workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
         return await self._taken(task_id)
 
-    async def complete(self, task_id: str, worker_id: str, claim_version: int, *, result: dict[str, Json] | None = None) -> Taken:
+    async def complete(
+        self, task_id: str, worker_id: str, claim_version: int, *, result: dict[str, Json] | None = None
+    ) -> ReportAccepted:
         await self._own(worker_id)
         return await self._taken(task_id, await self.engine.remote_workers.complete(worker_id, task_id, claim_version, result))
 
@@ -130,14 +143,16 @@ class Work(Group, WorkApi):
         after: float | None = None,
         kind: str | None = None,
         traceback: str | None = None,
-    ) -> Taken:
+    ) -> ReportAccepted:
         await self._own(worker_id)
         ended = await self.engine.remote_workers.fail(
             worker_id, task_id, claim_version, message, code, retryable=retryable, after=after, kind=kind, traceback=traceback
         )
         return await self._taken(task_id, ended)
 
-    async def wait(self, task_id: str, worker_id: str, claim_version: int, seconds: float, *, checkpoint: Json = None) -> Taken:
+    async def wait(
+        self, task_id: str, worker_id: str, claim_version: int, seconds: float, *, checkpoint: Json = None
+    ) -> ReportAccepted:
         await self._own(worker_id)
         await self.engine.remote_workers.wait(worker_id, task_id, claim_version, seconds, checkpoint=checkpoint)
         return await self._taken(task_id)
@@ -153,7 +168,7 @@ class Work(Group, WorkApi):
         deciders: Sequence[str] = (),
         expires: float | None = None,
         checkpoint: Json = None,
-    ) -> Taken:
+    ) -> ReportAccepted:
         await self._own(worker_id)
         request = ApprovalRequest.of(title, context=context, deciders=deciders, expires=expires, requested_by=self.actor)
         await self.engine.remote_workers.ask(worker_id, task_id, claim_version, request, checkpoint=checkpoint)
@@ -169,13 +184,15 @@ class Work(Group, WorkApi):
         polling_interval_seconds: float = 60.0,
         progress_hint: str | None = None,
         progress: float | None = None,
-    ) -> Taken:
+    ) -> ReportAccepted:
         await self._own(worker_id)
         handle = ExternalProductionHandle(external_job_id, polling_interval_seconds, progress_hint, progress)
         await self.engine.remote_workers.hand_off(worker_id, task_id, claim_version, handle)
         return await self._taken(task_id)
 
-    async def release(self, task_id: str, worker_id: str, claim_version: int, *, reason: str = "released by its worker") -> Taken:
+    async def release(
+        self, task_id: str, worker_id: str, claim_version: int, *, reason: str = "released by its worker"
+    ) -> ReportAccepted:
         await self._own(worker_id)
         await self.engine.remote_workers.release(worker_id, task_id, claim_version, reason)
         return await self._taken(task_id)
@@ -189,12 +206,12 @@ class Work(Group, WorkApi):
         if by != self.actor and (by != OPEN.actor or self.access.task_lists):
             raise WorkerNotFound(worker_id)
 
-    async def _taken(self, task_id: str, ended: str | None = None) -> Taken:
+    async def _taken(self, task_id: str, ended: str | None = None) -> ReportAccepted:
         """The current state of the task, which is read unless the task has just ended."""
         if ended is not None:
-            return Taken(parse_id(task_id, "task id"), ended)
+            return ReportAccepted(parse_id(task_id, "task id"), ended)
         task = await self.engine.kernel.reads.get_task(task_id)
-        return Taken(task.id, str(task.shown_state))
+        return ReportAccepted(task.id, str(task.shown_state))
 
 
 def _claimed(each: model.ClaimedTask) -> ClaimedTask:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.dead_letters import BATCH, LettersChanged
+from treadle.api.dead_letters import BATCH, DeadLettersChanged
 from treadle.model.access import Scope
 from treadle.model.errors import TreadleError
 from treadle.service import Service
@@ -40,7 +40,7 @@ def add(site: Site) -> None:
             raise NoSuchPage(request.url.path)
         service.access.check(Scope.OPERATE)
         which, after = _filter(asked), text(asked, "after")
-        would: LettersChanged | None = None
+        would: DeadLettersChanged | None = None
         refusal: TreadleError | None = None
         try:
             would = None if after else await _change(service, act, which, dry_run=True)
@@ -81,7 +81,7 @@ def add(site: Site) -> None:
         return site.back(request, f"{done} {WORDS[act]}; more remain.", to=f"/dead-letters/{act}?{rest}")
 
 
-async def _change(service: Service, act: str, which: dict[str, Any], **options: Any) -> LettersChanged:
+async def _change(service: Service, act: str, which: dict[str, Any], **options: Any) -> DeadLettersChanged:
     change = service.dead_letters.retry if act == "retry" else service.dead_letters.discard
     return await change(**which, everything=not any(value is not None for value in which.values()), **options)
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.system import Pace, Status
+from treadle.api.system import Status, Throughput
 from treadle.service import Service
 from treadle.web.forms import if_allowed
 from treadle.web.site import Site
@@ -53,7 +53,7 @@ def add(site: Site) -> None:
         return await site.render(request, "overview.html", service=service, **found)
 
 
-def summed(pace: Pace) -> Hour:
+def summed(pace: Throughput) -> Hour:
     """The totals of the last hour."""
     whole = [each for each in pace.minutes[:-1] if each.at >= pace.since_at]
     return Hour(
@@ -64,7 +64,7 @@ def summed(pace: Pace) -> Hour:
     )
 
 
-def chart(pace: Pace, status: Status) -> dict[str, list[float | None]]:
+def chart(pace: Throughput, status: Status) -> dict[str, list[float | None]]:
     """The data of the charts, by minute; null: not counted yet. Instants and durations are seconds.
 
     `oldest` is derived from the ready task that has waited longest: at each earlier minute since it was due, it had waited that

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from click.exceptions import Exit
 
-from treadle.api.approvals import ApprovalAnswer, ApprovalAnswers
+from treadle.api.approvals import DecisionResult, DecisionResults
 from treadle.cli.command import argument, option
 from treadle.cli.exits import FAILED, exit_code_of_code
 from treadle.cli.input.values import edits as parse_edits
@@ -103,10 +103,10 @@ async def _decide(
             session.show(done, lambda: plain(done.standing))
             return
         each_once = list(dict.fromkeys(ids))
-        answers: list[ApprovalAnswer] = []
+        answers: list[DecisionResult] = []
         for first in range(0, len(each_once), _MANY):
             answers += (await api.approvals.decide_many(each_once[first : first + _MANY], decision, reason=reason)).answers
-    found = ApprovalAnswers(answers)
+    found = DecisionResults(answers)
     session.show(found, lambda: plain("\n".join(each.text for each in answers)))
     errors = [each.error for each in answers if each.error is not None]
     if errors:

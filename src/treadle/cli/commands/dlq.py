@@ -19,7 +19,7 @@ from treadle.model.errors import InvalidInput, NothingMatches
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.api.dead_letters import Letter, LetterGroup, LettersChanged
+    from treadle.api.dead_letters import DeadLetter, DeadLetterGroup, DeadLettersChanged
 
 Ids = Annotated[list[str] | None, argument(metavar="[ID]...", help="These tasks, instead of a filter")]
 Fingerprint = Annotated[str | None, option(metavar="PRINT", help="Only with this fingerprint, from `dlq show`")]
@@ -95,7 +95,7 @@ async def show(
 ) -> None:
     """Show dead letters grouped by cause, largest group first; or one group in full."""
     asked = _asked(which) | {"fingerprint": wanted}
-    letters: list[Letter] = []
+    letters: list[DeadLetter] = []
     async with session.api() as api:
         groups = (await api.dead_letters.groups(**asked, limit=limit)).groups
         if wanted is not None and not groups:
@@ -126,7 +126,9 @@ async def discard(session: Session, ids: Ids = None, **which: Unpack[Choice]) ->
         await _tell(session, "discarded", _changes(parts, api.dead_letters.discard))
 
 
-async def _changes(parts: Sequence[dict[str, Any]], act: Callable[..., Awaitable[LettersChanged]]) -> AsyncIterator[LettersChanged]:
+async def _changes(
+    parts: Sequence[dict[str, Any]], act: Callable[..., Awaitable[DeadLettersChanged]]
+) -> AsyncIterator[DeadLettersChanged]:
     """Call `act` for each part until all pages are done."""
     for part in parts:
         after: str | None = None
@@ -140,7 +142,7 @@ async def _changes(parts: Sequence[dict[str, Any]], act: Callable[..., Awaitable
 # --- output ---
 
 
-async def _tell(session: Session, word: str, changes: AsyncIterator[LettersChanged]) -> None:
+async def _tell(session: Session, word: str, changes: AsyncIterator[DeadLettersChanged]) -> None:
     """Show progress, then the totals."""
     done = of_runs = passed_over = matched = met = 0
     dry_run = False
@@ -160,7 +162,7 @@ async def _tell(session: Session, word: str, changes: AsyncIterator[LettersChang
     session.show(value, lambda: plain("; ".join(lines)))
 
 
-def _letters(found: list[Letter], now: datetime) -> RenderableType:
+def _letters(found: list[DeadLetter], now: datetime) -> RenderableType:
     table = grid("id", "name", "code", "fingerprint", ">attempt", "failed", "error")
     for task in found:
         table.add_row(
@@ -175,7 +177,7 @@ def _letters(found: list[Letter], now: datetime) -> RenderableType:
     return table
 
 
-def _groups(groups: list[LetterGroup], now: datetime) -> RenderableType:
+def _groups(groups: list[DeadLetterGroup], now: datetime) -> RenderableType:
     if not groups:
         return plain("No dead letters.")
     table = grid("fingerprint", "name", "code", ">count", "first", "last", "last error")
@@ -192,7 +194,7 @@ def _groups(groups: list[LetterGroup], now: datetime) -> RenderableType:
     return table
 
 
-def _group(groups: list[LetterGroup], letters: list[Letter], now: datetime) -> RenderableType:
+def _group(groups: list[DeadLetterGroup], letters: list[DeadLetter], now: datetime) -> RenderableType:
     from rich.console import Group
 
     parts: list[RenderableType] = []

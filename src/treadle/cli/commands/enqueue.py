@@ -11,7 +11,7 @@ from click.exceptions import Exit
 
 from treadle.api.facade import Api
 from treadle.api.options import EnqueueOptions
-from treadle.api.tasks import WAIT_LIMIT, TaskMade, TaskResult
+from treadle.api.tasks import WAIT_LIMIT, TaskCreated, TaskResult
 from treadle.cli.command import argument, option
 from treadle.cli.exits import FAILED, WaitTimedOut
 from treadle.cli.input.values import payload as parse_payload
@@ -56,14 +56,14 @@ async def enqueue(
                     await _warn(api, made)
 
 
-async def _warn(api: Api, made: TaskMade) -> None:
+async def _warn(api: Api, made: TaskCreated) -> None:
     """Warn if no live worker can take the task: its name may be misspelled."""
     reason = await api.tasks.why(made.id)
     if reason.code == "no_worker":
         tell_warning(f"task {made.id} waits: {reason.text}")
 
 
-async def _wait(session: Session, api: Api, made: TaskMade, limit: float | None) -> None:
+async def _wait(session: Session, api: Api, made: TaskCreated, limit: float | None) -> None:
     """Print only the result, so that it can be piped; errors and warnings go to stderr."""
     if not session.json:
         await _warn(api, made)
@@ -82,7 +82,7 @@ async def _wait(session: Session, api: Api, made: TaskMade, limit: float | None)
     raise Exit(FAILED)
 
 
-async def _end_of(api: Api, made: TaskMade, limit: float | None) -> TaskResult:
+async def _end_of(api: Api, made: TaskCreated, limit: float | None) -> TaskResult:
     """Wait for the task to end and return its result."""
     left = math.inf if limit is None else limit
     while True:

@@ -17,7 +17,7 @@ from treadle.model.names import DEFAULT_LIST
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.api.lists import KeyLimit, LaneShown, TaskListShown
+    from treadle.api.lists import KeyLimit, LaneStatus, TaskListStatus
 
 ListName = Annotated[str, argument(metavar="LIST", help="The task list's name")]
 
@@ -141,7 +141,7 @@ async def _show(session: Session, api: Api, task_list: str | None) -> None:
     session.show(value, lambda: _table(found, limits, now))
 
 
-def _table(found: list[TaskListShown], limits: list[KeyLimit], now: datetime) -> RenderableType:
+def _table(found: list[TaskListStatus], limits: list[KeyLimit], now: datetime) -> RenderableType:
     from rich.console import Group
 
     table = grid("list", "state", "name", ">ready", ">running", ">waiting", ">held", "oldest", "rules")
@@ -161,13 +161,13 @@ def _table(found: list[TaskListShown], limits: list[KeyLimit], now: datetime) ->
     return Group(table, keys)
 
 
-def _word(shown: TaskListShown) -> str:
+def _word(shown: TaskListStatus) -> str:
     words = ["paused" if shown.paused else "", "" if shown.accepting else "draining"]
     words.append("ignores unknown names" if shown.no_handler == "ignore" else "")
     return ", ".join(word for word in words if word) or "open"
 
 
-def _rules(lane: LaneShown) -> str:
+def _rules(lane: LaneStatus) -> str:
     rate = f"{lane.rate:g} per second, burst {lane.burst}" if lane.rate is not None else ""
     backlog = f"at most {lane.backlog_limit} ready" if lane.backlog_limit is not None else ""
     return "; ".join(part for part in (rate, backlog, f"limit {lane.limit_key}" if lane.limit_key else "") if part)

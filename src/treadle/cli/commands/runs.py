@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.facade import Api
-    from treadle.api.runs import Run, RunLine, RunUsage
+    from treadle.api.runs import Run, RunLogLine, RunUsage
 
 RunId = Annotated[str, argument(metavar="ID", help="The run's id")]
 StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as in `runs show`: Checkout.pay")]
@@ -124,7 +124,7 @@ async def logs(
     limit: Annotated[int, option(min=1, max=10_000, help="Number of lines, counted from the last")] = 200,
 ) -> None:
     """Show the log lines of a run: of the flow (`sys.log`), its handlers (`ctx.log`) and its agents, oldest first."""
-    lines: list[RunLine] = []
+    lines: list[RunLogLine] = []
     async with session.api() as api:
         before: int | None = None
         while len(lines) < limit:
@@ -137,7 +137,7 @@ async def logs(
     session.show({"run_id": run_id, "lines": [to_builtins(line) for line in lines]}, lambda: _lines(lines))
 
 
-def _lines(lines: Sequence[RunLine]) -> RenderableType:
+def _lines(lines: Sequence[RunLogLine]) -> RenderableType:
     from rich.console import Group
 
     if not lines:
@@ -145,7 +145,7 @@ def _lines(lines: Sequence[RunLine]) -> RenderableType:
     return Group(*(shown_line(line, _before(line)) for line in lines))
 
 
-def _before(line: RunLine) -> str:
+def _before(line: RunLogLine) -> str:
     """The path of the line's step, unless the message already starts with it."""
     return "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from treadle.api.facade import Api
     from treadle.api.schedules import Backfilled, Schedule, SchedulePreview, ScheduleTime, Target
-    from treadle.api.tasks import MoveMade
+    from treadle.api.tasks import MoveRecord
 
 Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]
 DryRun = Annotated[bool, option("--dry-run", help="Change nothing; print the result")]
@@ -245,7 +245,7 @@ def _table(schedules: list[Schedule], now: datetime) -> RenderableType:
     return table
 
 
-def show_schedule(schedule: Schedule, moves: list[MoveMade], now: datetime) -> RenderableType:
+def show_schedule(schedule: Schedule, moves: list[MoveRecord], now: datetime) -> RenderableType:
     """One schedule in full."""
     from rich.console import Group
 

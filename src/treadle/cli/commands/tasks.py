@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from treadle.api.tasks import MoveMade, Task, TaskDetail
+    from treadle.api.tasks import MoveRecord, Task, TaskDetail
 
 TaskId = Annotated[str, argument(metavar="ID", help="The task's id")]
 
@@ -202,7 +202,7 @@ def _error(task: TaskDetail) -> list[RenderableType]:
     return parts
 
 
-def _moves(moves: list[MoveMade]) -> RenderableType:
+def _moves(moves: list[MoveRecord]) -> RenderableType:
     table = grid(">", "at", "move", "from", "to", "by", "data")
     for move in moves:
         by = move.actor or ""
@@ -222,7 +222,7 @@ def _text(value: object) -> str | None:
     return None if value is None else encode(value)
 
 
-def _brief(move: MoveMade) -> str:
+def _brief(move: MoveRecord) -> str:
     data = move.data
     if not isinstance(data, dict):
         return "" if data is None else str(data)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from treadle.api.facade import Api
-    from treadle.api.lists import TaskListShown
+    from treadle.api.lists import TaskListStatus
     from treadle.api.runs import Run
     from treadle.api.servers import Server
-    from treadle.api.system import Pace, Status
+    from treadle.api.system import Status, Throughput
     from treadle.api.wire import Instant
 
 RUNS = 50
@@ -47,8 +47,8 @@ class Look:
     def __init__(self, api: Api) -> None:
         self._api = api
         self.status: Status | None = None
-        self.pace: Pace | None = None
-        self.lists: list[TaskListShown] = []
+        self.pace: Throughput | None = None
+        self.lists: list[TaskListStatus] = []
         self.runs: list[Run] = []
         self.servers: list[Server] = []
         self.trouble: str | None = None

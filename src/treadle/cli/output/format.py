@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from treadle.api.tasks import Line
+    from treadle.api.tasks import TaskLogLine
 
 Instant = datetime | int
 """An instant of the API (datetime) or of the kernel (milliseconds)."""
@@ -49,7 +49,7 @@ def plain(value: object, style: str = "") -> Text:
     return Text(printable(str(value)), style=style)
 
 
-def line(said: Line | LogLine, before: str = "") -> Text:
+def line(said: TaskLogLine | LogLine, before: str = "") -> Text:
     """A log line of a task; lines of the framework are dimmer than those of handlers."""
     told = said.said if isinstance(said, LogLine) else said.details
     details = f"  {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}" if told else ""
