@@ -18,7 +18,7 @@ from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
 from treadle.agents.tools import ToolRegistry
-from treadle.model.errors import InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
+from treadle.model.errors import Contended, InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState
 from treadle.observability.status_server import StatusServer, json_route
 from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
@@ -208,7 +208,7 @@ class RunnerService(Agent):
                     continue  # it progresses
                 try:
                     steps = await engine.runs.repair(run.id, actor=self.server_id)
-                except (Refused, NotFound):
+                except (Contended, Refused, NotFound):
                     continue  # it changes too fast to need repair, or is gone
                 if steps:
                     repaired += 1

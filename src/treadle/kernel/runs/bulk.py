@@ -9,7 +9,7 @@ from typing import Any
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.runs.service import Runs
 from treadle.kernel.store.pages import check_limit
-from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, TreadleError
+from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, TreadleError
 from treadle.model.states import RUN, RunState
 
 ACTIONS = ("pause", "resume", "cancel", "retry")
@@ -67,7 +67,7 @@ class BulkRuns:
             try:
                 await self._act(action, run.id, actor, reason)
                 done.append(run.id)
-            except (IllegalMove, NotFound, Refused) as error:
+            except (Contended, IllegalMove, NotFound, Refused) as error:
                 refused.append((run.id, error))
         return BulkPage(matched, done, refused, page[-1].id if len(page) == limit else None)
 
