@@ -10,7 +10,7 @@ import pytest
 
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection.connect import HOT, Connection
-from treadle.stores.statements import load_statements
+from treadle.stores.statements import COLUMN_SETS, load_statements
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.new_schema
@@ -189,10 +189,9 @@ async def check_settle(connection: Connection) -> None:
 async def check_insert(connection: Connection) -> None:
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
     ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
-    none = ["'{}'"] * 12
-    plan = await explain(
-        connection, "commit/inserts.sql", "insert_tasks", ids, ones, words, ones, zeros, *none, words, ones, "array[1]"
-    )
+    given = {"id": ids, "lane_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
+    values = [given.get(column.name, "'{}'") for column in COLUMN_SETS["given"]]
+    plan = await explain(connection, "commit/inserts.sql", "insert_tasks", *values, "array[1]")
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
     plan = await explain(connection, "commit/inserts.sql", "explain_refusals", ids, words, words, ids)
