@@ -7,7 +7,9 @@ short path for them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from treadle.kernel.store.units import DONE, Amend, Answer, Finish, Keep, Park, PutSteps, Revive, Settlement, Unit, Verdict
 from treadle.model.errors import InvalidInput
@@ -20,7 +22,7 @@ HELD = Answer(Verdict.DONE, held=True)
 """Done, but the task was held meanwhile."""
 
 
-class Change(NamedTuple, Generic[S]):
+class Change(msgspec.Struct, Generic[S], frozen=True, gc=False):
     """The settlement of one task: the position of its unit, the guard (None is any owner or version), and the actor."""
 
     position: int
@@ -30,6 +32,11 @@ class Change(NamedTuple, Generic[S]):
     version: int | None
     actor: str | None
     what: S
+
+    @property
+    def guard(self) -> tuple[Any, ...]:
+        """The values that a statement compares with the task, followed by the actor."""
+        return self.task_id, self.claim_version, self.owner_id, self.version, self.actor
 
 
 class Settlements:

@@ -115,7 +115,23 @@ class Settler:
             self.answers[indexes[position]] = kept_answer(hold)
 
     def _finish(self, changes: Sequence[Change[Finish]], first_seq: int) -> None:
-        rows = [(*c[1:6], w.state, w.move, w.result, w.error, w.error_code, w.fingerprint) for c in changes for w in (c.what,)]
+        rows = [
+            (
+                c.task_id,
+                c.claim_version,
+                c.owner_id,
+                c.version,
+                c.actor,
+                w.state,
+                w.move,
+                w.result,
+                w.error,
+                w.error_code,
+                w.fingerprint,
+            )
+            for c in changes
+            for w in (c.what,)
+        ]
         values = self._values(rows, first_seq)
         self._connection.execute(_SQL["finish"], values)
         count = self._connection.changes()
@@ -147,7 +163,7 @@ class Settler:
             self._note_lane(indexes[str(task_id)], lane_id, namespace, limit_key)
 
     def _revive(self, changes: Sequence[Change[Revive]], first_seq: int) -> None:
-        rows = [(*c[1:6], w.move, w.payload, w.failures, w.delay) for c in changes for w in (c.what,)]
+        rows = [(*c.guard, w.move, w.payload, w.failures, w.delay) for c in changes for w in (c.what,)]
         values = self._values(rows, first_seq)
         self._connection.execute(_SQL["log_revivals"], values)
         if self._connection.changes():
@@ -156,7 +172,7 @@ class Settler:
             self._note_parked(changes, values)
 
     def _amend(self, changes: Sequence[Change[Amend]], first_seq: int) -> None:
-        values = self._values([(*c[1:6], c.what.state, c.what.move) for c in changes], first_seq)
+        values = self._values([(*c.guard, c.what.state, c.what.move) for c in changes], first_seq)
         self._connection.execute(_SQL["log_amended"], values)
         if self._connection.changes():
             self._connection.execute(_SQL["amend"], values)
@@ -164,7 +180,7 @@ class Settler:
 
     def _keep(self, changes: Sequence[Change[Keep]], first_seq: int | None) -> None:
         """Store checkpoints, and log the moves with seqs from `first_seq`, if there are any."""
-        rows = [(*c[1:4], w.checkpoint, w.move, w.data) for c in changes for w in (c.what,)]
+        rows = [(*c.guard[:3], w.checkpoint, w.move, w.data) for c in changes for w in (c.what,)]
         if first_seq is not None:
             values = self._values(rows, first_seq)
             self._connection.execute(_SQL["log_keeps"], values)
@@ -216,7 +232,7 @@ class Settler:
 def _park_row(change: Change[Park]) -> tuple[Any, ...]:
     w = change.what
     return (
-        *change[1:6],
+        *change.guard,
         w.state,
         w.move,
         w.attempt,
