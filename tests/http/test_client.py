@@ -37,7 +37,7 @@ async def test_what_is_no_json_is_refused_and_not_sent_as_something_else(stage: 
             await client.tasks.enqueue("greet", delay=float("nan"))
         with pytest.raises(InvalidInput, match="idempotency key"):
             await client.tasks.enqueue("greet", idempotency_key="schlüssel")
-        with pytest.raises(InvalidInput, match="address"):
+        with pytest.raises(InvalidInput, match="too long for a URL"):
             await client.tasks.get("9" * 100_000)
         assert (await client.tasks.list()).tasks == []
 

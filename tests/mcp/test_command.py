@@ -96,8 +96,8 @@ async def test_servers_have_it_and_stop_when_told(treadle: Treadle, command: str
     [
         (("--http", "--server", "http://127.0.0.1:1"), "http://127.0.0.1:1/mcp"),
         (("--http", "--scope", "read"), "token create"),
-        (("--server", "http://127.0.0.1:1", "--scope", "read"), "the token says"),
-        (("--server", "http://127.0.0.1:1", "--work"), "the token says"),
+        (("--server", "http://127.0.0.1:1", "--scope", "read"), "the token decides"),
+        (("--server", "http://127.0.0.1:1", "--work"), "the token decides"),
         (("--http", "--host", "0.0.0.0"), "token create"),
     ],
 )

@@ -128,5 +128,5 @@ class SystemApi(Protocol):
     async def pace(self) -> Throughput:
         """Outcomes of tasks in each minute of the last hour, counted from the log.
 
-        The responding process caches its counts. A call is always short, and `since_at` tells how far back the counts reach.
+        The responding process caches its counts, so a call is short. Counts are complete from `since_at` on.
         """

@@ -60,7 +60,7 @@ def error_of(status: int, body: bytes) -> TreadleError:
     except (msgspec.DecodeError, KeyError):
         return UnexpectedAnswer(f"The server returned {status} without a problem report. Is it a Treadle server?")
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, TreadleError)
-    error = kind.__new__(kind)  # what it was made from is known to the server alone
+    error = kind.__new__(kind)  # only the server has its constructor arguments
     Exception.__init__(error, detail)
     error.code = code  # type: ignore[misc]
     error.problem = told  # type: ignore[attr-defined]

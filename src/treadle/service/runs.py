@@ -145,7 +145,7 @@ class Runs(RunGroup, RunsApi):
             try:
                 await self.engine.run_result(asked.id, timeout=wait_for)
             except (TimeoutError, RunFailed, RunCanceled):
-                pass  # what it came to is read below
+                pass  # the outcome is read below
         run = await self.engine.run_reads.get_run(asked.id)
         outputs = None
         while run.state == RunState.COMPLETED:

@@ -22,7 +22,7 @@ class System(Group, SystemApi):
         return record_of(Throughput, await self.engine.kernel.throughput.last_hour())
 
     async def status(self) -> Status:
-        from treadle.version import package_version  # what hosts workers is not needed to tell the time
+        from treadle.version import package_version  # loaded only when needed
 
         engine, namespace = self.engine, self.engine.kernel.settings.namespace
         found = await read_status(engine.store, engine.kernel.clock, engine.schedules, namespace)

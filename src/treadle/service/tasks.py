@@ -84,7 +84,7 @@ class Tasks(Group, TasksApi):
     async def _made(self, made: Enqueued, name: str) -> TaskCreated:
         """The new task, or the one that its keys stand for; `KeyTaken` if the caller may not see that one."""
         if not made.created and self.access.task_lists:
-            with suppress(TaskNotFound):  # of what has been pruned nothing can be told
+            with suppress(TaskNotFound):  # the task may have been pruned
                 if not self.access.may_use((await self.engine.kernel.reads.get_task(made.id)).task_list):
                     raise KeyTaken(name)
         return TaskCreated(made.id, name, made.created)
