@@ -1,7 +1,7 @@
-"""MCP over streamable HTTP at `/mcp` of the HTTP server, for the same callers: a token, a session, or anybody while there are none.
+"""MCP over streamable HTTP at `/mcp` of the HTTP server, for its callers: a token, a session, or anybody while no token exists.
 
-No sessions are kept, so that any process of several can answer; whoever calls is looked up for each request. The SDK is loaded
-with the first request, as that takes long and few servers need it.
+It is stateless, so any of several processes can respond; each request looks up its caller. The SDK is imported with the first
+request, because that is slow and few servers need it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def add_mcp(app: Starlette) -> None:
-    """Put it into the application."""
+    """Mount it in the application."""
     app.router.routes.append(Route(PATH, McpMount(state_of(app))))
 
 
 class McpMount:
-    """The application at that path."""
+    """The ASGI application at that path."""
 
     def __init__(self, state: AppState) -> None:
         self._state = state
@@ -48,12 +48,12 @@ class McpMount:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if request.method != "POST":
-            said = "MCP is spoken by POST here: no sessions and no streams are kept."
-            await problem(405, "method_not_allowed", said, headers={"Allow": "POST"})(scope, receive, send)
+            message = "MCP accepts only POST here: it is stateless and has no streams."
+            await problem(405, "method_not_allowed", message, headers={"Allow": "POST"})(scope, receive, send)
             return
         access = await self._state.access(request)
         if self._state.closing.is_set():
-            await problem(503, "server_stopping", "This server is about to stop; ask another one.")(scope, receive, send)
+            await problem(503, "server_stopping", "This server is stopping; use another one.")(scope, receive, send)
             return
         self._open += 1
         self._idle.clear()
@@ -75,14 +75,14 @@ class McpMount:
         return await asyncio.shield(self._ready)
 
     async def _keep(self, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:
-        """Have the SDK's own tasks run in one that lives as long as the server does, until nobody is being answered."""
+        """Run the SDK's tasks in one task that lives until the server closes and the last request is done."""
         try:
             manager = await asyncio.to_thread(self._make)
             async with manager.run():
                 ready.set_result(manager)
                 await self._state.closing.wait()
                 await self._idle.wait()
-        except Exception as error:  # a loop's edge: whoever waits for it is told
+        except Exception as error:  # a loop's edge: pass the error to the waiters
             if ready.done():
                 raise
             ready.set_exception(error)
@@ -105,7 +105,7 @@ class McpMount:
 
 
 async def _rebinding(request: Request) -> Any:
-    """What the SDK answers to pages that made their name point here; who shows a token is not such a page."""
+    """The SDK's protection against DNS rebinding; callers with a token do not need it."""
     from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 
     hosts = [name for host in _LOOPBACK for name in (host, f"{host}:*")]
