@@ -142,7 +142,7 @@ async def check_functions(connection: Connection) -> None:
     plan = await explain(connection, "commit/rows.sql", "put_checkpoints", *given)
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(3 * BATCH)
-    plan = await explain(connection, "commit/guards.sql", "lock_tasks_and_told", tasks, runs)
+    plan = await explain(connection, "commit/guards.sql", "lock_tasks_and_receivers", tasks, runs)
     assert plan.indexes("tasks") == {"tasks_pkey", "tasks_run"}
     plan.reads_few_rows(15 * BATCH)  # each run has ten tasks
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")

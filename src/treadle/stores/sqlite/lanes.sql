@@ -1,9 +1,9 @@
 -- name: insert_lanes
 -- Create missing lanes (namespace, kind, task list, name) with the settings of their list and their handler's limit.
 insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
-select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(said.paused, 0), coalesce(said.accepting, 1), m.key
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(settings.paused, 0), coalesce(settings.accepting, 1), m.key
 from jsonb_each(:rows) as r
-left join lists as said on said.namespace = r.value ->> 0 and said.task_list = r.value ->> 2
+left join lists as settings on settings.namespace = r.value ->> 0 and settings.task_list = r.value ->> 2
 left join limits as m on m.namespace = r.value ->> 0 and r.value ->> 1 = 'handler' and m.key = 'handler:' || (r.value ->> 3)
   and m.by_operator
 where true

@@ -48,7 +48,7 @@ async def _lock_tasks(connection: Connection, keys: set[TaskKey], receiving: Set
     for finished, statement in ((False, "lock_tasks"), (True, "lock_finished")):
         task_ids = sorted(task_id for task_id, ended in keys if ended is finished)
         if receiving and not finished:
-            rows = await connection.fetch(_SQL["lock_tasks_and_told"], task_ids, sorted(receiving))
+            rows = await connection.fetch(_SQL["lock_tasks_and_receivers"], task_ids, sorted(receiving))
         else:
             rows = await connection.fetch(_SQL[statement], plain(task_ids)) if task_ids else []
         found |= {(row[0], finished): GuardedTask(*row) for row in rows}

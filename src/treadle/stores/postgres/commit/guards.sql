@@ -7,7 +7,7 @@ join unnest($1::text::uuid[]) as given (id) on tasks.id = given.id
 order by tasks.id
 for update of tasks;
 
--- name: lock_tasks_and_told
+-- name: lock_tasks_and_receivers
 -- Lock tasks as `lock_tasks` does, and with them the own tasks of the runs $2.
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
   tasks.namespace, tasks.limit_key

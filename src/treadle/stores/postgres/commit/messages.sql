@@ -13,7 +13,7 @@ with inserted as (
   returning run_id
 ), counted as (
   select run_id, count(*)::integer as count from inserted group by run_id
-), told as (
+), receivers as (
   update runs
   set version = runs.version + counted.count, awaiting = greatest(runs.awaiting - counted.count, 0)
   from counted
@@ -22,8 +22,8 @@ with inserted as (
 )
 update tasks
 set wake_at = null, hold = case when tasks.limit_key is not null and tasks.hold <> 0 then tasks.hold | 1 else tasks.hold end
-from told
-where told.awaiting = 0 and tasks.run_id = told.id and tasks.step_id is null and tasks.owner_id is null
+from receivers
+where receivers.awaiting = 0 and tasks.run_id = receivers.id and tasks.step_id is null and tasks.owner_id is null
   and (tasks.wake_at is null) is false and tasks.state = 'pending'
 returning tasks.run_id::text, tasks.lane_id, tasks.hold, tasks.namespace, tasks.limit_key;
 

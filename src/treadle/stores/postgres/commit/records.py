@@ -54,7 +54,7 @@ async def _insert(connection: Connection, new: Sequence[tuple[int, Record]]) -> 
     if not refused:
         return
     ids = [record.id for _, record in refused]
-    known = {row[0] for row in await connection.fetch(_SQL["list_there"], ids)}
+    known = {row[0] for row in await connection.fetch(_SQL["list_existing"], ids)}
     holders = await find_holders(connection, [record for _, record in refused])
     answers: dict[int, Answer] = {}
     for position, record in refused:

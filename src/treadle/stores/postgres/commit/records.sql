@@ -9,7 +9,7 @@ from json_populate_recordset(null::records, $1::json)
 on conflict do nothing
 returning id::text;
 
--- name: list_there
+-- name: list_existing
 -- Return the ids of the records that exist.
 select records.id::text from unnest($1::uuid[]) as given (id) join records on records.id = given.id;
 

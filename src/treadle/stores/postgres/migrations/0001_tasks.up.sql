@@ -7,7 +7,7 @@ create function treadle_now() returns bigint language sql stable parallel safe a
        + coalesce(nullif(current_setting('treadle.clock_offset_ms', true), ''), '0')::bigint
 $$;
 
--- Numbers moves in the log and in finished alike.
+-- The seqs of moves, shared by the log and finished tasks.
 create sequence treadle_seq as bigint cache 1;
 
 -- Never removed, and known by id before a task names them: tables that do have no foreign key, as checking it would cost

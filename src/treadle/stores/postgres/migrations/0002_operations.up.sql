@@ -1,6 +1,6 @@
--- Operating the queue: lists, rates, limits, deduplication, big values, and pruning of whole trees.
+-- Operation of the queue: lists, rates, limits, deduplication, large values, and pruning of whole trees.
 
--- What operators say about a list; a list without a row has the defaults.
+-- Settings of a list; a list without a row has the defaults.
 create table lists (
   namespace text not null,
   task_list text not null,
@@ -44,7 +44,7 @@ create index tasks_over_limit on tasks (namespace, limit_key, priority, due_at, 
 -- Written so that no query is taken to mean this one by mistake, which would then sort all that waits for any key.
 create index tasks_over_limit_lane on tasks (lane_id) where hold - 1 = 0 and owner_id is null and wake_at is null;
 
--- Which task an idempotency key stands for, on a clock of its own: it outlives the task.
+-- The task that an idempotency key identifies; the key has its own lifetime and may outlive the task.
 create table dedupe (
   namespace text not null,
   key text not null,

@@ -1,4 +1,4 @@
--- Handlers that runners load by themselves, and what agents say of their servers.
+-- Handlers that runners load by themselves, and columns of agents' servers.
 
 create table handler_registrations (
   namespace text not null,

@@ -1,4 +1,4 @@
--- What runs spend on language models: a budget for each run, and a row for each request.
+-- Model usage of runs: a budget for each run, and a row for each request.
 
 create table llm_budgets (
   run_id uuid primary key not null,
@@ -28,7 +28,7 @@ create table llm_usage (
 
 create index llm_usage_run on llm_usage (run_id);
 
--- A run takes what it spent with it when it is pruned.
+-- Pruning a run deletes its usage.
 create function treadle_forget_usage() returns trigger language plpgsql as $$
 begin
   delete from llm_usage where run_id = old.id;

@@ -38,7 +38,7 @@ create table record_items (
   primary key (record_id, key)
 );
 
--- What function runs have been told and have not taken in.
+-- Messages that function runs have not consumed.
 create table mail (
   id uuid primary key,
   seq bigint generated always as identity,
@@ -66,7 +66,7 @@ create index idempotency_outcomes_root on idempotency_outcomes (root_id);
 
 create index lines_run on lines (run_id, id) where run_id is not null;
 
--- The moves between states that there are (treadle/model/states.py); all others are refused, whoever tries.
+-- The moves between states that there are (treadle/model/states.py); the database refuses all others.
 create table legal_moves (
   entity text not null,
   from_state text not null,
@@ -101,7 +101,7 @@ create trigger runs_make_legal_moves before update of state on runs for each row
 create trigger records_make_legal_moves before update of state on records for each row
   when (old.state is distinct from new.state) execute function treadle_refuse_move();
 
--- A run takes its mail with it when it is pruned.
+-- Pruning a run deletes its messages.
 create function treadle_forget_mail() returns trigger language plpgsql as $$
 begin
   delete from mail where run_id = old.id;

@@ -1,4 +1,4 @@
--- How many dead letters there are is counted in their index alone, whatever their rows hold.
+-- Count dead letters in their index alone, without reading their rows.
 
 drop index finished_failed;
 create index finished_failed on finished (seq) include (lane_id, run_id) where state = 'failed';

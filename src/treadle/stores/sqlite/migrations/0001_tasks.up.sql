@@ -1,6 +1,6 @@
 -- The queue: lanes, live tasks, finished tasks, the log of moves, servers and handlers' lines.
 
--- Numbers moves in the log and in finished alike.
+-- The seqs of moves, shared by the log and finished tasks.
 create table seqs (
   name text primary key,
   value integer not null

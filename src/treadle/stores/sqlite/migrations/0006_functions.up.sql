@@ -42,7 +42,7 @@ create trigger items_go_with_their_record after delete on records begin
   delete from record_items where record_id = old.id;
 end;
 
--- What function runs have been told and have not taken in.
+-- Messages that function runs have not consumed.
 create table mail (
   seq integer primary key autoincrement,
   id text not null unique,
@@ -70,7 +70,7 @@ create index idempotency_outcomes_root on idempotency_outcomes (root_id);
 
 create index lines_run on lines (run_id, id) where run_id is not null;
 
--- The moves between states that there are (treadle/model/states.py); all others are refused, whoever tries.
+-- The moves between states that there are (treadle/model/states.py); the database refuses all others.
 create table legal_moves (
   entity text not null,
   from_state text not null,
@@ -103,7 +103,7 @@ begin
   select raise(abort, 'a record cannot make that move');
 end;
 
--- A run takes its mail with it when it is pruned.
+-- Pruning a run deletes its messages.
 create trigger mail_goes_with_its_run after delete on runs begin
   delete from mail where run_id = old.id;
 end;

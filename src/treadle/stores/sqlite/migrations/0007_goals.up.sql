@@ -1,4 +1,4 @@
--- The goal pipeline: the moves of its records, and which of these are written once.
+-- The goal pipeline: the moves of its records, and the records that never change.
 
 insert into legal_moves (entity, from_state, to_state) values
   ('objective', 'NEW', 'TODO'), ('objective', 'TODO', 'IN_PROGRESS'), ('objective', 'TODO', 'BLOCKED'),
@@ -7,7 +7,7 @@ insert into legal_moves (entity, from_state, to_state) values
   ('readiness_event', 'unprocessed', 'processed'),
   ('workorder', 'CREATED', 'EXECUTED');
 
--- Entities without a move never change in any way.
+-- Entities without a move never change.
 create trigger records_written_once before update on records
 when old.entity in ('context_snapshot', 'output_bundle', 'run_record', 'pause_state')
 begin

@@ -1,8 +1,8 @@
--- Jobs in outside services: their records as a view, the due ones by an index, and the one move that a record makes.
+-- Jobs in external services: their records as a view, the due ones by an index, and the one move that a record makes.
 
 insert into legal_moves (entity, from_state, to_state) values ('external_production_record', 'live', 'ended');
 
--- With a codec the bodies are sealed: then only what stands beside them is shown.
+-- With a codec the bodies are sealed: then the view shows only the other columns.
 create view external_production_records_view as
 select id as object_id, namespace, task_id as render_job_id, run_id, root_id,
   body ->> '$.declared_render_type_ref' as declared_render_type_ref,

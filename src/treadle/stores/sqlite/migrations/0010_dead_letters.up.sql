@@ -1,3 +1,3 @@
--- How many dead letters there are is counted in an index alone, lane by lane, whatever their rows hold.
+-- Count dead letters by lane in an index alone, without reading their rows.
 
 create index finished_failed_lane on finished (lane_id, seq, run_id) where state = 'failed';
