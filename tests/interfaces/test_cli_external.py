@@ -78,6 +78,6 @@ def test_a_job_is_canceled_once_and_records_are_rebuilt(farming: Treadle) -> Non
     assert (done["state"], done["error_code"]) == ("canceled", "canceled")
     assert farming.json("external", "rebuild") == {"records": 1, "changed": 0}
     assert farming.json("store", "verify")["problems"] == []
-    assert "No outside jobs" in farming("external", "list").out
+    assert "No external jobs" in farming("external", "list").out
     assert farming("external", "cancel", str(job["id"])).code == 5
     assert farming("external", "show", "00000000-0000-7000-8000-000000000000").code == 3

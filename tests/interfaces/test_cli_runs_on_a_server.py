@@ -86,7 +86,7 @@ def test_runs_flows_and_functions_are_used_through_a_server(treadle: Treadle):
         assert (known["name"], known["servers"]) == ("order", 1)
         started = treadle.json("functions", "start", "order", "-p", "n=4")
         early = treadle("signal", started["id"], "stop")
-        assert (early.code, early.out.strip()) == (0, f"Told {started['id']} stop")
+        assert (early.code, early.out.strip()) == (0, f"Sent stop to {started['id']}")
         assert "Nothing waits for stop now" in early.err
         treadle.json("signal", started["id"], "go", "--payload", "5")
         shown = {}

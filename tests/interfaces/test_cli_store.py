@@ -37,7 +37,7 @@ def test_verify_finds_a_row_that_the_log_does_not_explain(treadle: Treadle):
     task_id = treadle.json("enqueue", "greet")["id"]
     treadle("tasks", "cancel", task_id)
     assert treadle.json("store", "verify") == {"holds": True, "checked": 1, "problems": []}
-    assert "nothing wrong" in treadle("store", "verify").out
+    assert "no problems" in treadle("store", "verify").out
     database = sqlite3.connect(Path(treadle.folder, "treadle.db"))
     database.execute("update finished set state = 'completed'")
     database.commit()
@@ -73,7 +73,7 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(treadle: Treadle):
     }
     assert set(verdicts) == expected
     assert (verdicts["lease"], verdicts["servers"], verdicts["store"], verdicts["writable"]) == ("warn", "warn", "ok", "ok")
-    assert "what to do" in treadle("doctor").out
+    assert "remedy" in treadle("doctor").out
     ill = treadle("doctor", "--json", "--store", "postgresql://127.0.0.1:1/db")
     assert (ill.code, ill.value["ok"]) == (1, False)
     assert [check["name"] for check in ill.value["checks"] if check["verdict"] == "fail"] == ["store"]

@@ -23,7 +23,7 @@ def test_a_watcher_is_added_shown_edited_paused_resumed_and_removed(treadle: Tre
     assert treadle.json("watchers", "pause", "inbox")["state"] == "paused"
     assert treadle("watchers", "look", "inbox").code == 5
     assert treadle.json("watchers", "resume", "inbox")["state"] == "active"
-    assert "as soon as a worker can" in treadle("watchers", "look", "inbox").out
+    assert "as soon as a worker is free" in treadle("watchers", "look", "inbox").out
     assert treadle.json("watchers", "remove", "inbox")["state"] == "removed"
     assert "No watchers" in treadle("watchers", "list").out
     assert treadle.json("watchers", "list", "--all")["watchers"][0]["state"] == "removed"
