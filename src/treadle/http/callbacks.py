@@ -11,22 +11,15 @@ from starlette.responses import Response
 from treadle.api.contract import PREFIX, ApiRecord, Doc, Parameter
 from treadle.http.access import bearer
 from treadle.http.app_state import state_of
-from treadle.http.openapi import PUBLIC, BodyOf, Operation, Returns
+from treadle.http.openapi import PUBLIC, BodyOf, Returns
 from treadle.http.parameters import Body
-from treadle.http.routes import Route, json_response
+from treadle.http.routes import Routes, json_response
 from treadle.kernel.external.records import ShownJob
 from treadle.model.errors import InvalidInput
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
 from treadle.model.values import Json
 
 _EXAMPLE = "01935b8e-7c3a-7000-8000-000000000000"
-_DESCRIPTION = """\
-For the service that runs the job: it is done (`result`), it failed (`failure_detail`), or it continues (`progress_hint`,
-`progress`, `polling_interval_seconds`). It needs the token that the specialist passed to the service (`ctx.callback_token`), as
-`Authorization: Bearer TOKEN` or in the query; `ctx.callback_url` contains it. A wrong token is refused with `callback_refused`
-(403), a callback before the job is recorded with `callback_too_early` (409: send it again in a moment), and one after the end
-with `external_already_resolved` (409).
-"""
 
 
 def _field(name: str, hint: Any, text: str) -> Parameter:
@@ -42,6 +35,7 @@ _FIELDS = (
     _field("polling_interval_seconds", float | None, "The job continues: seconds between two polls from now on"),
 )
 _BODY = Body(_FIELDS)
+ROUTES = Routes("external_jobs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,40 +47,31 @@ class CalledBack(ApiRecord):
     """The state of the task: `awaiting_external`, `completed` or `failed`."""
 
 
+@ROUTES.add(
+    "POST",
+    f"{PREFIX}/external-jobs/{{job_id}}/callback",
+    "external_jobs_call_back",
+    "Report the outcome or the progress of an external job",
+    {200: Returns("Done", (CalledBack,))},
+    parameters=(
+        ("path", Parameter("job_id", str, None, True, Doc("The job's id, or that of its task", _EXAMPLE))),
+        ("query", Parameter("token", str | None, None, False, Doc("The job's token, if it is not in a header"))),
+    ),
+    body=BodyOf("CallBack", _FIELDS, {"result": {"url": "/out/7.mp4"}}, "The report of a service about a job."),
+    problems=(403, 404, 409, 413, 422, 503),
+    extra=PUBLIC,
+)
 async def call_back(request: Request) -> Response:
-    """Check the token, then read the body and store the report."""
+    """For the service that runs the job: it is done (`result`), it failed (`failure_detail`), or it continues (`progress_hint`,
+    `progress`, `polling_interval_seconds`). It needs the token that the specialist passed to the service (`ctx.callback_token`), as
+    `Authorization: Bearer TOKEN` or in the query; `ctx.callback_url` contains it. A wrong token is refused with `callback_refused`
+    (403), a callback before the job is recorded with `callback_too_early` (409: send it again in a moment), and one after the end
+    with `external_already_resolved` (409).
+    """
     jobs = state_of(request).engine.external_jobs
     job = await jobs.find_called(request.path_params["job_id"], _token(request))
     resolved = await jobs.resolve(_token(request), _outcome(await _BODY.read(request), job))
     return json_response(CalledBack(resolved.id, resolved.state))
-
-
-ROUTES = (
-    Route(
-        "POST",
-        f"{PREFIX}/external-jobs/{{job_id}}/callback",
-        call_back,
-        Operation(
-            "external_jobs_call_back",
-            "external_jobs",
-            "Report the outcome or the progress of an external job",
-            _DESCRIPTION,
-            {200: Returns("Done", (CalledBack,))},
-            parameters=(
-                ("path", Parameter("job_id", str, None, True, Doc("The job's id, or that of its task", _EXAMPLE))),
-                ("query", Parameter("token", str | None, None, False, Doc("The job's token, if it is not in a header"))),
-            ),
-            body=BodyOf(
-                "CallBack",
-                _FIELDS,
-                {"result": {"url": "/out/7.mp4"}},
-                "The report of a service about a job: `result` or `failure_detail`, or else its progress.",
-            ),
-            problems=(403, 404, 409, 413, 422, 503),
-            extra=PUBLIC,
-        ),
-    ),
-)
 
 
 def _token(request: Request) -> str:

@@ -10,11 +10,14 @@ from starlette.responses import Response
 from treadle.api.contract import ApiRecord
 from treadle.api.system import Status
 from treadle.http.app_state import state_of
-from treadle.http.openapi import PUBLIC, Operation, Returns, guarded
-from treadle.http.routes import Route, json_response
+from treadle.http.openapi import PUBLIC, Returns, guarded
+from treadle.http.routes import Routes, json_response
 from treadle.model.access import Scope
 from treadle.model.errors import RestrictedToken, StoreUnavailable, TreadleError
 from treadle.version import package_version
+
+ROUTES = Routes("server")
+_MEDIA = ("text/plain", "application/openmetrics-text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,11 @@ class Health(ApiRecord):
     version: str
 
 
+@ROUTES.add(
+    "GET", "/health", "server_health", "Health", {200: Returns("The server can work", (Health,))}, problems=(503,), extra=PUBLIC
+)
 async def health(request: Request) -> Response:
-    """Report whether the server can work."""
+    """Whether the server can work: 200 only while its store answers and it is not about to stop. Needs no token."""
     state = state_of(request)
     if state.closing.is_set():
         raise StoreUnavailable("The server is about to stop.")
@@ -38,13 +44,17 @@ async def health(request: Request) -> Response:
     return json_response(Health("ok", package_version()))
 
 
+@ROUTES.add(
+    "GET", "/status", "server_status", "Status", {200: Returns("The state of the system", (Status,))}, extra=guarded(Scope.READ)
+)
 async def status(request: Request) -> Response:
-    """Report the state of the system."""
+    """The state of the system; the same as `/v1/status`."""
     return json_response(await (await state_of(request).service(request)).system.status())
 
 
+@ROUTES.add("GET", "/metrics", "server_metrics", "Metrics", {200: Returns("Metrics", media=_MEDIA)}, extra=guarded(Scope.READ))
 async def metrics(request: Request) -> Response:
-    """Render the metrics."""
+    """Metrics of this server and of its store, in the format of Prometheus or OpenMetrics."""
     state = state_of(request)
     access = await state.access(request)
     access.check(Scope.READ)
@@ -52,47 +62,3 @@ async def metrics(request: Request) -> Response:
         raise RestrictedToken()
     text, media_type = await state.engine.metrics.render(request.headers.get("Accept"))
     return Response(text, headers={"Content-Type": media_type})
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/health",
-        health,
-        Operation(
-            "server_health",
-            "server",
-            "Health",
-            "Whether the server can work: 200 only while its store answers and it is not about to stop. Needs no token.",
-            {200: Returns("The server can work", (Health,))},
-            problems=(503,),
-            extra=PUBLIC,
-        ),
-    ),
-    Route(
-        "GET",
-        "/status",
-        status,
-        Operation(
-            "server_status",
-            "server",
-            "Status",
-            "The state of the system; the same as `/v1/status`.",
-            {200: Returns("The state of the system", (Status,))},
-            extra=guarded(Scope.READ),
-        ),
-    ),
-    Route(
-        "GET",
-        "/metrics",
-        metrics,
-        Operation(
-            "server_metrics",
-            "server",
-            "Metrics",
-            "Metrics of this server and of its store, in the format of Prometheus or OpenMetrics.",
-            {200: Returns("Metrics", media=("text/plain", "application/openmetrics-text"))},
-            extra=guarded(Scope.READ),
-        ),
-    ),
-)

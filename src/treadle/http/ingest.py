@@ -15,20 +15,15 @@ from starlette.responses import Response
 from treadle.api.contract import PREFIX, ApiRecord
 from treadle.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_issue
 from treadle.http.app_state import state_of
-from treadle.http.openapi import JSON, PUBLIC, Operation, Returns, header
-from treadle.http.routes import Route, json_response
+from treadle.http.openapi import JSON, PUBLIC, Returns, header
+from treadle.http.routes import Routes, json_response
 from treadle.model.errors import Forbidden, InvalidInput, Refused, TreadleError
 from treadle.model.names import check_key
 
 OPENED = ("opened", "reopened")
 """Actions that make an issue a job; `labeled` does too, for the configured labels."""
 
-_DESCRIPTION = """\
-Takes `issues` events. An issue becomes a dispatch job when it is opened or reopened with one of `TREADLE_GITHUB_LABELS` (or any
-issue, if none are set), or when one of them is added. Needs no token: `X-Hub-Signature-256` must be the signature of the body with
-`TREADLE_GITHUB_SECRET`. A repeated delivery, or an issue with an unfinished job, creates nothing more. All other events are
-answered with 204.
-"""
+ROUTES = Routes("ingest")
 
 
 class SignatureRefused(Forbidden):
@@ -77,8 +72,30 @@ class _Webhook(msgspec.Struct):
     installation: dict[str, Any] | None = None
 
 
+@ROUTES.add(
+    "POST",
+    f"{PREFIX}/ingest/github",
+    "ingest_github",
+    "Receive a GitHub webhook about an issue",
+    {
+        202: Returns("A new job", (Ingested,)),
+        200: Returns("The answer to a `ping`, or to an issue that already has a job", (Ingested, Pong)),
+        204: Returns("The event does not become a job"),
+    },
+    parameters=(
+        header("X-GitHub-Event", "`issues` or `ping`"),
+        header("X-GitHub-Delivery", "The id of this delivery"),
+        header("X-Hub-Signature-256", "`sha256=` and the signature"),
+    ),
+    problems=(403, 409, 413, 422, 429, 500, 503),
+    extra={**PUBLIC, "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}}},
+)
 async def ingest_github(request: Request) -> Response:
-    """Check the signature, then enqueue the job."""
+    """Takes `issues` events. An issue becomes a dispatch job when it is opened or reopened with one of `TREADLE_GITHUB_LABELS`
+    (or any issue, if none are set), or when one of them is added. Needs no token: `X-Hub-Signature-256` must be the signature of
+    the body with `TREADLE_GITHUB_SECRET`. A repeated delivery, or an issue with an unfinished job, creates nothing more. All other
+    events are answered with 204.
+    """
     engine = state_of(request).engine
     if not (secret := engine.kernel.settings.github_secret):
         raise NotConfigured()
@@ -134,30 +151,3 @@ def _read(body: bytes) -> _Webhook:
         raise InvalidIssue(f"This is not an `issues` event of GitHub: {error}.") from None
     except (msgspec.DecodeError, RecursionError):
         raise InvalidInput("The body is not JSON: set the content type of the webhook to application/json.") from None
-
-
-ROUTES = (
-    Route(
-        "POST",
-        f"{PREFIX}/ingest/github",
-        ingest_github,
-        Operation(
-            "ingest_github",
-            "ingest",
-            "Receive a GitHub webhook about an issue",
-            _DESCRIPTION,
-            {
-                202: Returns("A new job", (Ingested,)),
-                200: Returns("The answer to a `ping`, or to an issue that already has a job", (Ingested, Pong)),
-                204: Returns("The event does not become a job"),
-            },
-            parameters=(
-                header("X-GitHub-Event", "`issues` or `ping`"),
-                header("X-GitHub-Delivery", "The id of this delivery"),
-                header("X-Hub-Signature-256", "`sha256=` and the signature"),
-            ),
-            problems=(403, 409, 413, 422, 429, 500, 503),
-            extra={**PUBLIC, "requestBody": {"required": True, "content": {JSON: {"schema": {"type": "object"}}}}},
-        ),
-    ),
-)

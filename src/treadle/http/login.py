@@ -14,12 +14,15 @@ from treadle.api.contract import ApiRecord
 from treadle.api.wire import Instant
 from treadle.http.access import COOKIE
 from treadle.http.app_state import state_of
-from treadle.http.openapi import JSON, PUBLIC, Operation, Returns
-from treadle.http.routes import Route, json_response
+from treadle.http.openapi import JSON, PUBLIC, Returns
+from treadle.http.routes import Routes, json_response
 from treadle.kernel.access.sessions import SESSION_FOR
 from treadle.model.errors import InvalidInput, Unauthorized
 
+ROUTES = Routes("session")
 _FORM = "application/x-www-form-urlencoded"
+_FIELDS = {"token": {"type": "string", "description": "The secret of a token"}, "next": {"type": "string"}}
+_CONTENT = {"schema": {"type": "object", "properties": _FIELDS, "required": ["token"]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,17 @@ class Caller(ApiRecord):
     """A session sends it in `X-CSRF-Token` with requests that change something; null for tokens."""
 
 
+@ROUTES.add(
+    "POST",
+    "/login",
+    "session_log_in",
+    "Log in",
+    {200: Returns("Done", (Caller,)), 303: Returns("Logged in with a form; redirects to `next`")},
+    extra={**PUBLIC, "requestBody": {"required": True, "content": {JSON: _CONTENT, _FORM: _CONTENT}}},
+)
 async def log_in(request: Request) -> Response:
-    """Open a session for the owner of a token."""
+    """Open a session with a token, sent as JSON or as a form. A form is answered with a redirect to `next`, a path of this server,
+    or back to the login page."""
     given, is_form = await _given(request)
     secret = given.get("token")
     if not isinstance(secret, str):
@@ -53,8 +65,9 @@ async def log_in(request: Request) -> Response:
     return answer
 
 
+@ROUTES.add("POST", "/logout", "session_log_out", "Log out", {204: Returns("Done")}, extra=PUBLIC)
 async def log_out(request: Request) -> Response:
-    """Close the session."""
+    """Close the session, if there is one. A browser is redirected to the login page."""
     await state_of(request).callers.log_out(request)
     is_page = "text/html" in request.headers.get("accept", "")
     answer = RedirectResponse("/login", 303) if is_page else Response(status_code=204)
@@ -62,8 +75,9 @@ async def log_out(request: Request) -> Response:
     return answer
 
 
+@ROUTES.add("GET", "/session", "session_show", "Show the caller", {200: Returns("Done", (Caller,))})
 async def show_session(request: Request) -> Response:
-    """Show the caller."""
+    """The caller behind the token or session, and its access."""
     state = state_of(request)
     access = await state.access(request)
     session = await state.callers.find_session(request) if access.session_id is not None else None
@@ -89,48 +103,3 @@ def _local(place: Any) -> str:
     """The path if it is on this server, otherwise the start page."""
     ok = isinstance(place, str) and place.startswith("/") and not place.startswith("//") and "\\" not in place
     return place if ok and place.isprintable() else "/"
-
-
-_FIELDS = {"token": {"type": "string", "description": "The secret of a token"}, "next": {"type": "string"}}
-_CONTENT = {"schema": {"type": "object", "properties": _FIELDS, "required": ["token"]}}
-ROUTES = (
-    Route(
-        "POST",
-        "/login",
-        log_in,
-        Operation(
-            "session_log_in",
-            "session",
-            "Log in",
-            "Open a session with a token, sent as JSON or as a form. A form is answered with a redirect to `next`, a path of this "
-            "server, or back to the login page.",
-            {200: Returns("Done", (Caller,)), 303: Returns("Logged in with a form; redirects to `next`")},
-            extra={**PUBLIC, "requestBody": {"required": True, "content": {JSON: _CONTENT, _FORM: _CONTENT}}},
-        ),
-    ),
-    Route(
-        "POST",
-        "/logout",
-        log_out,
-        Operation(
-            "session_log_out",
-            "session",
-            "Log out",
-            "Close the session, if there is one. A browser is redirected to the login page.",
-            {204: Returns("Done")},
-            extra=PUBLIC,
-        ),
-    ),
-    Route(
-        "GET",
-        "/session",
-        show_session,
-        Operation(
-            "session_show",
-            "session",
-            "Show the caller",
-            "The caller behind the token or session, and its access.",
-            {200: Returns("Done", (Caller,))},
-        ),
-    ),
-)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import Any
@@ -18,7 +19,7 @@ from treadle.api.contract import KEY, PREFIX, Call
 from treadle.api.facade import all_calls
 from treadle.api.wire import to_json
 from treadle.http.app_state import state_of
-from treadle.http.openapi import KEY_HEADER, KEY_LENGTH, Operation, operation_of
+from treadle.http.openapi import KEY_HEADER, KEY_LENGTH, Operation, Returns, operation_of
 from treadle.http.parameters import Body, InvalidRequest, Query, problem_at
 from treadle.kernel.access.requests import Answer, Requests
 from treadle.model.errors import RestrictedToken
@@ -40,6 +41,25 @@ class Route:
     handler: Handler
     operation: Operation | None = None
     """Its description in the OpenAPI document; None: it is not in there."""
+
+
+class Routes(list[Route]):
+    """The documented routes of a module: `@ROUTES.add(...)` registers a handler, whose docstring is its description."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+
+    def add(
+        self, method: str, path: str, operation_id: str, summary: str, returns: Mapping[int, Returns], **options: Any
+    ) -> Callable[[Handler], Handler]:
+        """Register the decorated handler; `options` are those of its `Operation`."""
+
+        def register(handler: Handler) -> Handler:
+            operation = Operation(operation_id, self._tag, summary, inspect.getdoc(handler) or "", returns, **options)
+            self.append(Route(method, path, handler, operation))
+            return handler
+
+        return register
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from treadle.api.contract import PREFIX, Doc, Parameter
 from treadle.http.app_state import AppState, state_of
 from treadle.http.broadcast import Message, Subscriber
 from treadle.http.long_poll import Waiter
-from treadle.http.openapi import Operation, Returns, guarded, header
+from treadle.http.openapi import Returns, guarded, header
 from treadle.http.parameters import Query
-from treadle.http.routes import Route
+from treadle.http.routes import Routes
 from treadle.kernel.reads.event_pages import LAST_SEQ
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, RestrictedToken
@@ -26,14 +26,6 @@ from treadle.service.events import filter_of
 MEDIA_TYPE = "text/event-stream"
 LAG_GRACE = 10.0
 """Seconds that a dismissed subscriber has to take the last message."""
-
-_DESCRIPTION = """\
-Each event is one message whose data is an `Event` as JSON. To resume, send its `id` as `Last-Event-ID` (browsers do this
-automatically) or as `after_seq`. Some events may then repeat; compare their `seq`. A comment every 15 seconds is a heartbeat. A
-message `lagging` is the last one for a reader that is too slow; it may reconnect and resume.
-
-Needs the scope `read`.
-"""
 
 
 def _parameter(name: str, hint: Any, text: str, example: Any = None) -> Parameter:
@@ -49,10 +41,25 @@ _PARAMETERS = (
     _parameter("move", str | None, "Only this move", "succeed"),
 )
 _QUERY = Query(_PARAMETERS)
+ROUTES = Routes("events")
 
 
+@ROUTES.add(
+    "GET",
+    f"{PREFIX}/events/stream",
+    "events_stream",
+    "Live events",
+    {200: Returns("An endless stream of events", media=(MEDIA_TYPE,))},
+    parameters=(*(("query", each) for each in _PARAMETERS), header("Last-Event-ID", "The `id` of the last message")),
+    extra=guarded(Scope.READ),
+)
 async def stream(request: Request) -> Response:
-    """Open a stream of events."""
+    """Each event is one message whose data is an `Event` as JSON. To resume, send its `id` as `Last-Event-ID` (browsers do this
+    automatically) or as `after_seq`. Some events may then repeat; compare their `seq`. A comment every 15 seconds is a heartbeat. A
+    message `lagging` is the last one for a reader that is too slow; it may reconnect and resume.
+
+    Needs the scope `read`.
+    """
     state = state_of(request)
     access = await state.access(request)
     access.check(Scope.READ)
@@ -65,27 +72,6 @@ async def stream(request: Request) -> Response:
     if after is not None and not 0 <= after <= LAST_SEQ:
         raise InvalidInput(f"after_seq must be the seq of an event, zero or more, not {after}.")
     return EventStream(state, access, state.events.subscriber(filter_of(**given)), after)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        f"{PREFIX}/events/stream",
-        stream,
-        Operation(
-            "events_stream",
-            "events",
-            "Live events",
-            _DESCRIPTION,
-            {200: Returns("An endless stream of events", media=(MEDIA_TYPE,))},
-            parameters=(
-                *(("query", each) for each in _PARAMETERS),
-                header("Last-Event-ID", "The `id` of the last message"),
-            ),
-            extra=guarded(Scope.READ),
-        ),
-    ),
-)
 
 
 class EventStream(Response):
