@@ -116,6 +116,7 @@ class Scene:
             "schedules": "/schedules",
             "schedule": "/schedules/nightly",
             "schedule-backfill": "/schedules/nightly?since=2026-01-01T00:00&until=2026-01-04T00:00",
+            "task-new": "/tasks/new",
             "schedule-new": "/schedules/new?cron=0+3+*+*+*&zone=Europe/Berlin&name=weekly",
             "watchers": "/watchers",
             "watcher": "/watchers/incoming",

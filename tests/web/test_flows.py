@@ -42,7 +42,7 @@ async def test_a_workflow_is_started_from_a_form_made_from_its_signature(visit: 
     assert "shop.Checkout has started." in page
     (run,) = await visit.engine.run_reads.list_runs()
     assert await visit.engine.runs.inputs(run) == {"amount": 12, "gift": True, "items": [{"sku": "a", "count": 2}]}
-    assert "amount is a Int" in await visit.do("/flows/shop/start", workflow="shop.Checkout", **{"in-amount": "many"})
+    assert "amount must be of type Int" in await visit.do("/flows/shop/start", workflow="shop.Checkout", **{"in-amount": "many"})
 
 
 async def test_the_editor_shows_what_is_wrong_and_publishes_what_is_right(visit: Visit):

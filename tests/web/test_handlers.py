@@ -38,13 +38,13 @@ async def test_a_handler_is_registered_edited_tried_and_removed(visit: Visit, tm
     assert "Test failed" in page
     assert "handler_error" in page
     assert "is removed" in await visit.do("/handlers/billing.Pay/remove")
-    assert "No handler is registered." in await visit.page("/handlers")
+    assert "No registered handlers." in await visit.page("/handlers")
 
 
 async def test_a_module_that_is_not_there_is_said(visit: Visit):
     await visit.do("/handlers", facet_name="billing.Pay", module_uri="no.such.module")
     assert "not found" in main_of(await visit.page("/handlers"))
-    assert "On this server the module is not found" in await visit.page("/handlers/billing.Pay")
+    assert "The module is not found on this server" in await visit.page("/handlers/billing.Pay")
 
 
 async def test_what_servers_bring_is_listed(visit: Visit):
@@ -55,7 +55,7 @@ async def test_what_servers_bring_is_listed(visit: Visit):
 async def test_what_was_typed_wrongly_is_refused_in_words(visit: Visit):
     assert "Enter the name of the facet" in await visit.do("/handlers", facet_name="billing.Pay")
     page = await visit.do("/handlers", facet_name="billing.Pay", module_uri="handlers.billing", metadata=HOSTILE)
-    assert "That is not JSON" in page
+    assert "This is not JSON" in page
     assert HOSTILE not in page
 
 

@@ -28,18 +28,18 @@ async def test_a_list_is_paused_drained_and_resumed_from_its_page(visit: Visit):
     assert "/lists/night/resume" in page
     assert "/lists/night/pause" not in page
     assert "night is resumed" in await visit.do("/lists/night/resume")
-    assert "takes no new work" in await visit.do("/lists/night/drain")
+    assert "accepts no new tasks" in await visit.do("/lists/night/drain")
     assert "draining" in await visit.page("/lists/night")
 
 
 async def test_rates_caps_policies_and_limits_are_set(visit: Visit):
     await visit.engine.enqueue("greet", {"name": "Ada"})
-    assert "at most 2.5 a second" in await visit.do("/lists/default/rate", name="greet", rate="2.5", stay="1")
-    assert "at most 10 ready ones" in await visit.do("/lists/default/backlog", name="greet", backlog_limit="10", stay="1")
+    assert "at most 2.5 per second" in await visit.do("/lists/default/rate", name="greet", rate="2.5", stay="1")
+    assert "at most 10 ready tasks" in await visit.do("/lists/default/backlog", name="greet", backlog_limit="10", stay="1")
     page = main_of(await visit.page("/lists/default"))
     assert "2.5/s" in page
     assert '<td class="number">10</td>' in page
-    assert "no limit on the rate" in await visit.do("/lists/default/rate", name="greet", stay="1")
+    assert "no rate limit" in await visit.do("/lists/default/rate", name="greet", stay="1")
     assert "ignore" in await visit.do("/lists/default/policy", no_handler="ignore", stay="1")
     assert "customer:42: at most 3 running" in await visit.do("/limits", key="customer:42", max_running="3")
     assert "customer:42" in main_of(await visit.page("/lists"))

@@ -13,10 +13,10 @@ async def test_an_objective_is_added_approved_blocked_and_unblocked(visit: Visit
     (found,) = await visit.engine.objectives.list()
     base = f"/objectives/{found.objective_id}"
     assert base in await visit.page("/objectives")
-    assert "is TODO now." in await visit.do(f"{base}/approve")
+    assert "is now TODO." in await visit.do(f"{base}/approve")
     assert "no budget" in await visit.do(f"{base}/block", reason="no budget")
     assert (await visit.engine.objectives.show(found.objective_id)).objective.open_blockers
-    assert "is TODO now." in await visit.do(f"{base}/unblock")
+    assert "is now TODO." in await visit.do(f"{base}/unblock")
     assert not (await visit.engine.objectives.show(found.objective_id)).objective.open_blockers
 
 

@@ -47,8 +47,8 @@ async def test_a_run_is_paused_resumed_and_canceled(visit: Visit):
     assert "shop.Checkout is now paused." in await visit.do(f"/runs/{run_id}/pause")
     assert "shop.Checkout is now running." in await visit.do(f"/runs/{run_id}/resume")
     assert "shop.Checkout is now canceled." in await visit.do(f"/runs/{run_id}/cancel", reason="enough")
-    assert "shop.Checkout runs again." in await visit.do(f"/runs/{run_id}/rerun", inputs='{"amount": 5}')
-    assert "That is not JSON" in await visit.do(f"/runs/{run_id}/rerun", inputs="{")
+    assert "shop.Checkout is running again." in await visit.do(f"/runs/{run_id}/rerun", inputs='{"amount": 5}')
+    assert "This is not JSON" in await visit.do(f"/runs/{run_id}/rerun", inputs="{")
 
 
 async def test_a_bulk_action_is_shown_before_it_is_done(visit: Visit):

@@ -9,6 +9,8 @@ from tests.web.conftest import Visit
 
 from treadle.api.contract import option_fields
 from treadle.api.options import EnqueueOptions, ScheduleOptions, WatcherOptions
+from treadle.model.access import OPEN
+from treadle.service import Service
 
 
 async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
@@ -79,7 +81,8 @@ async def test_options_from_a_form_are_stored(visit: Visit):
         "/schedules", name="hourly", kind="task", target="greet", grace="60", tick_as="when", paused="on", **given
     )
     assert "hourly is now paused." in page
-    (made,) = await visit.engine.schedules.list_schedules()
+    (found,) = await visit.engine.schedules.list_schedules()
+    made = await Service(visit.engine, OPEN).schedules.get(found.id)
     assert (made.target.task_list, made.target.priority, made.overlap) == ("night", -2, "queue")
     page = await visit.do("/tasks", name="greet", payload='{"a": 1}', priority="3", unique_key="k", delay="60")
     assert "greet is enqueued." in page

@@ -31,7 +31,7 @@ async def test_events_are_listed_newest_first_and_filtered(visit: Visit):
     page = main_of(await visit.page("/events?entity=task&move=cancel"))
     assert first.id in page
     assert second.id not in page
-    assert "Nothing of the kind" in await visit.page("/events?entity=run")
+    assert "No recent event matches" in await visit.page("/events?entity=run")
 
 
 async def test_events_are_live_until_they_are_held_still(visit: Visit):

@@ -11,7 +11,7 @@ from treadle.web import settings
 
 
 async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):
-    assert "There is no token" in await visit.page("/settings")
+    assert "There are no tokens" in await visit.page("/settings")
     answer = await visit.browser.post("/settings/tokens", data={"name": "ada", "scope": ["read", "admin"], "days": "1"})
     assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
     secret = answer.text.partition('aria-label="Secret">')[2].partition("<")[0]
@@ -64,7 +64,7 @@ async def test_the_store_is_shown_and_its_log_verified_page_by_page(visit: Visit
     for _ in range(3):
         made = await visit.engine.enqueue("greet", {"name": "Ada"})
         await visit.engine.kernel.queue.cancel(made.id, actor="ann")
-    assert "looked for on demand" in await visit.page("/settings/store")
+    assert "measured on demand" in await visit.page("/settings/store")
     page = main_of(await visit.page("/settings/store?measure"))
     assert "Finished: canceled" in page
     assert "sqlite library" in page

@@ -77,7 +77,7 @@ class Problem(ApiRecord):
     code: str
     """A stable code for programs."""
     detail: str
-    """What happened and what to do, for people."""
+    """The cause and the remedy, for people."""
     problems: list[dict[str, Any]] | None = None
     """The invalid places in the request."""
     diagnostics: list[dict[str, Any]] | None = None

@@ -53,7 +53,7 @@ async def test_a_dead_letter_is_looked_at_retried_and_done(screen: Screen):
         await screen.page.get_by_role("button", name="Retry 1").click()
         await screen.sees("1 letter retried.")
         await screen.engine.result(made)
-    await screen.sees("nothing has failed for good")
+    await screen.sees("no task has failed permanently")
 
 
 async def test_what_somebody_types_stays_while_the_page_follows(screen: Screen):
