@@ -80,7 +80,7 @@ async def test_the_example_of_every_body_fits(stage: Stage):
             answer = await client.request(call.route.method, path, json=example)
             assert answer.status_code < 500
             if answer.status_code >= 300:
-                assert answer.json()["code"] != "invalid_request", f"{call.id}: its Says need examples: {answer.text}"
+                assert answer.json()["code"] != "invalid_request", f"{call.id}: its parameters need examples: {answer.text}"
 
 
 async def test_the_document_and_the_page_need_no_token_and_ask_nobody(stage: Stage):
