@@ -73,7 +73,7 @@ async def test_the_store_is_shown_and_its_log_verified_page_by_page(visit: Visit
     assert "No problems so far" in page
     while "data-continue" in page:
         page = main_of(await visit.do("/settings/verify", **going_on(page)))
-    assert "The log holds" in page
+    assert "The log is consistent" in page
     assert "3 histories were checked." in page
 
 

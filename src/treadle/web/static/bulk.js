@@ -1,4 +1,4 @@
-// Bulk work that one request could not finish goes on by itself; without scripts, a button does that.
+// Continue a bulk action that one request could not finish; without JavaScript, a button does that.
 (() => {
   const form = document.querySelector("form[data-continue]");
   if (form) form.requestSubmit();

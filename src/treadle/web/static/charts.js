@@ -1,4 +1,4 @@
-// The overview's charts: drawn from the numbers in the page, and again when these are fresh or the colours change.
+// Draw the overview's charts from the numbers in the page; redraw when the numbers or the colours change.
 (() => {
   const HEIGHT = 170;
   const SPANS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800];
@@ -7,14 +7,14 @@
   const numbers = () => JSON.parse(document.getElementById("pace")?.textContent || "null");
   const span = (s) => (s == null ? "–" : s < 1 ? `${Math.round(s * 1000)} ms` : s < 60 ? `${+s.toFixed(1)} s` : s < 3600 ? `${+(s / 60).toFixed(1)} min` : `${+(s / 3600).toFixed(1)} h`);
 
-  // What each chart shows: keys from the bottom upwards, with their words and colours.
+  // The series of each chart, from the bottom up, with labels and colours.
   const CHARTS = {
     throughput: { bars: true, parts: [["failed", "failed", "--bad"], ["completed", "completed", "--accent"]] },
     failures: { bars: true, parts: [["failed", "failed", "--bad"], ["retried", "tried again", "--hold"], ["taken_over", "taken over", "--wait"]] },
     age: { parts: [["waited", "of tasks that ended", "--accent"], ["oldest", "still ready now", "--hold"]], say: span },
   };
 
-  // Bars stand on one another: each is drawn from the bottom to the sum so far, the highest first.
+  // Stacked bars: draw each from the bottom to the running total, the tallest first.
   function columns(kind, raw) {
     const { bars, parts } = CHARTS[kind];
     if (!bars) return [raw.at, ...parts.map(([key]) => raw[key])];

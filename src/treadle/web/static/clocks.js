@@ -1,4 +1,4 @@
-// Clocks that count down between two looks, by the store's clock: the page says what that was when it was made.
+// Count clocks down between reloads, by the store's clock, whose time the page contains.
 (() => {
   const made = document.body.dataset.now;
   const ahead = made ? Date.now() - new Date(made) : 0;
@@ -11,7 +11,7 @@
 
   let passed = 0;
   function tick() {
-    // What the log does not tell of, such as heartbeats, is looked at every so many seconds.
+    // Refresh values without log entries, such as heartbeats, periodically.
     const again = document.querySelector("[data-again]");
     if (again && document.visibilityState === "visible" && ++passed >= Number(again.dataset.again)) { passed = 0; window.treadle?.soon(); }
     const now = Date.now() - ahead;

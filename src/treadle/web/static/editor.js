@@ -1,4 +1,4 @@
-// Checks what is typed, a moment after the last key, and shows the diagnostics in place; Tab indents.
+// Check the text shortly after the last keystroke and show the diagnostics in place; Tab indents.
 (() => {
   const form = document.querySelector("[data-editor]"), place = document.getElementById("check");
   if (!form || !place) return;

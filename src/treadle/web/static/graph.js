@@ -1,4 +1,4 @@
-// Draws graphs of steps with dagre into SVG, with the states of a run; drawn anew when the page is fresh and something changed.
+// Draw step graphs with dagre as SVG, with the states of a run; redraw when the page was reloaded with changes.
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const TONES = [["failed", "bad"], ["running", "busy"], ["paused", "hold"], ["pending", "wait"], ["completed", "good"], ["canceled", "gone"]];

@@ -1,4 +1,4 @@
-// Keyboard: `g` and a letter leads to a page, `/` to the search, `?` to this list.
+// Keyboard shortcuts: `g` and a letter opens a page, `/` focuses the search, `?` lists them.
 (() => {
   let after = 0;
   const dialog = () => document.getElementById("shortcuts");

@@ -1,4 +1,4 @@
-// A page that is live asks for itself again when the log says that something moved, and the answer is morphed into place.
+// Reload a live page when the event stream reports a change, and morph the response into place.
 (() => {
   const QUIET_FOR = 400, AT_MOST_EVERY = 1000;
   const state = document.querySelector("[data-live-state]");
@@ -31,7 +31,7 @@
     }
   }
 
-  // What a person has opened, typed or drawn stays as it is.
+  // Preserve opened elements, typed text and drawn graphs.
   function keep(old, fresh) {
     if (old.nodeType !== 1) return true;
     if (old.hasAttribute("data-keep")) return false;
@@ -58,7 +58,7 @@
     source.onmessage = soon;
   }
 
-  // A form that somebody has begun to fill in is theirs until it is sent.
+  // Do not replace a form that the user has started to fill in.
   document.addEventListener("input", (event) => event.target.form && event.target.form.setAttribute("data-keep", ""));
   document.addEventListener("submit", (event) => {
     const ask = event.target.dataset && event.target.dataset.ask;

@@ -1,4 +1,4 @@
-// Light or dark, before anything is drawn: what was chosen here, else what the system says.
+// Set the theme before anything is drawn: the stored choice, else the system's preference.
 (() => {
   const root = document.documentElement;
   root.classList.add("scripts");
