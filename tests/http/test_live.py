@@ -94,7 +94,7 @@ async def test_who_is_slow_is_let_go_and_neither_the_engine_nor_others_wait(monk
             assert [task_id in text.decode() for task_id, text in zip(ids, told, strict=True)] == [True] * len(ids)
             assert [portion async for portion in of_slow] == []
         again = live.subscriber(ANY)
-        async with aclosing(again.follow(slow.resume_after)) as events:
+        async with aclosing(again.receive(slow.resume_after)) as events:
             assert len(await anext(events)) == len(ids)
         await live.close()
 

@@ -247,12 +247,12 @@ def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
     script = (
         "import asyncio, sys\n"
         "sys.modules['uvicorn'] = None\n"
-        "from treadle.cli import main, serving\n"
+        "from treadle.cli import main\nfrom treadle.cli.process import worker\n"
         "def stopped(at_eof=False):\n"
         "    event = asyncio.Event()\n"
         "    event.set()\n"
         "    return event\n"
-        "serving.stop_signal = stopped\n"
+        "worker.stop_signal = stopped\n"
         "main(['up', '--store', 'memory://'])\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=90)

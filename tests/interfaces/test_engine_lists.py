@@ -245,7 +245,7 @@ async def test_lists_are_shown_with_what_is_in_them_and_what_was_said(engine: En
     await engine.lists.limit_backlog("night", "slow", 7)
     await engine.lists.limit_handler("work", 4)
     default, night = await engine.lists.show()
-    assert (default.said.task_list, night.said.task_list) == ("default", "night")
+    assert (default.settings.task_list, night.settings.task_list) == ("default", "night")
     assert [(lane.rule.lane.name, lane.rule.limit_key, lane.depth and lane.depth.ready) for lane in default.lanes] == [
         ("work", "handler:work", 1)
     ]

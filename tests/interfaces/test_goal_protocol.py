@@ -525,7 +525,7 @@ async def test_nothing_of_an_objective_that_nobody_approved_is_done(url: str, tm
             await ended(engine, await approved(engine))
         trail = await engine.objectives.show(new.objective_id)
         assert (trail.objective.status, trail.events, trail.workorders) == ("NEW", [], [])
-        assert "waits for its approval" in trail.why
+        assert "waits for approval" in trail.why
 
 
 async def test_an_autonomous_reviewer_replaces_the_person_and_changes_nothing_downstream(url: str, tmp_path: Path) -> None:
