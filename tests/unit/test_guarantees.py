@@ -1,4 +1,4 @@
-"""The page of guarantees is about tests that exist: each promise names some, and each name is that of a test."""
+"""The guarantees page names existing tests for each promise."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FILE = r"(?:tests|src/treadle/testing/contract)/[\w/]+\.py"
 _ID = re.compile(rf"\[`({_FILE})::(test_\w+)`\]\(\.\./\.\./({_FILE})\)")
 _LOOSE = re.compile(rf"{_FILE}::\w+")
 WITHOUT_TESTS = {"How often code runs"}
-"""A table of what other promises come to."""
+"""A table that summarises other promises."""
 
 
 def promises() -> dict[str, str]:
-    """What is said under each heading of what is promised."""
-    section = PAGE.split("\n## What is promised\n")[1].split("\n## ")[0]
+    """Return the text under each promise, by heading."""
+    section = PAGE.split("\n## Promises\n")[1].split("\n## ")[0]
     parts = re.split(r"^### (.+)$", section, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
