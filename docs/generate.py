@@ -240,14 +240,14 @@ def used_codes(call: str) -> set[str]:
 
 
 def settings_page() -> str:
-    """Every variable of the environment, from the dataclass and its docstrings."""
+    """Every environment variable, from the dataclass and its docstrings."""
     from treadle.settings import variable_of
 
     parts = [
         "# Settings",
         _NOTE,
         "Settings come from the environment of the process; options of a command and arguments in Python win over them. A value "
-        "that makes no sense is an error at start (`invalid_input`), not a surprise later.",
+        "that is invalid is an error at start (`invalid_input`), not a surprise later.",
     ]
     for name, default, text in settings():
         parts.append(f"## `{variable_of(name)}`\n\n{_capital(text)}\n\nDefault: `{default}`.")
@@ -281,11 +281,11 @@ def metrics_page() -> str:
     parts = [
         "# Metrics",
         _NOTE,
-        "What an engine says of itself in the format of Prometheus: `engine.metrics`, and `/metrics` where there is a server "
-        "([how to](../how-to/observe.md)). Counters and histograms are of the process that is asked; gauges are what the store "
-        "says, of the engine's namespace, and the same from every process. Durations are in seconds.",
-        f"Values of labels that come from users are bounded: the first {MOST_VALUES} of a label stand for themselves, all others "
-        f"for `{OTHER}`. `outcome` is one of {', '.join(f'`{each}`' for each in [*OUTCOMES.values(), STOPPED])}.",
+        "Metrics of an engine in the Prometheus format: `engine.metrics`, and `/metrics` of a server "
+        "([how to](../how-to/observe.md)). Counters and histograms cover the process that serves them; gauges come from the store, "
+        "cover the engine's namespace, and are the same in every process. Durations are in seconds.",
+        f"Values of labels that come from users are bounded: the first {MOST_VALUES} values of a label are shown, all others "
+        f"count as `{OTHER}`. `outcome` is one of {', '.join(f'`{each}`' for each in [*OUTCOMES.values(), STOPPED])}.",
     ]
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
@@ -304,10 +304,10 @@ def mcp_page() -> str:
     parts = [
         "# MCP",
         _NOTE,
-        "What `treadle mcp` and `/mcp` of a server offer to models ([how to](../how-to/mcp.md)). A tool answers with structured "
-        "content of the schema that it is listed with, and one text item that holds the same JSON; an error has `isError`, "
-        '`{"success": false, "code": ..., "error": ...}` and maybe `diagnostics`, `problems` or `scope`. Tools that the caller has '
-        "no scope for are not listed.",
+        "Tools, resources and prompts that `treadle mcp` and `/mcp` of a server offer to models ([how to](../how-to/mcp.md)). A tool returns structured "
+        "content that matches its listed schema, and one text item with the same JSON; an error has `isError`, "
+        '`{"success": false, "code": ..., "error": ...}` and possibly `diagnostics`, `problems` or `scope`. Tools are listed '
+        "only if the caller has their scope.",
         "## Tools",
     ]
     for tool in TOOLS.values():
@@ -319,8 +319,8 @@ def mcp_page() -> str:
         fields = ", ".join(f"`{name}`" for name in tool.output_schema["properties"])
         parts += [f"### `{tool.name}`", _help(tool.description)]
         parts += [_table(["argument", "meaning"], rows)] if rows else []
-        parts += [f"Answers with {fields}."]
-    parts += ["## Resources", "`afl://runs...` is understood as `afl://runners...`."]
+        parts += [f"Returns {fields}."]
+    parts += ["## Resources", "`afl://runs...` is an alias of `afl://runners...`."]
     for resource in RESOURCES:
         parts.append(f"### `{resource.uri}`\n\n{resource.description} `{resource.mime_type}`.")
     parts.append("## Prompts")
@@ -406,7 +406,7 @@ def exits_page() -> str:
         "## With `--server`",
         "The same codes: a server returns the errors that the store would raise. Errors are one line on stderr (with `--json`, an "
         "object with `code` and `message`) and never contain the token.",
-        _table(["what happened", "status", "code", "exit"], SERVER_TROUBLES),
+        _table(["error", "status", "code", "exit"], SERVER_TROUBLES),
     ]
     return _page(parts)
 
@@ -426,7 +426,7 @@ def http_page() -> str:
         document["info"]["description"].strip(),
         "`treadle up` and `treadle serve` serve it. A server describes itself: `GET /v1/openapi.json` for programs, `GET /v1/docs` "
         "for people. "
-        "[Who may do what](../how-to/access.md), [serving it](../how-to/http.md).",
+        "See [access](../how-to/access.md) and [serving HTTP](../how-to/http.md).",
     ]
     for operation in operations(document):
         scope = (
@@ -438,13 +438,13 @@ def http_page() -> str:
             for each in operation.fields
         ]
         parts.append(
-            f"## `{operation.method} {operation.path}`\n\n{operation.text.strip()}{scope}\n\nAnswers {operation.status}{answer}."
+            f"## `{operation.method} {operation.path}`\n\n{operation.text.strip()}{scope}\n\nReturns {operation.status}{answer}."
         )
         if rows:
             parts.append(_table(["name", "in", "type", ""], rows))
         if operation.example:
             parts.append(_fenced(json.dumps(operation.example, indent=2), "json"))
-    parts.append("## Records\n\nWhat answers are made of.")
+    parts.append("## Records\n\nThe records that responses contain.")
     for record in records(document):
         rows = [[f"`{each.name}`", _cell(each.kind), _cell(each.text)] for each in record.fields]
         parts.append(f"### {record.name}\n\n{record.text}\n\n" + _table(["field", "type", ""], rows))
@@ -459,8 +459,8 @@ def diagnostics_page() -> str:
     parts = [
         "# Diagnostics",
         _NOTE,
-        "What the compiler can find, each under the id that stands in brackets in a diagnostic (`error[unknown-type]`). Errors "
-        "keep a program from being compiled; warnings do not, unless `treadle compile --strict` is asked for.",
+        "The rules of the compiler, each under the id that a diagnostic shows in brackets (`error[unknown-type]`). Errors "
+        "prevent compilation; warnings do so only with `treadle compile --strict`.",
     ]
     for rule in RULES.values():
         found = compile_sources([("x.afl", rule.wrong)])
@@ -523,14 +523,14 @@ def with_snippets(text: str) -> str:
 
 
 def outdated() -> dict[Path, str]:
-    """What every page that is not up to date should be."""
+    """Return the wanted text of every page that is out of date."""
     wanted = {ROOT / place: make() for place, make in PAGES.items()}
     wanted |= {path: with_snippets(path.read_text("utf-8")) for path in texts() if path not in wanted}
     return {path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text}
 
 
 def main() -> int:
-    """Write what is out of date, or with `--check` only name it."""
+    """Write outdated pages, or with `--check` only list them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something is out of date")
     check = parser.parse_args().check
