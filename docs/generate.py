@@ -304,7 +304,8 @@ def mcp_page() -> str:
     parts = [
         "# MCP",
         _NOTE,
-        "Tools, resources and prompts that `treadle mcp` and `/mcp` of a server offer to models ([how to](../how-to/mcp.md)). A tool returns structured "
+        "Tools, resources and prompts that `treadle mcp` and `/mcp` of a server offer to models ([how to](../how-to/mcp.md)). "
+        "A tool returns structured "
         "content that matches its listed schema, and one text item with the same JSON; an error has `isError`, "
         '`{"success": false, "code": ..., "error": ...}` and possibly `diagnostics`, `problems` or `scope`. Tools are listed '
         "only if the caller has their scope.",
