@@ -19,7 +19,7 @@ def main() -> int:
     """0 if every promise was kept."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--store", choices=STORES, action="append", help="on this store only (default: one after the other)")
-    parser.add_argument("--tasks", type=int, default=50_000, help="wishes on each store: tasks, runs, outside jobs, objectives")
+    parser.add_argument("--tasks", type=int, default=50_000, help="wishes on each store: tasks, runs, external jobs, objectives")
     parser.add_argument("--seconds", type=float, default=200, help="how long things go wrong, at most, on each store")
     parser.add_argument("--seed", type=int, default=1, help="what is wished for and what goes wrong follow from it")
     parser.add_argument("--lease", type=float, default=3.0, help="seconds that a claim holds without being renewed")
@@ -53,17 +53,17 @@ def main() -> int:
 
 
 def _play(plan: Plan) -> Played:
-    _start_nursery()
+    _start_fork_server()
     return asyncio.run(play(plan, lambda line: print(line, file=sys.stderr, flush=True)))
 
 
-def _start_nursery() -> None:
+def _start_fork_server() -> None:
     """Before anything else, deaf to Ctrl-C: the parent of all processes ends when this one has ended them."""
-    from tests import nursery
+    from tests import fork_server
 
-    if nursery._nursery is None:
+    if fork_server._fork_server is None:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        nursery._nursery = nursery.Nursery()
+        fork_server._fork_server = fork_server.ForkServer()
         signal.signal(signal.SIGINT, before)
 
 

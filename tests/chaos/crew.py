@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.outside import Outside
+from tests.chaos.service_client import ServiceClient
 from tests.simulation.crew.flows import TOPOLOGY
 from tests.simulation.crew.handlers import OFTEN
 
@@ -47,21 +47,21 @@ COUNTED = ("note", "nap", "chaos.Double", "pursue")
 """Handlers whose body is counted at the service, under the id of their task."""
 
 
-def furnish(engine: Engine, outside: Outside, folder: Path) -> None:
+def furnish(engine: Engine, service: ServiceClient, folder: Path) -> None:
     """Give a worker all that it offers."""
     place = folder / "topology.yaml"
     if not place.exists():
         place.write_text(TOPOLOGY)
     engine.use_topology(place)
-    _handlers(engine, outside)
-    _functions(engine, outside)
-    _specialists(engine, outside)
+    _handlers(engine, service)
+    _functions(engine, service)
+    _specialists(engine, service)
 
 
-def _handlers(engine: Engine, outside: Outside) -> None:
+def _handlers(engine: Engine, service: ServiceClient) -> None:
     @engine.handler("note", retry=OFTEN)
     async def note(payload: Any, ctx: Context) -> Any:
-        await outside.plain(ctx.task_id)
+        await service.plain(ctx.task_id)
         await asyncio.sleep(payload["takes"])
         return {"n": payload["n"] * 2, "attempt": ctx.attempt}
 
@@ -71,46 +71,46 @@ def _handlers(engine: Engine, outside: Outside) -> None:
         slept = (ctx.checkpoint or {}).get("slept", 0)
         if slept < 2:
             return Waiting(150, {"slept": slept + 1})
-        await outside.plain(ctx.task_id)
+        await service.plain(ctx.task_id)
         return {"slept": slept}
 
     @engine.handler("charge", retry=OFTEN)
     async def charge(payload: Any, ctx: Context) -> Any:
         effects = [f"{payload['key']}.{number}" for number in range(2)]
-        make = [lambda effect=effect: outside.make(effect, ctx.dedupe_key) for effect in effects]  # type: ignore[misc]
+        make = [lambda effect=effect: service.make(effect, ctx.dedupe_key) for effect in effects]  # type: ignore[misc]
         return {"receipts": [await ctx.effect("charge", make[n], effect) for n, effect in enumerate(effects)]}
 
     @engine.handler("charge_blocking", retry=OFTEN)
     def charge_blocking(payload: Any, ctx: Context) -> Any:
         effects = [f"{payload['key']}.{number}" for number in range(2)]
-        make = [lambda effect=effect: outside.make_blocking(effect, ctx.dedupe_key) for effect in effects]  # type: ignore[misc]
+        make = [lambda effect=effect: service.make_blocking(effect, ctx.dedupe_key) for effect in effects]  # type: ignore[misc]
         return {"receipts": [ctx.effect_blocking("charge", make[n], effect) for n, effect in enumerate(effects)]}
 
     @engine.handler("chaos.Double", retry=OFTEN)
     async def double(payload: Any, ctx: Context) -> Any:
-        await outside.plain(ctx.task_id)
+        await service.plain(ctx.task_id)
         return {"out": payload["n"] * 2}
 
     @engine.handler("chaos.Charge", retry=OFTEN)
     async def charge_step(payload: Any, ctx: Context) -> Any:
         key = payload["key"]
-        return {"receipt": await ctx.effect("charge", lambda: outside.make(key, ctx.dedupe_key), key)}
+        return {"receipt": await ctx.effect("charge", lambda: service.make(key, ctx.dedupe_key), key)}
 
     @engine.handler("pursue", retry=OFTEN)
     async def pursue(payload: Any, ctx: Context) -> Any:
         """Objectives say how many of their workorders are to fail."""
-        await outside.plain(ctx.task_id)
+        await service.plain(ctx.task_id)
         tries = len(payload["objective"]["workorders"])
         return {"content": "ok" if tries >= payload["objective"]["metadata"]["failing"] else "no"}
 
 
-def _functions(engine: Engine, outside: Outside) -> None:
+def _functions(engine: Engine, service: ServiceClient) -> None:
     @engine.function("order")
     async def order(payload: Any, ctx: Any) -> Any:
         """A bit of everything that functions do."""
         key = payload["key"]
         first = await ctx.step(count, ctx.run_id, "first", 1, name="first", retry=OFTEN)
-        receipt = await ctx.effect("charge", lambda: outside.make(key, ctx.dedupe_key), {"key": key}, retry=OFTEN)
+        receipt = await ctx.effect("charge", lambda: service.make(key, ctx.dedupe_key), {"key": key}, retry=OFTEN)
         await ctx.sleep(payload["sleeps"])
         child = await ctx.start("child", {"n": 1})
         doubled = await ctx.gather(
@@ -135,22 +135,22 @@ def _functions(engine: Engine, outside: Outside) -> None:
         return "done"
 
     async def count(run_id: str, place: str, n: int) -> int:
-        await outside.plain(f"{run_id}.{place}")
+        await service.plain(f"{run_id}.{place}")
         return n
 
 
-def _specialists(engine: Engine, outside: Outside) -> None:
+def _specialists(engine: Engine, service: ServiceClient) -> None:
     class Print(Specialist):
         async def start(self, payload: Any, ctx: Context) -> Any:
             wish = {"key": payload["key"], "token": ctx.dispatch_token, "takes": payload["takes"]}
-            return ExternalProductionHandle((await outside.ask("POST", "/jobs", wish))["id"], 0.5)
+            return ExternalProductionHandle((await service.ask("POST", "/jobs", wish))["id"], 0.5)
 
         async def poll(self, external_job_id: str, ctx: Context) -> Any:
-            job = await outside.ask("GET", f"/jobs/{external_job_id}")
+            job = await service.ask("GET", f"/jobs/{external_job_id}")
             return {"printed": job["key"]} if job["done"] else ExternalProductionHandle(external_job_id, 0.5)
 
         async def find(self, token: str) -> Any:
-            job = await outside.ask("GET", f"/tokens/{token}")
+            job = await service.ask("GET", f"/tokens/{token}")
             return None if job is None else ExternalProductionHandle(job["id"], 0.5)
 
     engine.specialist("chaos.Print", Print())

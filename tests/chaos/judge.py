@@ -16,7 +16,7 @@ from tests.chaos.crew import COUNTED
 from tests.chaos.evidence import Evidence
 from tests.chaos.wishes import Wish
 from tests.simulation.invariants import ENDED_STEPS
-from tests.simulation.judging import GIVEN_UP
+from tests.simulation.judge import GIVEN_UP
 
 from treadle.kernel.effects.decide import UNKNOWN
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
@@ -171,11 +171,11 @@ class Judging:
         for job in wish.jobs:
             made = ledger.jobs.get(job, ())
             if len(made) != 1:
-                self._wrong(f"{wish.key} ({work_id}): {len(made)} outside jobs instead of one")
+                self._wrong(f"{wish.key} ({work_id}): {len(made)} external jobs instead of one")
             again = max(ledger.submits.get(job, 0) - 1, 0)
             if again > lost:
                 self._wrong(
-                    f"{wish.key} ({work_id}): its outside job was submitted {again + 1} times; {lost} worker(s) could be late"
+                    f"{wish.key} ({work_id}): its external job was submitted {again + 1} times; {lost} worker(s) could be late"
                 )
             self._verdict.jobs += 1
             self._verdict.submits_again += again
@@ -208,11 +208,11 @@ class Judging:
         jobs = {job for wish in self._found.wishes for job in wish.jobs}
         wanted = {wish.key for wish in self._found.wishes}
         yield from (f"nobody asked for the effect {effect}" for effect in self._found.ledger.asked if effect not in effects)
-        yield from (f"nobody asked for the outside job {job}" for job in self._found.ledger.submits if job not in jobs)
+        yield from (f"nobody asked for the external job {job}" for job in self._found.ledger.submits if job not in jobs)
         yield from (f"nobody asked for {key}" for key in self._keys if key not in wanted)
 
     def left_over(self) -> Iterator[str]:
-        """No live task but the one that prunes; no run, step or outside job without an end, no result that nobody took in."""
+        """No live task but the one that prunes; no run, step or external job without an end, no result that nobody took in."""
         found = self._found
         for task in found.tasks.values():
             if not task.finished and task.kind != PRUNE:
@@ -227,7 +227,7 @@ class Judging:
                     yield f"run {run.id} ({run.workflow}): a result was left in the inbox of step {step.id}"
                 if run.state == "completed" and step.state not in ENDED_STEPS:
                     yield f"run {run.id} ({run.workflow}) is completed, and its step {step.id} is {step.state}"
-        yield from (f"the outside job of record {record_id} is still followed" for record_id in found.followed)
+        yield from (f"the external job of record {record_id} is still followed" for record_id in found.followed)
 
     def bodies(self) -> Iterator[str]:
         """Each body ran, and again only as often as the log says why."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.chaos.client import read_acks
 from tests.chaos.evidence import Evidence, gather
 from tests.chaos.judge import Verdict, judge
-from tests.chaos.outside import Outside
+from tests.chaos.service_client import ServiceClient
 from tests.chaos.stage import Plan, Stage, read_events, until
 from tests.chaos.storms import Storms
 from tests.chaos.takeovers import Times, measure, note_dead, times
@@ -219,9 +219,9 @@ class Run:
                 self._problems.append(f"task {task.id} ({task.kind} {task.name}): {(await engine.why(task.id)).text}")
 
     async def _gather(self, engine: Engine) -> Evidence:
-        outside = Outside(self._stage.port)
-        ledger = await outside.ask("GET", "/ledger")
-        outside.close()
+        service = ServiceClient(self._stage.port)
+        ledger = await service.ask("GET", "/ledger")
+        service.close()
         wishes = draw_wishes(self._plan.seed, self._plan.tasks)
         found = await gather(engine, wishes, read_acks(self._stage.acks), ledger)
         found.loop_errors = [*self._loop_errors()]

@@ -26,7 +26,7 @@ def as_text(played: Played) -> str:
         f"  ended:      {_counts(verdict.ended)}; {verdict.given_up} given up as their workers were lost too often",
         f"  effects:    {verdict.effects:,}, each made once where that is deduplicated; {verdict.effects_again} asked for again, "
         f"{verdict.unknown} x tool_call.unknown in the log",
-        f"  jobs:       {verdict.jobs:,} outside jobs, each made once; {verdict.submits_again} submitted again, under one token",
+        f"  jobs:       {verdict.jobs:,} external jobs, each made once; {verdict.submits_again} submitted again, under one token",
         f"  bodies:     {verdict.bodies:,} runs of plain code, {verdict.bodies_again} of them again (at least once is promised)",
         f"  verify:     {verdict.verified:,} histories",
     ]
@@ -62,7 +62,7 @@ def as_markdown(runs: Sequence[Played]) -> str:
     """The section of RESULTS.md."""
     names = [each.plan.store for each in runs]
     rows: list[tuple[object, ...]] = [
-        ("wishes (tasks, runs, outside jobs, objectives)", *(each.plan.tasks for each in runs)),
+        ("wishes (tasks, runs, external jobs, objectives)", *(each.plan.tasks for each in runs)),
         ("worker processes", *(each.plan.workers for each in runs)),
         ("seconds; of them with trouble", *(f"{each.seconds:.0f}; {each.calm_after:.0f}" for each in runs)),
         ("leases that ran out or were ended by a start-up", *(each.verdict.expiries for each in runs)),
@@ -74,7 +74,7 @@ def as_markdown(runs: Sequence[Played]) -> str:
             *(_pair(each.verdict.effects_again, each.verdict.unknown) for each in runs),
         ),
         (
-            "outside jobs; submitted again under the same token",
+            "external jobs; submitted again under the same token",
             *(_pair(each.verdict.jobs, each.verdict.submits_again) for each in runs),
         ),
         (

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.crash.private_server import PrivateServer
-from tests.nursery import ROOT, start
+from tests.fork_server import ROOT, start
 
 from treadle.settings import child_environment
 

@@ -23,8 +23,8 @@ from tests.chaos.report import as_json, as_markdown, as_text
 from tests.chaos.stage import Plan, is_running
 from tests.chaos.storms import CLIENT, CUT, DATABASE, FAST, HUNG, IMMEDIATE, LEFT, LOCKED, LOST, RESTARTED, STOPPED
 from tests.chaos.wishes import Wish
-from tests.nursery import ROOT
-from tests.simulation.judging import GIVEN_UP
+from tests.fork_server import ROOT
+from tests.simulation.judge import GIVEN_UP
 
 from treadle.kernel.effects.decide import UNKNOWN
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
@@ -266,7 +266,7 @@ def repair_a_run(found: Evidence) -> None:
     found.moves[flow(found)[1]]["repair"] += 1
 
 
-def leave_an_outside_job(found: Evidence) -> None:
+def leave_an_external_job(found: Evidence) -> None:
     found.followed.append("record")
 
 
@@ -304,9 +304,9 @@ PLANTS: list[tuple[Callable[[Evidence], None], str]] = [
     (make_an_effect_under_two_keys, "was made 2 times instead of once"),
     (skip_an_effect, "was made 0 times instead of once"),
     (make_an_effect_for_nobody, "nobody asked for the effect"),
-    (make_two_jobs, "2 outside jobs instead of one"),
-    (submit_twice, "its outside job was submitted 2 times; 0 worker(s) could be late"),
-    (submit_again_after_a_kill, "its outside job was submitted 2 times; 0 worker(s) could be late"),
+    (make_two_jobs, "2 external jobs instead of one"),
+    (submit_twice, "its external job was submitted 2 times; 0 worker(s) could be late"),
+    (submit_again_after_a_kill, "its external job was submitted 2 times; 0 worker(s) could be late"),
     (run_a_body_again, "ran 2 times, and the log explains 1"),
     (skip_a_body, "is completed, and its handler never ran"),
     (leave_a_step, "is completed, and its step"),
@@ -316,7 +316,7 @@ PLANTS: list[tuple[Callable[[Evidence], None], str]] = [
     (succeed_twice, "succeeded 2 times"),
     (leave_a_run, "is running, not completed"),
     (repair_a_run, "had to be repaired"),
-    (leave_an_outside_job, "is still followed"),
+    (leave_an_external_job, "is still followed"),
     (leave_a_workorder, "was not judged"),
     (schedule_twice, "workorders, not"),
     (leave_a_row_unexplained, "verify: task x"),

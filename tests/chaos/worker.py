@@ -15,7 +15,7 @@ import signal
 from pathlib import Path
 
 from tests.chaos.crew import furnish
-from tests.chaos.outside import Outside
+from tests.chaos.service_client import ServiceClient
 
 from treadle import Engine
 from treadle.kernel.store.system import SystemClock
@@ -56,10 +56,10 @@ async def work(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     diary = Diary(options.diary)
-    outside = Outside(options.port)
+    service = ServiceClient(options.port)
     while not stop.is_set():
         engine = Engine(emit=diary.emit)
-        furnish(engine, outside, options.folder)
+        furnish(engine, service, options.folder)
         try:
             await engine.open()
             async with engine.worker(
@@ -72,7 +72,7 @@ async def work(options: argparse.Namespace) -> None:
             await asyncio.sleep(AGAIN)
         finally:
             await engine.close()
-    outside.close()
+    service.close()
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.nursery import start
+from tests.fork_server import start
 
 from treadle import Engine, Task
 from treadle.kernel.store.queries import TaskFilter

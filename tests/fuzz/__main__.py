@@ -14,9 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.fuzz.guided import bound_memory
-from tests.fuzz.over_http import STORES, campaign
-from tests.fuzz.playing import corpus_of, keep, play, smallest
+from tests.fuzz.api_requests import STORES, campaign
+from tests.fuzz.coverage_guided import bound_memory
+from tests.fuzz.harness import corpus_of, keep, play, smallest
 from tests.fuzz.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
@@ -54,9 +54,9 @@ def tried(name: str, seconds: int, guided: bool) -> bool:
     for old in (*folder.glob("finds/*"), *folder.glob("died-*")):
         old.unlink()
     share = seconds if not guided else max(1, seconds // 3)
-    print(f"  {name}: {told(run('drawn', name, folder, share))}", flush=True)
+    print(f"  {name}: {told(run('random_inputs', name, folder, share))}", flush=True)
     if guided:
-        print(f"  {name}: {told(run('guided', name, folder, seconds - share))}", flush=True)
+        print(f"  {name}: {told(run('coverage_guided', name, folder, seconds - share))}", flush=True)
     found = [*sorted(folder.glob("finds/*")), *folder.glob("died-*")]
     for each in found:
         subprocess.run([sys.executable, "-m", "tests.fuzz", "--target", name, "--keep", str(each)], cwd=ROOT, check=False)

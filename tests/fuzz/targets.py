@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.fuzz.bodies import callback, github, request
+from tests.fuzz.configuration import glob, requirement, setting, store_url, topology
+from tests.fuzz.harness import Target
 from tests.fuzz.language import afl, expression, program
-from tests.fuzz.places import glob, requirement, setting, store_url, topology
-from tests.fuzz.playing import Target
 from tests.fuzz.times import cron, duration, schedule
 from tests.fuzz.values import payload, plan, sealed, signature
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.fuzz.drawing import GRAMMARS, WORDS, inputs_for
-from tests.fuzz.playing import CORPUS, corpus_of, play
+from tests.fuzz.harness import CORPUS, corpus_of, play
 from tests.fuzz.stage import THEATRE
+from tests.fuzz.strategies import GRAMMARS, WORDS, inputs_for
 from tests.fuzz.targets import TARGETS
 
 EXAMPLES = {"afl": 60, "expression": 60, "schedule": 40, "github": 30, "callback": 30, "request": 60}

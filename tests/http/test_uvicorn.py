@@ -18,7 +18,7 @@ from treadle.http.connections import connections
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 ADAPT = (
-    f"uvicorn {uvicorn.__version__} has changed: adapt src/treadle/http/connections.py, run tests/http/test_serving.py, "
+    f"uvicorn {uvicorn.__version__} has changed: adapt src/treadle/http/connections.py, run tests/http/test_server.py, "
     "and raise the upper bound of uvicorn in pyproject.toml"
 )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from tests.nursery import Born, start
+from tests.fork_server import ForkedProcess, start
 
 HANDLERS = '''
 import os
@@ -188,7 +188,7 @@ class Lines:
 class Running:
     """A command that runs; `first` is the first line it said."""
 
-    process: Born
+    process: ForkedProcess
     out: Lines
     err: Lines
     first: str = ""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.interfaces.function_hands import LEASE_FOR, Died, Process, Scene, function_scene
+from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, function_scene
 
 from treadle.model.errors import EffectFailed, RunFailed, StepFailed
 

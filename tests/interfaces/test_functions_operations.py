@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
-from tests.interfaces.function_hands import LEASE_FOR, Scene, function_scene, parked, until
+from tests.interfaces.function_driver import LEASE_FOR, Scene, function_scene, parked, until
 
 from treadle import Engine
 from treadle.model.errors import IllegalMove, Refused, RunCanceled, RunFailed, StepFailed, StepNotFound

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
-from tests.interfaces.function_hands import Process, Scene, function_scene, until
+from tests.interfaces.function_driver import Process, Scene, function_scene, until
 
 from treadle.kernel.store.units import PutRun
 from treadle.model.errors import SignalTimeout

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import make_engine, url_of
-from tests.interfaces.function_hands import Process, Scene
+from tests.interfaces.function_driver import Process, Scene
 
 from treadle import Engine
 from treadle.settings import Settings

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
-from tests.unit.workers.workshop import Events
+from tests.unit.workers.harness import Events
 
 from treadle import Engine, ExternalProductionHandle, NonRetryable, Production, TaskFailed, TaskSpec
 from treadle.kernel.telemetry.events import LeasesExpired, LoopError, TaskSettled, TaskTaken

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
-from tests.interfaces.function_hands import function_scene
+from tests.interfaces.function_driver import function_scene
 
 from treadle.model.errors import InvalidPlan, RunFailed
 from treadle.model.plans import read_plan, resolve

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import BOUND, make_engine
-from tests.interfaces.run_hands import Hands, hands_on
+from tests.interfaces.run_driver import Hands, hands_on
 
 from treadle.kernel.runs import views
 from treadle.kernel.store.units import Verdict

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
-from tests.interfaces.run_hands import hands_on
+from tests.interfaces.run_driver import hands_on
 from tests.unit.evaluator.examples import EXAMPLES
 from tests.unit.evaluator.test_examples import CASES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.interfaces.run_hands import Hands, hands_on, run_script
+from tests.interfaces.run_driver import Hands, hands_on, run_script
 
 from treadle.evaluator import StepKind
 from treadle.model.names import HANDLER, SCRIPT

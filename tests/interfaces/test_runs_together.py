@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import BOUND, SHARED, make_engine, url_of
-from tests.interfaces.run_hands import Hands, hands_on
+from tests.interfaces.run_driver import Hands, hands_on
 
 from treadle.kernel.store.units import Verdict
 from treadle.model.errors import StoreUnavailable

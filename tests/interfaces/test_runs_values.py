@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
-from tests.interfaces.run_hands import Hands, hands_on
+from tests.interfaces.run_driver import Hands, hands_on
 
 from treadle import Engine
 from treadle.evaluator import BlobRef

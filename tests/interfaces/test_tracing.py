@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import BOUND
 from tests.interfaces.receivers import Receiver
-from tests.unit.workers.workshop import Events
+from tests.unit.workers.harness import Events
 
 from treadle import Engine, NonRetryable, RetryPolicy, TaskFailed
 from treadle.kernel.telemetry.events import TaskSettled, TaskTaken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.mcp.ways import WAYS, Way, by, refused, told
+from tests.mcp.transports import WAYS, Way, by, refused, told
 
 DRAFT = """namespace shop {
     event facet Price(count: Long) => (total: Double)

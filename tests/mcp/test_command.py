@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.interfaces.commands import Treadle
 from tests.mcp.test_mount import HELLO
-from tests.mcp.ways import over_http, over_stdio, refused, told
+from tests.mcp.transports import over_http, over_stdio, refused, told
 
 from treadle.mcp.catalog import TOOLS
 from treadle.model.access import Scope

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from mcp.shared.exceptions import MCPError
 from tests.mcp.test_tools import SHOP
-from tests.mcp.ways import over_http, refused, serving, shop_engine, told
+from tests.mcp.transports import over_http, refused, serving, shop_engine, told
 
 from treadle.model.access import OPEN, Scope
 

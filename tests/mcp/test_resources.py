@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 from tests.mcp.test_tools import NOBODY, SHOP
-from tests.mcp.ways import at_desk, shop_engine, told
+from tests.mcp.transports import at_desk, shop_engine, told
 
 from treadle.mcp.catalog import find_resource
 from treadle.model.access import Scope

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from tests.mcp.ways import at_desk, refused, shop_engine, told
+from tests.mcp.transports import at_desk, refused, shop_engine, told
 
 from treadle import Engine, ExternalPollingLoop, ExternalProductionHandle
 from treadle.mcp.catalog import TOOLS

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.interfaces.function_hands import LEASE_FOR, Died, Process, Scene, function_scene
+from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, function_scene
 
 from treadle.model.errors import SignalTimeout, StepFailed, TaskFailed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.finding import Found, find_run, find_task, read_run, read_task
+from tests.simulation.outcome import Found, find_run, find_task, read_run, read_task
 
 from treadle import Engine
 from treadle.kernel.store.queries import Pruned, Rules, RunFilter, TaskFilter

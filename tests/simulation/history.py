@@ -15,8 +15,8 @@ from typing import Any
 from tests.simulation.actors.agents import Agent
 from tests.simulation.actors.client import Client
 from tests.simulation.actors.operator import Operator
-from tests.simulation.actors.outsiders import Outsider
 from tests.simulation.actors.people import People
+from tests.simulation.actors.remote_workers import RemoteWorker
 from tests.simulation.actors.services import CallingService
 from tests.simulation.archive import Archive
 from tests.simulation.auditor import Auditor
@@ -199,8 +199,8 @@ class History:
         if "service" in needed:
             actors.append(("service", CallingService(self).play))
         for number in range(self.dice.choice((1, 2, 3))):
-            if "outsiders" in needed:
-                actors.append((f"outsider{number}", Outsider(self).play))
+            if "remote_workers" in needed:
+                actors.append((f"remote{number}", RemoteWorker(self).play))
             if "agents" in needed:
                 actors.append((f"agent{number}", Agent(self).play))
         return actors

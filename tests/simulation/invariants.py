@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.simulation.auditor import LIVE
-from tests.simulation.judging import is_told, judge
+from tests.simulation.judge import is_told, judge
 
 from treadle.evaluator.states import TERMINAL
 from treadle.kernel.store.queries import RunFilter, TaskFilter

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.simulation.bugs import PLANTS, Plant
 from tests.simulation.history import play
-from tests.simulation.plants import PLANTS, Plant
 
 WITHIN = 40
 """Histories after which a bug that was planted must have been found."""

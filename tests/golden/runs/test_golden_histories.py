@@ -9,7 +9,7 @@ import pytest
 from tests.golden.runs.histories import go_on, load
 from tests.golden.runs.regenerate import HERE, STOPS
 from tests.interfaces.engines import ALL, url_of
-from tests.interfaces.run_hands import hands_on
+from tests.interfaces.run_driver import hands_on
 
 HISTORIES = sorted(HERE.glob("*.json"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 
-from tests.simulation.wishes import dispatch, goals, outside, people, requests, runs, services, tasks, time
+from tests.simulation.wishes import dispatch, goals, people, remote_workers, requests, runs, services, tasks, time
 from tests.simulation.wishes.wish import Wish
 
 KINDS: tuple[Callable[[random.Random, str], Wish], ...] = (
@@ -29,8 +29,8 @@ KINDS: tuple[Callable[[random.Random, str], Wish], ...] = (
     time.schedule,
     time.watch,
     goals.objective,
-    outside.far,
-    outside.far_flow,
+    remote_workers.far,
+    remote_workers.far_flow,
     dispatch.issue,
     requests.request,
 )

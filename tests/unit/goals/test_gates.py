@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.goals.making import bundle, objective, workorder
+from tests.unit.goals.artifacts import bundle, objective, workorder
 
 from treadle import Engine
 from treadle.api.objectives import GateReport, OutputBundle

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.goals.making import (
+from tests.unit.goals.artifacts import (
     ID,
     LATER,
     NOW,

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.unit.goals.making import ID, LATER, NOW, OTHER_ID, bundle, event, new_objective, objective, workorder
+from tests.unit.goals.artifacts import ID, LATER, NOW, OTHER_ID, bundle, event, new_objective, objective, workorder
 
 from treadle.api.objectives import Blocker
 from treadle.goals import schemas as goal_schemas

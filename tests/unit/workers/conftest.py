@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.unit.workers.workshop import Workshop
+from tests.unit.workers.harness import Workshop
 
 from treadle.kernel.store.ports import Store
 from treadle.stores.sqlite import SqliteStore

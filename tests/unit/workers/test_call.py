@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.unit.workers.workshop import BOUND, context
+from tests.unit.workers.harness import BOUND, context
 
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.workers.workshop import Events
+from tests.unit.workers.harness import Events
 
 from treadle.http.problems import status_of
 from treadle.kernel.store.committer import BATCH_ROWS, Committer, Stale

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from tests.unit.workers.workshop import BOUND, context
+from tests.unit.workers.harness import BOUND, context
 
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Claim, LogLine

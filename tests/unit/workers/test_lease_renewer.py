@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.workers.workshop import taken
+from tests.unit.workers.harness import taken
 
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.telemetry.events import Event, LoopError, StoreBack, StoreTrouble

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.unit.workers.workshop import Events
+from tests.unit.workers.harness import Events
 
 from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreUnavailable

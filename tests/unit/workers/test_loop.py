@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.workers.workshop import BOUND, Workshop, turns, until
+from tests.unit.workers.harness import BOUND, Workshop, turns, until
 
 from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.telemetry.events import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken

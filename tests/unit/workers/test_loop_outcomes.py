@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.workers.workshop import Workshop, until
+from tests.unit.workers.harness import Workshop, until
 
 from treadle.kernel.store.units import Answer, Finish, Park, Unit
 from treadle.kernel.telemetry.events import StoreTrouble, TaskSettled

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.workers.workshop import Workshop, turns
+from tests.unit.workers.harness import Workshop, turns
 
 from treadle.kernel.telemetry.events import LoopError, TaskSettled, TaskTaken
 from treadle.model.errors import StoreUnavailable

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.unit.workers import isolated
-from tests.unit.workers.workshop import BOUND, context
+from tests.unit.workers.harness import BOUND, context
 
 from treadle.model.outcomes import Failed, Outcome, Retry, Succeeded, Waiting
 from treadle.model.tasks import LogLine

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.workers.workshop import Events, taken, turns
+from tests.unit.workers.harness import Events, taken, turns
 
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.workers.workshop import Events, until
+from tests.unit.workers.harness import Events, until
 
 from treadle.kernel.queue.waker import WAKE_LIMIT, JumpGuard, Waker
 from treadle.kernel.store.ports import Store

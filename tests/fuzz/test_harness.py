@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.fuzz import playing
+from tests.fuzz import harness
 from tests.fuzz.__main__ import told
-from tests.fuzz.playing import Finds, TookTooLong, bounded, keep, play, smallest
+from tests.fuzz.harness import Finds, TookTooLong, bounded, keep, play, smallest
 
 
 def buggy(data: bytes) -> None:
@@ -32,7 +32,7 @@ def test_what_holds_is_no_find_and_what_does_not_says_where() -> None:
     assert found is not None
     assert other is not None
     assert isinstance(found.error, KeyError)
-    assert "test-playing-buggy" in found.sign
+    assert "test-harness-buggy" in found.sign
     assert found.sign != other.sign
     assert "oh!" in other.text()
     assert "no exclamations" in other.text()
@@ -46,7 +46,7 @@ def test_a_find_is_made_small_and_stays_the_same_find() -> None:
 
 
 def test_what_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(playing, "LONGEST", 0.05)
+    monkeypatch.setattr(harness, "LONGEST", 0.05)
     found = play("endless", endless, b"for ever")
     assert found is not None
     assert isinstance(found.error, TookTooLong)
@@ -60,11 +60,11 @@ def test_the_first_input_of_each_sign_is_kept(tmp_path: Path, monkeypatch: pytes
     for data in (b"well", b"<1>", b"<2>", b"!"):
         finds.play(data)
     assert sorted(path.read_bytes() for path in (tmp_path / "finds").iterdir()) == [b"!", b"<1>"]
-    monkeypatch.setattr(playing, "CORPUS", tmp_path)
+    monkeypatch.setattr(harness, "CORPUS", tmp_path)
     found = play("buggy", buggy, b"!")
     assert found is not None
     assert keep(found).parent == tmp_path / "buggy"
-    assert [path.read_bytes() for path in playing.corpus_of("buggy")] == [b"!"]
+    assert [path.read_bytes() for path in harness.corpus_of("buggy")] == [b"!"]
 
 
 def test_what_a_process_said_is_told_in_a_line() -> None:

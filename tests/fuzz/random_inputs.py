@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.fuzz.drawing import inputs_for
-from tests.fuzz.guided import bound_memory
-from tests.fuzz.playing import Finds, corpus_of
+from tests.fuzz.coverage_guided import bound_memory
+from tests.fuzz.harness import Finds, corpus_of
+from tests.fuzz.strategies import inputs_for
 from tests.fuzz.targets import TARGETS
 
 AT_ONCE = 200

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _READY = TaskFilter(states=("pending",), kind=HANDLER)
 
 
-class Outsider:
+class RemoteWorker:
     """One program, started again by the history when it dies; each start is a worker of its own."""
 
     def __init__(self, history: History) -> None:

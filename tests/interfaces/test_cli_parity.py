@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import ROOT
 from tests.interfaces.commands import Ended, Treadle
-from tests.nursery import ROOT
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine, ExternalProductionHandle, NonRetryable
 from treadle.cli import execute

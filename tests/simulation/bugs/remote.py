@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.simulation.plants.plant import Plants
+from tests.simulation.bugs.bug import Plants
 
 from treadle.dispatch import coordinator
 from treadle.dispatch.held_jobs import HeldJobs

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.simulation.plants.plant import Plants, rewrite
+from tests.simulation.bugs.bug import Plants, rewrite
 
 from treadle.kernel.effects.decide import Begin, EffectKeys
 from treadle.kernel.external.service import ExternalJobs

@@ -1,6 +1,6 @@
 """What is offered does not change unnoticed: names, arguments, answers, resources and prompts are as the file says.
 
-`python -m tests.mcp.test_offer` writes the file.
+`python -m tests.mcp.test_catalog` writes the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS
 from treadle.mcp.flows import BRIEF
 from treadle.mcp.resources import RESOURCES
 
-FILE = Path(__file__).with_name("offer.json")
+FILE = Path(__file__).with_name("catalog.json")
 EXAMPLES = [part.partition("```")[0] for part in BRIEF.split("```afl\n")[1:]]
 NAMED = {
     "afl_compile": {"source"},
@@ -64,7 +64,7 @@ ADDRESSES = {
 }
 
 
-def offer() -> dict[str, Any]:
+def catalog() -> dict[str, Any]:
     """All that clients are told."""
     return {
         "tools": [tool.listed().model_dump(mode="json", by_alias=True, exclude_none=True) for tool in TOOLS.values()],
@@ -74,7 +74,7 @@ def offer() -> dict[str, Any]:
 
 
 def test_what_is_offered_is_as_the_file_says():
-    assert offer() == json.loads(FILE.read_text()), "if that is meant: python -m tests.mcp.test_offer"
+    assert catalog() == json.loads(FILE.read_text()), "if that is meant: python -m tests.mcp.test_catalog"
 
 
 def test_tools_and_addresses_that_agents_know_are_there():
@@ -111,4 +111,4 @@ def test_there_are_examples():
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(offer(), indent=1, ensure_ascii=False) + "\n")
+    FILE.write_text(json.dumps(catalog(), indent=1, ensure_ascii=False) + "\n")

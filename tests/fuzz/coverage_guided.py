@@ -24,8 +24,8 @@ def main(name: str, folder: Path, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["treadle", "cronsim"]):
-        from tests.fuzz.drawing import WORDS
-        from tests.fuzz.playing import CORPUS, LARGEST, LONGEST, Finds, corpus_of
+        from tests.fuzz.harness import CORPUS, LARGEST, LONGEST, Finds, corpus_of
+        from tests.fuzz.strategies import WORDS
         from tests.fuzz.targets import TARGETS
 
         finds = Finds(name, TARGETS[name], folder / "finds")

@@ -21,7 +21,7 @@ def far(dice: random.Random, key: str) -> Wish:
     }
     options: dict[str, Any] = dice.choice(({}, {"limit_key": "few", "limit": 2}))
     wish = enqueued(key, "out.Do", payload, {"key": key}, retry=OFTEN, **options)
-    wish.needs = "outsiders"
+    wish.needs = "remote_workers"
     if payload["first"] == "ask":
         wish.may = ("completed", "failed")
     return wish
@@ -34,4 +34,4 @@ def far_flow(dice: random.Random, key: str) -> Wish:
     async def send(engine: Engine) -> str:
         return (await engine.start_run(SOURCES, "sim.Far", {"items": list(range(count))}, idempotency_key=key)).id
 
-    return Wish(key, "run", send, {"outs": [2 * each for each in range(count)]}, needs="outsiders")
+    return Wish(key, "run", send, {"outs": [2 * each for each in range(count)]}, needs="remote_workers")

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 
-class Outside:
+class ServiceClient:
     """The service, as one process sees it."""
 
     def __init__(self, port: int) -> None:

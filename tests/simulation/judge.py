@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.crew.people import GROUPS
 from tests.simulation.files import HALF
-from tests.simulation.finding import Found
+from tests.simulation.outcome import Found
 from tests.simulation.wishes.wish import Wish
 
 from treadle.kernel.effects.decide import Effect

@@ -1,7 +1,7 @@
 """Processes for tests that start fast: real ones, forked from a parent that has imported everything already.
 
 Starting Python and importing Treadle costs more than most commands do. So the first test of a worker process that needs
-one starts a parent (`python -m tests.nursery FD`), which imports, then forks a child for each request: a process of its
+one starts a parent (`python -m tests.fork_server FD`), which imports, then forks a child for each request: a process of its
 own with its own folder, environment, standard streams and default signals, in which the module runs as `python -m` would.
 """
 
@@ -47,7 +47,7 @@ _IMPORTED = (
 """What children need besides Treadle itself; those of other people's that are not there any more are left out."""
 
 
-class Born:
+class ForkedProcess:
     """A process that was forked for a test; as much of `subprocess.Popen` as tests use."""
 
     def __init__(self, pid: int, status: socket.socket, stdout: IO[str] | None, stderr: IO[str] | None) -> None:
@@ -80,19 +80,19 @@ class Born:
         self.send_signal(signal.SIGKILL)
 
 
-class Nursery:
+class ForkServer:
     """The parent, as those see it who want children."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "tests.nursery", str(theirs.fileno())]
+            command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._line = ours
         self._lock = threading.Lock()
         atexit.register(self.close)
 
-    def bear(
+    def fork(
         self, module: str, arguments: list[str], cwd: Path, environment: dict[str, str], stdin: int, stdout: int, stderr: int
     ) -> tuple[int, socket.socket]:
         """Fork a child that runs the module; its pid, and where its exit code will be told."""
@@ -110,7 +110,7 @@ class Nursery:
         self._process.wait(10)
 
 
-_nursery: Nursery | None = None
+_fork_server: ForkServer | None = None
 
 
 def start(
@@ -122,11 +122,11 @@ def start(
     stdin: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
-) -> Born:
+) -> ForkedProcess:
     """A process that runs `python -m module`; streams that are not given are pipes to read from, stdin is empty."""
-    global _nursery
-    if _nursery is None:
-        _nursery = Nursery()
+    global _fork_server
+    if _fork_server is None:
+        _fork_server = ForkServer()
     opened: list[int] = []
     out = err = None
     if stdin is None:
@@ -141,11 +141,11 @@ def start(
         err = os.fdopen(read, encoding="utf-8")
         opened.append(stderr)
     try:
-        pid, status = _nursery.bear(module, arguments, cwd, environment, stdin, stdout, stderr)
+        pid, status = _fork_server.fork(module, arguments, cwd, environment, stdin, stdout, stderr)
     finally:
         for each in opened:
             os.close(each)
-    return Born(pid, status, out, err)
+    return ForkedProcess(pid, status, out, err)
 
 
 # --- in the parent ---

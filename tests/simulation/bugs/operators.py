@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.simulation.plants.plant import Plants, rewrite
+from tests.simulation.bugs.bug import Plants, rewrite
 
 from treadle.kernel.functions import operations as function_runs
 from treadle.kernel.functions import service as kernel_functions

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 from hypothesis import strategies as st
-from tests.fuzz.playing import LARGEST, corpus_of
+from tests.fuzz.harness import LARGEST, corpus_of
 from tests.properties.test_lang_text import PIECES, exchanges, mutations
 from tests.properties.test_lang_trees import expressions, files
 from tests.properties.test_schedule_plans import LINES, ZONES
