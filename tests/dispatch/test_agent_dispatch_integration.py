@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,19 @@ async def test_a_worker_loop_runs_jobs_to_their_end(coordinator):
     assert found is not None
     assert (found.status, found.metadata) == (TaskStatus.COMPLETED, {"worker_id": "worker-1"})
     assert [line.message for line in await coordinator.get_logs(ids[0])] == ["cloning", "Task completed successfully"]
+
+
+async def test_a_worker_loop_logs_outcomes_of_jobs_only(coordinator, engine):
+    """The worker of a coordinator also settles the engine's own tasks, such as those of schedules; these are not jobs."""
+    await coordinator.start(lambda task: None, worker_id="worker-1")
+    schedule = await engine.schedules.create("soon", at=datetime(2020, 1, 1, tzinfo=UTC), task="nobody", catch_up="latest")
+
+    async def fired() -> bool:
+        return bool((await engine.schedules.get(schedule.id)).body.fired)
+
+    await until(fired)
+    await coordinator.stop()  # flushes the log lines
+    assert await engine.kernel.store.list_lines(schedule.task_id, 10) == []
 
 
 async def test_a_worker_loop_retries_a_failing_job_three_times_after_1_2_and_4_seconds(coordinator, scene, engine):

@@ -17,6 +17,7 @@ from treadle.kernel.store.units import Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import Event, TaskSettled
 from treadle.model.clock import milliseconds
 from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable
+from treadle.model.names import HANDLER
 from treadle.model.outcomes import Waiting
 from treadle.model.values import decode, encode
 from treadle.wiring.machine import Machine
@@ -34,6 +35,7 @@ class DispatchHost(AgentHost):
         self, engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler, grace: float, machine: Machine
     ) -> None:
         self._worker_id = worker_id
+        self._job_name = config.name
         registry = Registry()
         registry.add(_wrapped(engine, config, worker_id, handler))
         super().__init__(
@@ -53,8 +55,8 @@ class DispatchHost(AgentHost):
 
     def _heard(self, event: Event) -> None:
         self._kernel.emit(event)
-        if not isinstance(event, TaskSettled):
-            return
+        if not isinstance(event, TaskSettled) or event.name != self._job_name or event.kind != HANDLER:
+            return  # this worker also settles the engine's own tasks, which are not jobs
         place = (event.task_id, self._kernel.clock.now())
         if event.move == "succeed":
             self._log_writer.add(done_line(*place, event.attempt, self._worker_id))
