@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(BENCHMARKS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs; writes nothing")
@@ -87,7 +87,7 @@ def measured(benchmark: Benchmark, options: argparse.Namespace) -> Found:
 
 
 def figures_of(name: str, url: str, wishes: Sequence[str]) -> Figures:
-    """What `bench.one` says in the end."""
+    """The last line printed by `bench.one`, parsed."""
     command = [sys.executable, "-m", "bench.one", name, *wishes]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment(TREADLE_STORE=url)) as process:
         try:
@@ -102,7 +102,7 @@ def figures_of(name: str, url: str, wishes: Sequence[str]) -> Figures:
 
 
 def section(benchmark: Benchmark, found: Found, took: float, load_before: float) -> str:
-    """What is measured and what came of it."""
+    """The section of RESULTS.md: the description of the benchmark and its figures."""
     about = inspect.cleandoc(benchmark.__doc__)
     return f"{about}\n\n{benchmark.show(found)}\n\nMeasured in {took:.0f} s; the load before was {load_before:.1f}."
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
 Figures = dict[str, Any]
-"""What was measured on one store: names to numbers, or to lists of the numbers of all repetitions. Fit for JSON."""
+"""Figures of one store: names mapped to numbers, or to lists with one number per repetition. JSON-serialisable."""
 
 Found = dict[str, Figures]
 """The figures by store: `sqlite`, `postgresql`."""
@@ -28,7 +28,7 @@ _BEGUN = time.monotonic()
 
 
 class Benchmark(Protocol):
-    """What `python -m bench` asks of a module."""
+    """The interface of a benchmark module, as `python -m bench` uses it."""
 
     __doc__: str
     NAME: str

@@ -1,4 +1,4 @@
-"""Many outside jobs that are polled by one process.
+"""Many external jobs, polled by one process.
 
 All jobs have the same interval, their polls are spread over it, and the service answers at once: what is measured is the
 engine. *Late* is from when a job is due to when its specialist is asked. The CPU and the peak memory are those of the

@@ -47,7 +47,7 @@ def by_store(found: Found, rows: Iterable[Row]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What a figure should be: `at_least`, or else `at_most`."""
+    """The target of a figure: `at_least`, or else `at_most`."""
 
     what: str
     key: str

@@ -1,4 +1,4 @@
-"""Where the time of a busy worker goes, as a picture: `python -m bench.flame [--store sqlite|postgresql] [--tasks N]`.
+"""A flame graph of a busy worker: `python -m bench.flame [--store sqlite|postgresql] [--tasks N]`.
 
 A worker process works through no-op tasks while py-spy (in the extra `dev`) looks at it 500 times a second. What it saw becomes a
 flame graph, docs/images/flame-STORE.svg: each bar is a function, its width the share of the time in it and in what it called, which
@@ -36,7 +36,7 @@ PARTS = (
     ("the event loop", "#a58bc0", ("asyncio", "selectors")),
     ("other", "#b8b8b8", ("",)),
 )
-"""What functions belong to, by their files; the first that fits."""
+"""The part of the engine to which a function belongs, by its file; the first match wins."""
 
 NAME = "bench.flame"
 

@@ -1,4 +1,4 @@
-"""What a task costs when there is much else in the store (D16), and an item of a foreach when there are many.
+"""The cost of a task as the store grows (D16), and of a foreach item as the number of items grows.
 
 *Claim* and *claim and end*: microseconds per task in batches of 250, straight at the store. Two databases are measured in
 turns, round by round: one that has nothing but the tasks of the round and the history of those before, and one in which,

@@ -68,7 +68,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
 
 
 async def python_figure(engine: Engine, kind: str, seconds: float) -> Figure:
-    """What as many callers do in this process."""
+    """The throughput of the same number of callers inside this process."""
     workers = engine.remote_workers
 
     async def enqueue() -> int:

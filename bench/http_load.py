@@ -26,7 +26,7 @@ class Figure(NamedTuple):
 
 
 async def for_a_while(seconds: float, callers: int, work: Callable[[], Awaitable[int]]) -> Figure:
-    """What all callers together have done; `work` says how much it did."""
+    """The combined throughput of all callers; `work` returns the number of tasks that it processed."""
     done = 0
     end = time.perf_counter() + seconds
 

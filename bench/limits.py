@@ -1,4 +1,4 @@
-"""What the database itself can do: bare loops of one connection that claim 100 rows and complete 100 rows, one commit each.
+"""The limit of the database: bare loops on one connection that claim 100 rows and complete 100 rows, one commit each.
 
 `set_based_limit` has a table of two columns. `limit_with_history` has copies of the engine's own tables, indexes and rows,
 and does what full history needs: the owner, the version and the lease on claiming; payload and result in `finished`, a

@@ -87,7 +87,7 @@ async def prune(engine: Engine) -> int:
 
 
 async def next_sample(worker: Child, after: int) -> dict[str, float]:
-    """What the worker says when it has done more than that."""
+    """The worker's first report after it has processed more than `count` tasks."""
     while (said := await worker.said())["handled"] <= after:
         pass
     return dict(said)

@@ -37,7 +37,7 @@ class Child:
         return json.loads(line)
 
     async def tell(self, word: str) -> None:
-        """What `told` gives it next."""
+        """Send the word that the child's next call of `told` returns."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{word}\n".encode())
         await self._process.stdin.drain()

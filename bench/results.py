@@ -39,7 +39,7 @@ def write(name: str, title: str, body: str, command: str) -> None:
 
 
 def machine() -> str:
-    """What it was measured on, in a line."""
+    """A one-line description of the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = ", ".join(f"{package} {metadata.version(package)}" for package in ("treadle", "apsw", "asyncpg"))
     load = os.getloadavg()[0]

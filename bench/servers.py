@@ -58,7 +58,7 @@ async def connect(url: str, database: str | None = None) -> Any:
 
 
 async def counters(url: str) -> dict[str, float]:
-    """What the database counts, and only rises: transactions and rows of PostgreSQL, bytes of SQLite's files."""
+    """Monotonic counters of the database: transactions and rows of PostgreSQL, bytes of SQLite's files."""
     if url.startswith("sqlite"):
         path = Path(url.removeprefix("sqlite:///"))
         wal = path.with_name(path.name + "-wal")

@@ -48,7 +48,7 @@ def get_npm() -> str | None:
 
 
 def wanted() -> str:
-    """What the files would be made from now."""
+    """A fingerprint of the inputs from which the files are built."""
     digest = hashlib.sha256()
     for path in (ROOT / "package-lock.json", Path(__file__)):
         digest.update(path.read_bytes())

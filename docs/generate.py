@@ -85,7 +85,7 @@ STEP_ERRORS = {
     "too_deep": "Steps are nested too deep, probably without end.",
     "too_many_rows": "The run has more steps than one run may have.",
 }
-"""What `error_type` can be in a `catch` beside the class (or code) of what a handler or script raised."""
+"""Values of `error_type` in a `catch`, besides the class (or code) of the error that a handler or script raised."""
 
 REASONS = {
     "approval": "it waits for a person's decision",

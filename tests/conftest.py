@@ -48,7 +48,7 @@ autovacuum = off
 """A crash of the machine would lose the tests' data, which nobody wants back; speed is all that these are about."""
 
 MEMORY, ROOM = Path("/dev/shm"), 2 << 30
-"""Where Linux keeps files in memory, and how many bytes must be free there for the tests to use it."""
+"""The in-memory file system of Linux, and the free bytes that the tests need to use it."""
 
 _postgres_dir = pytest.StashKey[Path]()
 

@@ -44,7 +44,7 @@ _IMPORTED = (
     "rich.table",
     "click.shell_completion",
 )
-"""What children need besides Treadle itself; those of other people's that are not there any more are left out."""
+"""Modules that children need besides Treadle itself; third-party modules that are not installed are left out."""
 
 
 class ForkedProcess:
@@ -245,7 +245,7 @@ def _live(wish: bytes, fds: list[int], others: list[int]) -> NoReturn:
 
 
 def _run(module: str) -> int:
-    """What Python's own start makes of the end of a module."""
+    """Convert the end of a module to an exit code as the Python launcher does."""
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return 0

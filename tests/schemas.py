@@ -68,7 +68,7 @@ select 'relations', string_agg(concat_ws(' ', oid, relname, relkind, relpersiste
   relhastriggers, pg_relation_size(oid), pg_relation_size(nullif(reltoastrelid, 0)), case relkind when 'r' then reltuples end),
   e'\\n' order by oid) from relations
 """
-"""What `_SHAPE` tells, by the numbers of the transactions that wrote the catalogs' rows: it takes a tenth of the time."""
+"""The same information as `_SHAPE`, from the transaction ids that wrote the catalog rows: ten times faster."""
 
 _RESTART = """
 select setval(oid::regclass, seqstart, false) from pg_class join pg_sequence on seqrelid = oid where relnamespace = {schema}

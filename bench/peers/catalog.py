@@ -14,9 +14,9 @@ class Subject:
     store: str
     """`postgresql`, `sqlite` or `redis`."""
     package: str
-    """What pip calls it."""
+    """Name of the package on PyPI."""
     keeps: str
-    """What stays of a finished task."""
+    """The data kept about a finished task."""
     fences: str
     """Whether a worker that lost its work to another can no longer end it."""
     most: int = 1_000_000

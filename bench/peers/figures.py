@@ -1,4 +1,4 @@
-"""What a session found: for each measure and subject the values of all rounds, or why there are none."""
+"""Figures of a session: for each measure and subject the values of all rounds, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Figures:
         self.errors.setdefault(measure, {})[name] = error
 
     def found(self, measure: str, name: str) -> list[float]:
-        """What was measured; empty if nothing was."""
+        """The measured values; empty if there are none."""
         return self.values.get(measure, {}).get(name, [])
 
     def best(self, measure: str, subjects: Iterable[Subject]) -> Subject | None:
-        """Who has the greatest median."""
+        """The subject with the greatest median."""
         measured = [each for each in subjects if self.found(measure, each.name)]
         return max(measured, key=lambda each: statistics.median(self.found(measure, each.name)), default=None)
 

@@ -63,7 +63,7 @@ class SubjectProcess:
             raise SubjectFailed(self._said("ended")) from None
 
     def heard(self, word: str, timeout: float) -> Any:
-        """What the next line with that word says; other lines are passed over."""
+        """The value on the next line that starts with `word`; other lines are skipped."""
         return self.line(word, timeout)[word]
 
     def line(self, word: str, timeout: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a session found, as the section `peers` of RESULTS.md."""
+"""Write the figures of a session as the section `peers` of RESULTS.md."""
 
 from __future__ import annotations
 

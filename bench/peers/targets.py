@@ -1,4 +1,4 @@
-"""What Treadle wants to reach beside its peers, as ratios of figures of one session."""
+"""Targets of Treadle relative to its peers, as ratios of figures of one session."""
 
 from __future__ import annotations
 

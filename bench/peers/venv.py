@@ -25,7 +25,7 @@ REQUIREMENTS = (
     "asyncpg>=0.30",
     "psycopg[binary,pool]>=3.2",
 )
-"""What is measured against, and what it speaks to databases with."""
+"""The measured peers and the database drivers that they need."""
 
 
 def peers_python(fresh: bool = False, folder: Path = FOLDER) -> Path:

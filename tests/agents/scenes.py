@@ -1,4 +1,4 @@
-"""What the tests of agents have in common: a workflow of two event steps, and agents that run in a thread."""
+"""Helpers shared by the agent tests: a workflow of two event steps, and agents that run in a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents take from the environment: how often they look for work, and how much of it they do at once."""
+"""Agent settings from the environment: the poll interval and the concurrency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler requires is looked up among the packages that are installed here."""
+"""A handler's requirements are checked against the packages installed here."""
 
 from __future__ import annotations
 

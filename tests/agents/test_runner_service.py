@@ -291,7 +291,7 @@ def test_a_service_in_a_main_thread_stops_at_sigterm_and_sigint(tmp_path, number
 
 
 def lose_tasks(store: Persistence, request: pytest.FixtureRequest) -> None:
-    """What never happens by itself: the tasks of all steps are gone."""
+    """A state that the engine never produces: the tasks of all steps are gone."""
     statement = "delete from {}tasks where step_id is not null"
     if store.url.startswith("sqlite"):
         import apsw

@@ -1,4 +1,4 @@
-"""Who wants it all: `python -m tests.chaos.client`. The store is that of TREADLE_STORE.
+"""The client process, which sends every wish: `python -m tests.chaos.client`. It uses the store in TREADLE_STORE.
 
 Each wish is sent until it is acknowledged, under its key, also by the next process if this one is killed: the file of
 acknowledgements, a line `KEY ID` each, says where to go on. A wish that was acknowledged twice must have the same id.

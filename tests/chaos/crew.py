@@ -1,4 +1,4 @@
-"""What every worker offers: handlers, functions, a specialist, the goal pipeline, and the flow that wishes start."""
+"""The work that every worker serves: handlers, functions, a specialist, the goal pipeline, and the flow that wishes start."""
 
 from __future__ import annotations
 

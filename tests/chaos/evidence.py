@@ -38,7 +38,7 @@ class Expiry(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """What the service counted; see `service.Ledger`."""
+    """Counts made by the service; see `service.Ledger`."""
 
     plain: dict[str, int]
     asked: dict[str, int]
@@ -50,7 +50,7 @@ class Ledger:
 
 @dataclass(slots=True)
 class Evidence:
-    """What there is."""
+    """Rows left in the store."""
 
     wishes: Sequence[Wish]
     acks: dict[str, set[str]]
@@ -67,9 +67,9 @@ class Evidence:
     """Outside jobs that are still followed."""
     verified: int = 0
     unexplained: list[str] = field(default_factory=list)
-    """What `verify` says."""
+    """Problems reported by `verify`."""
     loop_errors: list[str] = field(default_factory=list)
-    """What processes told that they should never have to."""
+    """Unexpected messages in the logs of processes."""
 
 
 async def gather(engine: Engine, wishes: Sequence[Wish], acks: dict[str, set[str]], ledger: dict[str, Any]) -> Evidence:
@@ -122,7 +122,7 @@ async def _pages(read: Callable[[str | None], Awaitable[list[Any]]]) -> Any:
 
 
 async def _many(read: Callable[[str], Awaitable[T]], ids: Any) -> list[T]:
-    """What is read for each, a few at a time."""
+    """Read one item for each id, a few concurrently."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(each: str) -> T:

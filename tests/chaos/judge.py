@@ -1,4 +1,4 @@
-"""What must hold when a run is over, whatever went wrong in it. Pure: evidence in, broken promises and counts out.
+"""Invariants that hold when a run is over, whichever faults occurred. Pure: evidence in, broken promises and counts out.
 
 Nothing is lost: each wish is there once, has ended, and came to what it had to. Effects at a service that deduplicates happen
 once. Effects are asked for again only where the log says `tool_call.unknown`. Handlers' bodies run at least once, and again only
@@ -30,7 +30,7 @@ ANEW = ("expire", "release", "retry", "requeue")
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found."""
+    """The verdict on a run."""
 
     problems: list[str] = field(default_factory=list)
     ended: Counter[str] = field(default_factory=Counter)

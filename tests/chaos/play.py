@@ -45,7 +45,7 @@ EXCUSED = ("could not report", "could not send", "was not stored", "workers in a
 
 @dataclass(slots=True)
 class Played:
-    """What became of a run."""
+    """The result of a run."""
 
     plan: Plan
     verdict: Verdict
@@ -58,7 +58,7 @@ class Played:
     calm_after: float
     """Seconds during which things went wrong."""
     folder: Path | None
-    """Where everything is that tells more, if something is wrong."""
+    """The folder with logs and databases, for analysing a failure."""
     pids: list[int]
     """All processes that there were."""
 
@@ -188,7 +188,7 @@ class Run:
         self._tell(f"{self._now()} {sent} of {self._plan.tasks} sent; {live}; {blows} blows")
 
     async def _settle_down(self, engine: Engine) -> None:
-        """What is left must come to its end by itself; then the workers are told to stop."""
+        """Wait until the remaining work has ended without help; then stop the workers."""
         finished, moved_at, give_up_at = 0, self._passed(), self._passed() + self._plan.deadline
         while not await self._is_done(engine):
             self._check_client()
@@ -229,7 +229,7 @@ class Run:
         return found
 
     def _loop_errors(self) -> Iterator[str]:
-        """What no process should ever have to say."""
+        """Log lines that no process is expected to write."""
         for process in self._stage.started:
             for said in read_events(process.log):
                 if said["event"] == "LoopError" and not any(each in said["error"] for each in EXCUSED):

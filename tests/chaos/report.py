@@ -1,4 +1,4 @@
-"""What a run came to, for people, for programs and for RESULTS.md."""
+"""The report of a run: text, JSON, and the section of RESULTS.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is outside of the engine and survives everything: an HTTP service on the loopback interface that counts what it is asked.
+"""An external HTTP service on the loopback interface that survives every fault and counts its requests.
 
     python -m tests.chaos.service
 
@@ -35,7 +35,7 @@ class Ledger:
         self.looks = 0
 
     def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Any:
-        """What is said to a request; None for what is not known."""
+        """The answer to a request; None if the path is unknown."""
         match method, path.split("/", 2)[1:]:
             case "POST", ["plain", key]:
                 self.plain[key] += 1

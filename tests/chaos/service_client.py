@@ -16,7 +16,7 @@ class ServiceClient:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """What it answers; None for what it does not know. A connection whose answer nobody waited for is not used again."""
+        """Send a request; return the answer, or None for an unknown path. A connection with an unread answer is not reused."""
         reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(_request(method, path, body, headers))

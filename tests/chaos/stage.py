@@ -72,7 +72,7 @@ class Process:
         self._born.send_signal(number)
 
     def events(self, what: str) -> list[dict[str, Any]]:
-        """What it has told so far, of that kind."""
+        """The log lines of that kind so far."""
         return [said for said in read_events(self.log) if said["event"] == what]
 
     async def told(self, what: str) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class Stage:
 
 
 def read_events(log: Path) -> list[dict[str, Any]]:
-    """What a process told in its log."""
+    """The log lines of a process."""
     lines = log.read_bytes().decode(errors="replace").splitlines()
     return [json.loads(line) for line in lines if line.startswith('{"event": ') and line.endswith("}")]
 

@@ -1,4 +1,4 @@
-"""What goes wrong, drawn from a seed: processes are killed or stand still, the database stops, connections are cut."""
+"""Faults, drawn from a seed: processes are killed or stopped, the database stops, connections are cut."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AT_WORK = 0.9
 """How often who is hit is at work, and not still about to start."""
 
 DATABASE = (FAST, IMMEDIATE, CUT, LOST, HUNG)
-"""What can only happen where there is a server."""
+"""Faults that need a database server."""
 
 CUT_SOME = """
 select pg_terminate_backend(pid)
@@ -49,7 +49,7 @@ class Blow:
 
 
 class Storms:
-    """What goes wrong on one stage."""
+    """The faults of one stage."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage, self._dice, self._clock = stage, stage.dice, SystemClock()
@@ -122,7 +122,7 @@ class Storms:
             await self._start(worker, f"worker{worker.number}-{len(self._stage.started)}")
 
     async def _stand_still(self) -> None:
-        """Whoever goes on after that does not know that others have taken its work."""
+        """Stop a process for longer than its lease; when it continues, it does not know that others have taken over its work."""
         if (worker := self._free()) is None:
             return
         self.counts[STOPPED] += 1

@@ -57,7 +57,7 @@ class Times:
 
 
 def blows_by_owner(folder: Path, blows: Sequence[Blow]) -> dict[str, list[Blow]]:
-    """What was done to each owner of leases, in order."""
+    """The faults that hit each lease owner, in order."""
     found: dict[str, list[Blow]] = {}
     for diary in folder.glob("*.diary"):
         for told in read_events(diary.with_suffix(".log")):

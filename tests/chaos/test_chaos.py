@@ -98,7 +98,7 @@ async def test_an_interrupted_run_leaves_no_process() -> None:
 
 @pytest.fixture
 def found(on_sqlite: Played) -> Evidence:
-    """What was found on SQLite, as if nothing had gone wrong: nothing in it explains what is done to it."""
+    """The evidence of a run on SQLite, with its faults removed: nothing in it explains a manipulation."""
     calm = copy.deepcopy(on_sqlite.evidence)
     given_up = {task.id for task in calm.tasks.values() if task.error_code == GIVEN_UP}
     for entity_id, moves in calm.moves.items():

@@ -1,4 +1,4 @@
-"""What users want: drawn from a seed, so that whoever sends it and whoever checks it draw the same."""
+"""The workload, drawn from a seed, so that the sender and the checker draw the same wishes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Wish:
     shape: str = ""
     """Runs of one shape have the same number of steps."""
     told: str | None = None
-    """What it is told while it waits."""
+    """Signals sent to it while it waits."""
 
 
 def draw_wishes(seed: int, count: int) -> list[Wish]:

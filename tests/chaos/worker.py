@@ -27,7 +27,7 @@ AGAIN = 0.2
 
 
 class Diary:
-    """What this process holds, line by line."""
+    """The claims of this process, one line each."""
 
     def __init__(self, path: Path) -> None:
         self._clock = SystemClock()

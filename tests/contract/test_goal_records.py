@@ -1,4 +1,4 @@
-"""What the database itself refuses of the goal pipeline: moves outside of the table, and changes of what is written once."""
+"""Writes that the database refuses in the goal pipeline: moves outside of the table, and changes of write-once fields."""
 
 from __future__ import annotations
 

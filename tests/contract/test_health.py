@@ -115,7 +115,7 @@ async def test_a_backup_has_all_that_was_there_and_is_never_written_over(store, 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 async def test_a_backup_of_a_store_that_is_written_to_is_of_one_moment(database: Database, store, tmp_path: Path):
-    """What was answered before it began is in it, what is in it is whole, and its log explains it."""
+    """A backup contains everything acknowledged before it began, it is consistent, and its log explains its rows."""
     from treadle.stores.sqlite import SqliteStore
 
     other = await database.open_store()

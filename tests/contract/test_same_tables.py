@@ -272,7 +272,7 @@ class Operator:
         await self.twins.commit(units)
 
     async def execute(self) -> None:
-        """What functions do: checkpoints, waits, ends; under claims that may have been lost, of runs that may have moved on."""
+        """Operations of functions: checkpoints, waits, ends; under claims that may be lost, of runs that may have advanced."""
         runs = {run.id: run for run in await self.runs()}
         own = [task for task in self.claims if task.run_id in runs]
         units = []

@@ -391,7 +391,7 @@ async def test_a_change_whose_work_cannot_be_started_stays_to_be_told(timing: Ti
 
 
 class Page:
-    """What a server of the test's own answers at one address."""
+    """The answer of the test's own server at one address."""
 
     def __init__(self) -> None:
         self.status, self.body = 200, b"one"

@@ -1,4 +1,4 @@
-"""What runs in the processes that these tests start, stop and kill: `python -m tests.crash.child ROLE ...`.
+"""Entry points of the processes that these tests start, stop and kill: `python -m tests.crash.child ROLE ...`.
 
 The store is that of TREADLE_STORE. Effects are lines in a file that all processes append to: WHAT TASK ATTEMPT PID.
 Events go to stdout, one JSON object a line.
@@ -71,7 +71,7 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
 
     @engine.handler("hang_once")
     async def hang_once(payload: Any, ctx: Context) -> dict[str, Any]:
-        """Whoever gets it first never gets it done."""
+        """Block forever in the first execution; return in later ones."""
         effect("start", ctx)
         if ctx.attempt == 1:
             await asyncio.Event().wait()
@@ -80,7 +80,7 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
 
     @engine.handler("late_once")
     async def late_once(payload: Any, ctx: Context) -> dict[str, Any]:
-        """Whoever gets it first is done only after the test says so, and keeps its event loop busy until then."""
+        """Finish the first execution only when the test allows it, and keep the event loop busy until then."""
         effect("start", ctx)
         while ctx.attempt == 1 and not go.exists():  # noqa: ASYNC240
             time.sleep(0.01)  # noqa: ASYNC251 - so that nothing comes between the handler's end and its settle
@@ -290,7 +290,7 @@ async def run_starter(options: argparse.Namespace) -> None:
 
 
 async def run_gateway(options: argparse.Namespace) -> None:
-    """What an HTTP server does for one outside worker: its claims wait here, and its results are taken in here."""
+    """The server side of one remote worker: its claims wait here, and its results are settled here."""
     async with Engine(emit=emit) as engine:
         workers = engine.remote_workers
         worker = await workers.register("shell", handlers=["note"])

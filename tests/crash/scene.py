@@ -40,7 +40,7 @@ class Child:
         return self._log.read_text(errors="replace")
 
     def events(self, what: str) -> list[dict[str, Any]]:
-        """What it told so far, of that kind."""
+        """The events of that kind so far."""
         lines = [json.loads(line) for line in self.output.splitlines() if line.startswith("{") and line.endswith("}")]
         return [line for line in lines if line["event"] == what]
 

@@ -1,4 +1,4 @@
-"""What signals do to worker processes: SIGKILL, SIGSTOP, SIGTERM."""
+"""Effects of signals on worker processes: SIGKILL, SIGSTOP, SIGTERM."""
 
 from __future__ import annotations
 

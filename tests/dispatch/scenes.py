@@ -1,4 +1,4 @@
-"""What the tests of dispatch have in common: issues, and engines on every kind of database whose time a test moves."""
+"""Helpers shared by the dispatch tests: issues, and engines on every kind of database with a manual clock."""
 
 from __future__ import annotations
 

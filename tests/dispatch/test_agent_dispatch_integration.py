@@ -75,7 +75,7 @@ async def test_verify_all_status_transitions(coordinator, engine, scene):
 
 
 async def test_verify_database_updates(shared):
-    """What one process does, another one sees in the database at once."""
+    """Another process sees a change in the database immediately."""
     async with AgentCoordinator(await shared.open_engine()) as worker:
         reader = AgentCoordinator(await shared.open_engine())
         task_id = await worker.enqueue(issue())
@@ -380,7 +380,7 @@ class Calls:
         self.events: list[Event] = []
 
     async def tries(self, doing: str, count: int) -> list[StoreTrouble]:
-        """What was told about that many failed tries."""
+        """The events reported for that number of failed attempts."""
 
         def told() -> list[StoreTrouble]:
             return [event for event in self.events if isinstance(event, StoreTrouble) and event.doing == doing]
@@ -444,7 +444,7 @@ async def test_retry_logic_activated(shared, trouble):
 
 
 async def test_error_handling_graceful_degradation(shared, trouble):
-    """What could not be stored is not lost: the job is still held, and is settled when the database is back."""
+    """An outcome that could not be stored is not lost: the job stays held and is settled when the database is back."""
     calls = Calls(shared)
     coordinator = AgentCoordinator(await shared.open_engine(emit=calls.events.append))
     task_id = await coordinator.enqueue(issue())
@@ -463,7 +463,7 @@ async def test_error_handling_graceful_degradation(shared, trouble):
 
 
 async def hurried(clock: ManualClock, call: Coroutine[Any, Any, Any]) -> Any:
-    """What the call comes to, while its clock runs fast."""
+    """The result of the call, while its clock runs fast."""
     calling = asyncio.ensure_future(call)
     while not calling.done():
         clock.advance(0.5)

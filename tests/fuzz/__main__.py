@@ -21,7 +21,7 @@ from tests.fuzz.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
 GROWN = ROOT / ".fuzz"
-"""What was found to reach more, from one run to the next; not part of the project."""
+"""Inputs that reached new code, kept from one run to the next; not part of the project."""
 
 
 def main() -> int:
@@ -64,7 +64,7 @@ def tried(name: str, seconds: int, guided: bool) -> bool:
 
 
 def run(way: str, name: str, folder: Path, seconds: int) -> str:
-    """What a process said that tried that for so long."""
+    """The output of a process that fuzzed the target for that long."""
     command = [sys.executable, "-m", f"tests.fuzz.{way}", name, str(folder), str(seconds)]
     try:
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=seconds * 2 + 900)

@@ -30,7 +30,7 @@ def check_answer(said: Said) -> None:
 
 
 def signed(body: bytes) -> str:
-    """What GitHub says of a body."""
+    """The headers that GitHub sends with a body."""
     return "sha256=" + hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
 
 

@@ -38,7 +38,7 @@ class Find:
 
     @property
     def sign(self) -> str:
-        """What tells this trouble from others: the error and where it arose, not what it says."""
+        """The signature of the failure: the error and its location, without the message."""
         frames = traceback.extract_tb(self.error.__traceback__)
         ours = [each for each in frames if "/treadle/" in each.filename] or frames[-1:]
         where = "-".join(f"{Path(each.filename).stem}-{each.name}" for each in ours[-1:])
@@ -56,7 +56,7 @@ class Find:
 
 
 def play(name: str, target: Target, data: bytes) -> Find | None:
-    """What the input brings to light, if anything."""
+    """The failure that the input causes, if any."""
     try:
         with bounded(LONGEST):
             target(data)
@@ -130,7 +130,7 @@ def keep(find: Find) -> Path:
 
 
 class Finds:
-    """What inputs of one target brought to light, the first of each sign, in files of a folder."""
+    """Failures of one target, the first of each signature, stored as files in a folder."""
 
     def __init__(self, name: str, target: Target, folder: Path) -> None:
         self._name, self._target, self._folder = name, target, folder

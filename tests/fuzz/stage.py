@@ -78,7 +78,7 @@ class Stage:
     app: Starlette
     service: Endless
     names: dict[str, str] = field(default_factory=dict)
-    """What stands for `{task}` and the like in requests."""
+    """Values for `{task}` and the other placeholders in requests."""
     played: int = 0
 
     async def ask(self, method: str, path: str, headers: Mapping[str, str] = {}, body: bytes = b"") -> Said:
@@ -154,7 +154,7 @@ class Theatre:
         self._stage: Stage | None = None
 
     def play(self, act: Any) -> Any:
-        """What the act (an async function of the stage) returns."""
+        """Run the act (an async function of the stage) and return its result."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             logging.getLogger("treadle").setLevel(logging.CRITICAL)

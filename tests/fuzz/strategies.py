@@ -68,7 +68,7 @@ WORDS: dict[str, list[str]] = {
         *("Last-Event-ID: 0", "Idempotency-Key: k", "Content-Type: application/json", "Content-Length: 99999999999"),
     ],
 }
-"""What chance alone would not come upon."""
+"""Inputs that random generation would hardly find."""
 
 values = st.recursive(
     st.none()

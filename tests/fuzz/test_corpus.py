@@ -1,4 +1,4 @@
-"""Whatever text comes from outside: what each target promises holds, for the whole corpus and for inputs drawn by its grammar.
+"""The promises of every fuzz target hold for the whole corpus and for inputs drawn by its grammar.
 
 `make fuzz SECONDS=60` looks for more; see docs/explanation/fuzzing.md.
 """

@@ -81,7 +81,7 @@ def _moment(value: object) -> object:
 
 
 def duration(data: bytes) -> None:
-    """What people type for a duration, or for an instant: refused with `InvalidPolicy`, or a number that the engine can use."""
+    """Durations and instants as people type them: refused with `InvalidPolicy`, or a number that the engine can use."""
     text, _, zone = text_of(data).partition("\n")
     try:
         found = inputs.seconds(text, "--after")

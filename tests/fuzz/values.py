@@ -63,7 +63,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def done(work: Coroutine[Any, Any, Any]) -> Any:
-    """What the coroutine returns, which waits for nobody."""
+    """The result of a coroutine that never suspends."""
     try:
         work.send(None)
     except StopIteration as end:

@@ -1,4 +1,4 @@
-"""Who gets in: open servers, tokens, sessions, browsers that are made to call, and those who guess."""
+"""Authentication: open servers, tokens, sessions, cross-site requests of browsers, and guessing."""
 
 from __future__ import annotations
 

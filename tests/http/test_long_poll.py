@@ -1,4 +1,4 @@
-"""Who waits at a server: only so many, in all and for each caller; and nobody who would not be let in any more."""
+"""Long polls of a server: limited in total and per caller, and ended when the caller loses access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request and answer has around it."""
+"""Middleware around every request and response."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Treadle:
             return Ended(code, out.read().decode(), err.read().decode())
 
     def json(self, *arguments: str, **environment: str) -> Any:
-        """What a command that succeeds says with --json."""
+        """The JSON output of a command that succeeds with --json."""
         ended = self(*arguments, "--json", **environment)
         assert ended.code == 0, ended
         return ended.value
@@ -148,7 +148,7 @@ class Treadle:
 
 
 class Lines:
-    """What a process says, read as it comes by a thread, so that nothing waits in a buffer or fills a pipe."""
+    """The output of a process, read continuously by a thread, so that no output waits in a buffer or fills a pipe."""
 
     def __init__(self, pipe: IO[str] | None) -> None:
         assert pipe is not None

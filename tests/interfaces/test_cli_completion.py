@@ -19,7 +19,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 def tab(treadle: Treadle, *words: str) -> list[str]:
-    """What bash offers when the tab key is pressed behind the last of the words."""
+    """The completions that bash offers after the last of the words."""
     command = str(Path(sys.executable).with_name("treadle"))
     text = _TAB.format(treadle=command, words=" ".join(f"'{word}'" for word in (command, *words)))
     ended = subprocess.run(

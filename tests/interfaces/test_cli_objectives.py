@@ -22,7 +22,7 @@ def add(treadle: Treadle, *arguments: str) -> dict[str, Any]:
 
 
 def until_ended(treadle: Treadle, *ids: str) -> list[dict[str, Any]]:
-    """What `show` says, once all of them are DONE or BLOCKED."""
+    """The output of `show`, once all of them are DONE or BLOCKED."""
     end = time.perf_counter() + 60
     while time.perf_counter() < end:
         found = [treadle.json("objectives", "show", each) for each in ids]

@@ -80,7 +80,7 @@ class Side:
     said: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, command: str, *arguments: str) -> Any:
-        """What the command says with --json, which is also kept to be compared."""
+        """The output of the command with --json, also recorded for the comparison."""
         ended = run(*command.split(), *arguments, "--json", *self.options)
         assert ended.code == 0, (self.name, command, ended)
         lines = ended.out.splitlines() if command == "events" else [ended.out]
@@ -272,7 +272,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 MOVING = {"status", "store info", "lists desired", "servers"}
-"""What tells of this moment: the same fields, with other numbers."""
+"""Commands that report the present moment: the same fields, with other numbers."""
 
 
 def test_every_command_does_the_same_on_a_store_and_on_a_server_or_is_refused_there(sides: tuple[Side, Side, Treadle]):

@@ -33,7 +33,7 @@ engine.specialist("render", Farm())
 
 
 def until(treadle: Treadle, *arguments: str) -> list[dict[str, object]]:
-    """What the command lists, once there is something."""
+    """The output of the list command, once it is not empty."""
     end = time.perf_counter() + 60
     while time.perf_counter() < end:
         (found,) = [value for value in treadle.json(*arguments).values() if isinstance(value, list)]

@@ -1,4 +1,4 @@
-"""What can go wrong with a server, as the command line says it: an exit code, one line, no traceback, and never the token."""
+"""Server failures as the command line reports them: an exit code, one line, no traceback, and never the token."""
 
 from __future__ import annotations
 

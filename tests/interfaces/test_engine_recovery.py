@@ -1,4 +1,4 @@
-"""What a start-up does: what crashed processes left is seen to, what others do is left alone."""
+"""Recovery at start-up: the engine cleans up after crashed processes and leaves the work of live ones alone."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def past(seconds: float = 3600) -> datetime:
 
 
 async def until(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
-    """What is there, once that holds."""
+    """The items, once the condition holds."""
     async with asyncio.timeout(BOUND):
         while True:
             found = await look()

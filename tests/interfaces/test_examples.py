@@ -115,7 +115,7 @@ async def test_a_busy_bank_is_asked_again(request, tmp_path):
 
 
 class _Task:
-    """What these handlers want to know of their task."""
+    """The part of the context that these handlers use."""
 
     task_id, attempt = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77", 1
 

@@ -1,4 +1,4 @@
-"""What operators do to runs of functions: pause, resume, cancel, retry, fork, rerun; and ends that the function does not decide."""
+"""Operations on runs of functions: pause, resume, cancel, retry, fork, rerun; and ends that the function does not decide."""
 
 from __future__ import annotations
 

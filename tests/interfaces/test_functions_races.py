@@ -1,4 +1,4 @@
-"""What comes to a function at the worst moment: while it parks, pauses or goes on as another run."""
+"""Messages that reach a function at the worst moment: while it parks, pauses or continues as another run."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Lines(list[dict[str, Any]]):
 
 @pytest.fixture
 def told(treadle: Treadle) -> tuple[dict[str, str], Lines]:
-    """What a worker wrote while it did all of that, and the ids of the tasks."""
+    """The log of a worker that did all of that, and the ids of the tasks."""
     (treadle.folder / "loud.py").write_text(HANDLERS)
     with treadle.started("worker", "--handlers", "loud", "--json", TREADLE_LOG_FORMAT="json") as worker:
         for name in ("loud", "threaded", "isolated", "fails"):

@@ -1,4 +1,4 @@
-"""What can go wrong with the service and with the process: bounded retries, clear codes, one charge, and no keys anywhere."""
+"""Failures of the model service and of the process: bounded retries, clear codes, one charge, and no keys in any output."""
 
 from __future__ import annotations
 

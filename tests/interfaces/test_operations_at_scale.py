@@ -1,4 +1,4 @@
-"""What the second week brings: many dead letters retried while workers drain them, and a store that stays as small as it was."""
+"""Operations at scale: retrying many dead letters while workers drain them, and a store that does not grow."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ async def test_an_operator_is_told_what_the_evaluator_said(hands: Hands, monkeyp
 
 
 async def test_a_store_that_cannot_be_read_for_a_moment_costs_no_result(hands: Hands) -> None:
-    """What was decided under a claim is committed when the store is back, without having the handler run again."""
+    """A decision made under a claim is committed when the store is back, without running the handler again."""
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, 2]})
     tasks = await hands.claim()
     hands.engine.kernel.run_services.advancer.views.forget(run.id)

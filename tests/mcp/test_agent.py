@@ -1,4 +1,4 @@
-"""What an agent does, by every way: write a flow with a mistake, mend it from the diagnostics, run it, decide, read the outputs."""
+"""An agent's session over every transport: write a faulty flow, fix it from the diagnostics, run it, decide, read the outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is offered does not change unnoticed: names, arguments, answers, resources and prompts are as the file says.
+"""The MCP catalog matches its snapshot: names, arguments, answers, resources and prompts.
 
 `python -m tests.mcp.test_catalog` writes the file.
 """

@@ -129,7 +129,7 @@ async def by(way: Way, folder: Path, scopes: Sequence[Scope] = (Scope.ADMIN,)) -
 
 
 def told(result: Any) -> dict[str, Any]:
-    """What a tool answered; it was no error, and its text says the same."""
+    """The structured answer of a tool that succeeded; its text content is the same JSON."""
     assert not result.is_error, result.content[0].text
     (item,) = result.content
     assert json.loads(item.text) == result.structured_content
@@ -138,7 +138,7 @@ def told(result: Any) -> dict[str, Any]:
 
 
 def refused(result: Any) -> dict[str, Any]:
-    """What a tool refused with."""
+    """The error with which a tool refused the call."""
     assert result.is_error
     found: dict[str, Any] = result.structured_content
     assert found["success"] is False

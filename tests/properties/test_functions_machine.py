@@ -128,7 +128,7 @@ def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 async def run_once(program: Program, dies_at: int | None, *, after: bool, warm: int) -> tuple[Any, Counter[str], int]:
-    """What the program returns when a process dies at its n-th commit; how often steps were executed, and how many commits."""
+    """The result of the program when a process dies at its n-th commit; the executions of each step, and the number of commits."""
     interpreter = Interpreter()
     async with function_scene() as scene:
 

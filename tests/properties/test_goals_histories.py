@@ -75,7 +75,7 @@ class History:
         return True
 
     async def check(self) -> None:
-        """Whatever can go on has a live task that sees to it."""
+        """Every record that can advance has a live task that advances it."""
         live = await self.engine.store.list_tasks(TaskFilter(states=("pending",)), 1000)
         about = {(task.kind, str(value)) for task in live for value in decode(task.payload).values()}
         objectives = {each: await self.engine.objectives.get(each) for each in self.ids}
@@ -93,7 +93,7 @@ class History:
                 assert (RUN, order_id) in about or (GATE, order_id) in about, objective
 
     async def finish(self) -> None:
-        """What waits for people is let through, and all roles play until nothing is left."""
+        """Approve everything that waits for people, and run all roles until no work is left."""
         for _ in range(50):
             for each in self.ids:
                 await self.engine.objectives.approve(each, actor="ada")

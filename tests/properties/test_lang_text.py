@@ -1,4 +1,4 @@
-"""Whatever the text: the compiler answers with a program or with diagnostics, and the formatter keeps the meaning."""
+"""For any text, the compiler returns a program or diagnostics, and the formatter keeps the meaning."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ foreachs = st.builds(tree.Foreach, names, references, st.just(AT))
 
 
 def _bodies(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """What may follow `andThen`: a block, a loop, cases."""
+    """The possible successors of `andThen`: a block, a loop, cases."""
     loops = st.builds(lambda block, foreach: tree.Block(block.statements, foreach, span=AT), plain, foreachs)
     return plain | loops | _cases(plain)
 

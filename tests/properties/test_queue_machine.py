@@ -53,7 +53,7 @@ pick = st.integers(0, 10_000)
 
 @dataclass(frozen=True)
 class Expected:
-    """What the model says of a task."""
+    """The expected state of a task."""
 
     state: str = "pending"
     owner_id: str | None = None
@@ -365,7 +365,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert (report.checked, report.problems) == (len(self.expected), ())
 
     def teardown(self) -> None:
-        """Whatever has happened: let go of what is held, let time pass, and everything can be done."""
+        """After any history: release all claims, advance the clock, and every task can be completed."""
         try:
             if hasattr(self, "line"):
                 self.finish_everything()

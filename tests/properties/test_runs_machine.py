@@ -115,7 +115,7 @@ class Gate:
 
 
 class Process:
-    """What one process has: its own memory, and claims that only it knows of."""
+    """The state of one process: its memory, and the claims that only it knows."""
 
     def __init__(self, store: SqliteStore, clock: ManualClock, ids: SeededIds, name: str) -> None:
         self.gate = Gate(store)

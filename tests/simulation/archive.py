@@ -1,4 +1,4 @@
-"""What was pruned: as it was just before that, so that it can be judged in the end; and whether it might go at all."""
+"""Copies of pruned rows, taken just before the removal, to judge them at the end and to check that pruning was allowed."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Auditor:
         """Whether an operator has held something back."""
 
     def holder_of(self, task_id: str, version: int) -> str | None:
-        """Who was given that claim."""
+        """The process that received the claim."""
         return self._claims.get((task_id, version))
 
     def watch(self) -> None:
@@ -105,7 +105,7 @@ class Auditor:
                 self._simulation.wrong(f"{len(held)} tasks of {limit.key} are held, and {limit.max_running} may be")
 
     def _committed(self, process: Process, units: Sequence[Unit], answers: Sequence[Answer]) -> None:
-        """What follows from held work is written by its holder alone."""
+        """Check that only the holder of the claim writes the consequences of held work."""
         for unit, answer in zip(units, answers, strict=True):
             guard = unit.guard
             if not isinstance(guard, Claim) or answer.verdict is not Verdict.DONE:
@@ -119,7 +119,7 @@ class Auditor:
             self._settled.add((guard, move))
 
     async def _check_done(self, process: Process, units: Sequence[Unit], answers: Sequence[Answer]) -> None:
-        """What is said to be done is done."""
+        """Check that every unit reported as done is stored."""
         for unit, answer in zip(units, answers, strict=True):
             if answer.verdict is not Verdict.DONE or any(isinstance(row, PutRun | PutRecord) for row in unit.rows):
                 continue  # what is there already was sent before, or by somebody else: the unit is done then, and was not now
@@ -133,7 +133,7 @@ class Auditor:
                     self._simulation.wrong(f"{process.shown} was told that the new task {task.id} is there, and it is not")
 
     async def look(self) -> None:
-        """Whatever waits has something that will wake it; to be called at any moment between two calls."""
+        """Check that everything that waits has a pending wake-up; valid between any two calls."""
         simulation = self._simulation
         tasks = await self._store.list_tasks(TaskFilter(states=LIVE), 1000)
         for task in tasks:

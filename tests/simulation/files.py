@@ -36,7 +36,7 @@ class Files:
         """Whether nobody writes any more."""
 
     def looks_of(self, process: Process) -> FileLooks:
-        """What the watchers of that process look through."""
+        """The source reader for the watchers of that process."""
         return FileLooks(self, process)
 
     async def write(self, wishes: Sequence[Wish]) -> None:
@@ -82,7 +82,7 @@ class FileLooks:
             raise LookFailed("path_trouble", "The disk does not answer.")
 
     async def scan(self, source: Source) -> Scan:
-        """What is there now."""
+        """The files present now."""
         await self._pass()
         place = self._files.places.get(source.place, {})
         files = ((name, file.content, file.mtime) for name, file in sorted(place.items()))

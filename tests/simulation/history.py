@@ -38,12 +38,12 @@ LONGEST = 900.0
 
 
 EXPECTED = ("could not report", "could not send", "was not stored", "workers in a row lost this task", "while starting a worker")
-"""What loops say of errors that they are made for: they go on."""
+"""Log lines for errors that loops survive."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of a history."""
+    """The result of a history."""
 
     seed: int
     problems: list[str]
@@ -58,7 +58,7 @@ class Report:
     trace: Trace
 
     def text(self, lines: int = 400) -> str:
-        """What is wrong, the faults, and the last lines of what happened."""
+        """The problems, the faults, and the last lines of the trace."""
         said = [*self.trace.lines(lines)] if lines else []
         said += [f"Seed {self.seed}: {len(self.problems)} problem(s) after {self.seconds:.0f} s of its own time."]
         said += [f"  - {problem}" for problem in self.problems]
@@ -84,7 +84,7 @@ def play(
 
 
 def report_of(simulation: Simulation, history: History) -> Report:
-    """What became of it."""
+    """Build the report of a history."""
     trace = simulation.trace
     return Report(
         simulation.seed,
@@ -175,7 +175,7 @@ class History:
         return self.simulation.engine(process, codec=self.codec, warm_functions=self._warm, **keep, **settings)
 
     async def stand_still(self, process: Process) -> None:
-        """Where who works may be held up for so long that he loses what he works on."""
+        """A point at which a worker may stall for long enough to lose its lease."""
         if self.simulation.faults.happens(Fault.STALL, 30.0):
             self.simulation.trace.count(Fault.STALL)
             process.stall(self.simulation.faults.standstill())
@@ -214,7 +214,7 @@ class History:
             await asyncio.sleep(self.dice.uniform(0.1, 1.5) * self.simulation.lease)
 
     async def _host(self, process: Process) -> None:
-        """What a server does in its life: start, work, and perhaps stop by itself."""
+        """The life of a server: start, work, and perhaps stop by itself."""
         simulation = self.simulation
         lives = self.dice.uniform(3, 60)
         while True:

@@ -1,4 +1,4 @@
-"""What must hold when a history is over, whatever went wrong in it."""
+"""Invariants that hold when a history is over, whichever faults occurred."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def _check_records(history: History) -> None:
 
 
 async def _check_twice(history: History) -> None:
-    """What was asked for again, as no answer came, is there once."""
+    """A request that was repeated because no answer came took effect once."""
     tasks = await history.archive.list_tasks()
     payloads = [decode(task.payload) for task in tasks if task.run_id is None and task.name not in ("tick", "noticed")]
     keys = Counter(payload.get("key", payload.get("metadata", {}).get("key")) for payload in payloads)
@@ -101,7 +101,7 @@ async def _check_twice(history: History) -> None:
 
 
 async def _check_acknowledged(history: History) -> None:
-    """Who was told that his result stands finds it there; a fork does not do again what it keeps."""
+    """An acknowledged result is stored; a fork does not repeat the effects that it keeps."""
     for effect in history.kept_effects:
         if history.world.made[effect]:
             history.simulation.wrong(f"the effect {effect} was made by a fork that had it")
@@ -114,7 +114,7 @@ async def _check_acknowledged(history: History) -> None:
 
 
 async def _check_pruning(history: History) -> None:
-    """What has ended is gone once its time is over, with all that belonged to it; and what is left still holds."""
+    """Ended work is pruned after its retention time with everything that belonged to it; the rest is still consistent."""
     simulation = history.simulation
     engine = history.engine(simulation.start_process("gardener"))
     await engine.kernel.retention.prune(older_than=0)

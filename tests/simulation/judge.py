@@ -1,4 +1,4 @@
-"""What each wish must have come to."""
+"""The expected outcome of each wish."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def _judge_end(history: History, wish: Wish, found: Found | None) -> bool:
 
 
 def _judge_signature(history: History, wish: Wish, found: Found, result: dict[str, Any]) -> dict[str, Any]:
-    """Who says that it was him is who held it then; who decided was one of those who may."""
+    """The reported worker held the claim at that time; the decider was allowed to decide."""
     simulation, task, by = history.simulation, found.tasks[0], result["by"]
     if task.name == "ask":
         return result

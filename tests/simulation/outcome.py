@@ -1,4 +1,4 @@
-"""What has become of a wish, read from the store as it is now."""
+"""The outcome of a wish, read from the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a history asked of its store, call by call, with the time at which it asked and the answer: to be asked of another."""
+"""The store calls of a history with their times and answers, to replay them on another store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What simulations are made of: time that jumps, processes that die at once, clocks that differ, calls that interleave."""
+"""The parts of the simulation: virtual time, processes that die instantly, clocks that differ, calls that interleave."""
 
 from __future__ import annotations
 

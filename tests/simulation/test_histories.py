@@ -53,7 +53,7 @@ SIGNS = (
     "Disconnected",
     " again",
 )
-"""What is in the traces of histories in which all of that happened."""
+"""Trace lines that prove that each kind of fault occurred."""
 ROOT = Path(__file__).parents[2]
 
 

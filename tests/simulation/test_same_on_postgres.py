@@ -1,4 +1,4 @@
-"""What a history asked of SQLite is asked of PostgreSQL, at the same times: the same answers, and the same tables in the end.
+"""The store calls of a history on SQLite, replayed on PostgreSQL at the same times: the same answers and final tables.
 
 Histories prove the kernel on SQLite's SQL; this carries them over. Numbers that a store gives (`seq`, lane ids) are compared by
 what they stand for. Lanes whose first tasks are equally old may be taken from in any order, so claims are asked of the lane

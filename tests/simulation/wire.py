@@ -21,7 +21,7 @@ class Disconnected(Exception):
 
 
 class Wire:
-    """What a load balancer and an HTTP server would be: any server that is up answers, in its own process."""
+    """A load balancer with HTTP servers: any server that is up answers, in its own process."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -69,7 +69,7 @@ class Wire:
 
 
 async def _answer(what: Callable[[Engine], Awaitable[T]], engine: Engine) -> T | Exception:
-    """What came of it; errors are answers too, as the caller may have gone."""
+    """The result or the error; errors are answers too, as the caller may have gone."""
     try:
         return await what(engine)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What is outside of the engine: services that handlers call, which remember what was asked of them. They never fail to count."""
+"""External services that handlers call. They record every request and never miscount."""
 
 from __future__ import annotations
 

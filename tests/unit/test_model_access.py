@@ -1,4 +1,4 @@
-"""What each scope grants, what a token may be called, and what an access lets pass."""
+"""Grants of each scope, names of tokens, and checks of an access."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ async def set_scene(folder: Path, say: Say = str, *, busy: bool = False) -> Asyn
 
 
 def add_handlers(scene: Scene) -> None:
-    """What the shop's workers can do."""
+    """Register the handlers of the shop."""
     engine, say, key = scene.engine, scene.say, scene.key
 
     @engine.handler("shop.Reserve")
@@ -423,7 +423,7 @@ async def _asked(engine: Engine, count: int) -> bool:
 
 
 async def add_rest(scene: Scene) -> None:
-    """What acts by time and by change, registrations, servers, tokens, rules of retention."""
+    """Schedules, watchers, registrations, servers, tokens, retention rules."""
     engine, say, key = scene.engine, scene.say, scene.key
     inputs = {"title": say("Sales"), "n": 1}
     await engine.schedules.create(
@@ -488,7 +488,7 @@ async def add_hour(scene: Scene, clock: ShiftedClock) -> None:
 
 
 async def add_present(scene: Scene) -> None:
-    """What goes on while one looks."""
+    """Keep producing activity while somebody views the pages."""
     engine = scene.engine
     scene.ids["running"] = (await engine.enqueue("report.Build", {"forever": True, "title": scene.say("The long one")})).id
     await until(lambda: _runs(engine, scene.ids["running"]))

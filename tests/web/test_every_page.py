@@ -46,7 +46,7 @@ class Elements(HTMLParser):
 
 
 def broken_out(page: str) -> Iterator[str]:
-    """What of a page came from data: elements and attributes that no template has, addresses that run something."""
+    """Parts of a page that came from data: elements and attributes that no template has, and URLs that execute code."""
     for tag, attributes in Elements(page).found:
         if tag not in TAGS:
             yield f"<{tag}>"

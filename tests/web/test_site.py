@@ -1,4 +1,4 @@
-"""What all pages have in common: forms that only our own pages can send, files that browsers may keep, and how errors are told."""
+"""Properties common to all pages: same-site forms, cacheable files, and error pages."""
 
 from __future__ import annotations
 

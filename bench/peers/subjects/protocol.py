@@ -54,7 +54,7 @@ def say(**line: Any) -> None:
 
 
 def say_at() -> None:
-    """What the handler of `stamp` does: the instant at which it starts."""
+    """The handler of `stamp`: record the time at which it starts."""
     say(at=time.time_ns())
 
 

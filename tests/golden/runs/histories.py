@@ -24,7 +24,7 @@ LIVE = ("pending", "running", "paused", "awaiting_external", "awaiting_approval"
 
 
 def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
-    """What the handlers of all golden flows say: the same for ever."""
+    """The fixed results of the handlers in all golden flows."""
     match name:
         case "g.Number":
             return {"out": payload["n"] * 10}

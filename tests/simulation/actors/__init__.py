@@ -1,1 +1,1 @@
-"""Who plays in a history beside the servers: a client, people, an operator, outside workers, agents, services."""
+"""The actors of a history besides the servers: a client, people, an operator, remote workers, agents, services."""

@@ -51,7 +51,7 @@ class Client:
         return await self._history.wire.call(lambda engine: self._answer(engine, wish))
 
     async def _ask_again(self, process: Process) -> None:
-        """Who asks again is given an answer that somebody was given before."""
+        """Repeat a request; the answer must be one that was returned before."""
         for wish in self._history.wishes:
             if wish.kind != "request" or self._history.dice.random() < 0.3:
                 continue
@@ -65,7 +65,7 @@ class Client:
                 self._history.simulation.wrong(f"{wish.key} was answered with {wish.id}, and then with {again}")
 
     async def _answer(self, engine: Engine, wish: Wish) -> str:
-        """What a server does with such a request: once, as far as it can know."""
+        """Process such a request on a server: once, as far as the server can know."""
         simulation = self._history.simulation
         began = simulation.loop.time()
 

@@ -135,7 +135,7 @@ class Operator:
         await engine.lists.limit_handler(self._dice.choice(("work", "charge", "sim.Double")), most)
 
     async def _see_to_letters(self, engine: Engine, process: Process) -> None:
-        """What failed for good is done again, or not wanted any more."""
+        """Retry or discard dead letters."""
         which = await engine.dead_letters.filter()
         discards = self._dice.random() < 0.3
         for wish in self._history.wishes:

@@ -75,7 +75,7 @@ class RemoteWorker:
                 await asyncio.wait(working)
 
     async def _check_nothing_was_ready(self, process: Process) -> None:
-        """Who waited for so long, and was given nothing, has left nothing lying there."""
+        """Check that no task was ready while a long poll returned nothing."""
         simulation = self._history.simulation
         since = process.clock.now() - (POLL_EVERY + 1) * 1000
         for task in await simulation.store.list_tasks(_READY, 100):
@@ -129,7 +129,7 @@ class RemoteWorker:
                 await self._complete(process, claim, result)
 
     async def _complete(self, process: Process, claim: tuple[str, str, int], result: dict[str, Any]) -> None:
-        """What was done stays done: saying it again changes nothing, and is no error."""
+        """Complete the task; repeating the call changes nothing and is not an error."""
         history, task_id = self._history, claim[1]
         try:
             await self._until_heard(lambda them: them.complete(*claim, result))

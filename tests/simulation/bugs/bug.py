@@ -1,4 +1,4 @@
-"""What a planted bug is, and how statements of a store are changed for one."""
+"""The type of a planted bug, and a helper that rewrites SQL statements of a store."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ from treadle.workers.effects import AttemptEffects
 
 
 def settling_needs_no_claim(patch: pytest.MonkeyPatch) -> None:
-    """Whoever once had the task may end it, or put it aside."""
+    """A former holder of the task can settle or park it."""
     guard = "where t.claim_version = r.value ->> 1\n  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)\n"
     rewrite(patch, settlements._SQL, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
     rewrite(patch, settlements._SQL, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
 
 
 def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
-    """Whoever once had the task may write what follows from it, as long as it does not end it."""
+    """A former holder of the task can write checkpoints, as long as it does not settle the task."""
     rewrite(
         patch,
         settlements._SQL,
@@ -46,7 +46,7 @@ def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
 
 
 def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
-    """What a dead worker held is held for ever."""
+    """A dead worker holds its tasks forever."""
     real = SqliteStore.wake
 
     async def wake(self: SqliteStore, limit: int, *, expire_leases: bool = True) -> Woken:
@@ -76,7 +76,7 @@ def mail_wakes_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def effects_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
-    """What came back is given to the handler and not to the store."""
+    """The result of an effect reaches the handler but not the store."""
 
     async def made(self: AttemptEffects, begin: Begin, response: Json) -> Json:
         return response
@@ -106,7 +106,7 @@ def dedupe_keys_change(patch: pytest.MonkeyPatch) -> None:
 
 
 def runs_advance_at_any_version(patch: pytest.MonkeyPatch) -> None:
-    """Who advances a run does not look whether another was faster."""
+    """Advancing a run ignores its version, so concurrent advances overwrite one another."""
     real = Committer.submit
 
     def submit(self: Committer, unit: Unit, patience: float | None = None) -> Awaitable[Answer]:

@@ -17,7 +17,7 @@ from treadle.stores.sqlite.commit import settlements
 
 
 def trees_are_pruned_while_they_live(patch: pytest.MonkeyPatch) -> None:
-    """What has ended goes, whatever of its tree goes on."""
+    """Ended work is pruned although other parts of its tree are live."""
     rewrite(
         patch, retention._SQL, "list_prunable", "where not exists (select 1 from tasks as t where t.id = w.value)", "where true"
     )
@@ -36,7 +36,7 @@ def paused_lists_go_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def letters_are_lost_when_retried(patch: pytest.MonkeyPatch) -> None:
-    """What failed is taken out of the dead letters, and put nowhere."""
+    """A retried dead letter is removed and not enqueued."""
     rewrite(patch, settlements._SQL, "revive", "from jsonb_each(:rows) as r\n", "from jsonb_each('[]') as r\n")
 
 
@@ -57,7 +57,7 @@ def forks_keep_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def anybody_may_decide(patch: pytest.MonkeyPatch) -> None:
-    """Who is in none of the groups is heard too."""
+    """A decision of somebody outside of the groups counts."""
     patch.setattr(Approval, "may_decide", lambda self, actor, groups=(): True)
 
 

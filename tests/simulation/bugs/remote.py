@@ -26,7 +26,7 @@ from treadle.workers.functions import driver
 
 
 def late_words_count(patch: pytest.MonkeyPatch) -> None:
-    """What an outside worker says of a claim that it has lost is taken for the word of whoever has it now."""
+    """A report on a lost claim is accepted as if the current holder had sent it."""
 
     async def end(self: HeldWork, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
         task = await self._store.find_task(claim.task_id)
@@ -43,7 +43,7 @@ def nobody_hears_in_the_waiting_room(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_seen_is_stored_before_it_is_told(patch: pytest.MonkeyPatch) -> None:
-    """What a look has seen is committed, and then what is started for it."""
+    """The snapshot of a scan is committed before the work that it starts, not with it."""
     real = WatcherScanner._write
 
     async def write(self: WatcherScanner, look: Any, chunk: Any) -> None:

@@ -69,7 +69,7 @@ types:
 
 @cache
 def the_topology() -> Topology:
-    """What the goal pipeline's roles do, as it would be in a file."""
+    """The topology of the goal pipeline, as a file would define it."""
     with TemporaryDirectory() as folder:
         place = Path(folder) / "topology.yaml"
         place.write_text(TOPOLOGY)

@@ -10,7 +10,7 @@ from tests.simulation.world import World
 from treadle import Context, Engine, NonRetryable, RetryPolicy, Waiting
 
 OFTEN = RetryPolicy.of(1000, first=0.2, longest=2, jitter=0.5)
-"""What services do wrong is tried again until it is done."""
+"""Retry failures of services until they succeed."""
 
 
 def add_handlers(engine: Engine, world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
 
 GROUPS = {"ada": ("weavers",), "bob": ("weavers",), "cyd": ("masters",), "eve": ()}
-"""Who there is, and the groups that each is in; eve may decide what anyone may."""
+"""People and their groups; eve may decide everything that is open to anyone."""
 
 
 def add_questions(engine: Engine) -> None:

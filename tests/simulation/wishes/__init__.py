@@ -1,4 +1,4 @@
-"""What users want of a history, by kind."""
+"""The workload of a history: wishes of users, by kind."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from treadle import Engine
 
 
 def request(dice: random.Random, key: str) -> Wish:
-    """Whoever sends it again gets the answer of the first, once that has one."""
+    """A request whose repetition returns the first answer, once there is one."""
 
     async def send(engine: Engine) -> str:
         raise AssertionError("Requests go through a server.")

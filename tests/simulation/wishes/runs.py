@@ -34,7 +34,7 @@ def order(dice: random.Random, key: str) -> Wish:
 
 
 def _ordered(payload: dict[str, Any]) -> dict[str, Any]:
-    """What an order comes to; `told` is left out, as that depends on who is faster."""
+    """The expected result of an order, without `told`, which depends on timing."""
     key = payload["key"]
     return {
         "result": {

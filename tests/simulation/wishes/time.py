@@ -1,4 +1,4 @@
-"""What starts work by itself: schedules, and watchers of files."""
+"""Sources that start work by themselves: schedules, and watchers of files."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Wish:
     retried: bool = False
     """An operator let it be done again."""
     needs: str = ""
-    """Who must be there for it: `remote_workers`, `agents` or `service`."""
+    """The actor that it needs: `remote_workers`, `agents` or `service`."""
 
 
 def enqueued(key: str, name: str, payload: dict[str, Any], expected: Any, **options: Any) -> Wish:

@@ -112,7 +112,7 @@ def test_costs_are_whole_millionths_rounded_up():
 
 @given(st.text(), st.text(), st.integers(1, 5000), st.floats(0, 100), st.floats(0, 100))
 def test_a_reservation_is_never_less_than_what_a_request_can_cost(prompt, system, max_tokens, price_in, price_out):
-    """Whatever the tokenizer: no token is less than a byte, and no answer is longer than it may be."""
+    """For any tokenizer, a token is at least one byte, and no answer exceeds its limit."""
     request = {"model": "m", "max_tokens": max_tokens, "system": system, "messages": [{"role": "user", "content": prompt}]}
     price = Price(price_in, price_out)
     reserved = price.cost(most_tokens(request), max_tokens)

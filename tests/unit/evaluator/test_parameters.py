@@ -1,4 +1,4 @@
-"""Where the parameters of a step come from, and which source wins."""
+"""Sources of step parameters and their precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `$.`, steps and loop variables mean where they stand."""
+"""Scopes of `$.`, steps and loop variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the roles decide, from what they read; each artifact that comes out fits its schema."""
+"""Decisions of the roles; each artifact that they produce fits its schema."""
 
 from __future__ import annotations
 

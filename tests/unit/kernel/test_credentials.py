@@ -1,4 +1,4 @@
-"""What callers show is taken apart, compared in constant time, and found again for a few seconds without asking."""
+"""Credentials are parsed, compared in constant time, and cached for a few seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a trouble and what is not."""
+"""Conditions that the status reports as problems, and those that it does not."""
 
 from __future__ import annotations
 

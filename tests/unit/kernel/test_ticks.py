@@ -19,7 +19,7 @@ def at(text: str, zone: str = "UTC", fold: int = 0) -> int:
 
 
 def shown(ticks: list[int], zone: str = "UTC") -> list[str]:
-    """What the clock of the zone shows at these ticks, with its offset."""
+    """The local times of these ticks in the zone, with their offsets."""
     return [datetime.fromtimestamp(tick / 1000, UTC).astimezone(ZoneInfo(zone)).strftime("%m-%d %H:%M%z") for tick in ticks]
 
 

@@ -1,4 +1,4 @@
-"""What counts as a change: new, different, touched, half-written, gone, hidden; and addresses by content and by headers."""
+"""Changes that a watcher detects: new, different, touched, half-written, gone, hidden; URLs by content and by headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came to the language later: when, catch, step references, signature aliases, sys statements."""
+"""Later additions to the language: when, catch, step references, signature aliases, sys statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where lines may be broken, and where they may not."""
+"""Positions of allowed and forbidden line breaks."""
 
 from __future__ import annotations
 

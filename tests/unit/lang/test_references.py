@@ -1,4 +1,4 @@
-"""What `$.name` and `step.attribute` may refer to, and what a statement depends on."""
+"""Targets of `$.name` and `step.attribute`, and the dependencies of a statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What deserves a warning but must not stop a program that others accept."""
+"""Constructs that cause a warning but do not reject a program that others accept."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ async def check_limits(connection: Connection) -> None:
 
 
 class Plan:
-    """What the server did, node by node."""
+    """The executed plan, node by node."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.nodes = list(walk(root))

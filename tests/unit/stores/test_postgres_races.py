@@ -115,7 +115,7 @@ async def bob(postgres_url: str, postgres_schema: str) -> AsyncIterator[Postgres
 async def crossed(
     gate: Gate, ann: Awaitable[list[Answer]], bob: Awaitable[list[Answer]], *, ann_first: bool
 ) -> tuple[Verdict, Verdict]:
-    """What ann's unit and bob's came to."""
+    """The answers to ann's unit and to bob's."""
     answers = await gate.cross(ann, bob) if ann_first else reversed(await gate.cross(bob, ann))
     (one,), (two,) = answers
     return one.verdict, two.verdict
@@ -248,7 +248,7 @@ async def test_a_place_under_a_limit_that_is_left_while_another_comes_goes_to_on
 async def test_a_commit_that_takes_too_long_is_given_up_and_nothing_of_it_is_done(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever follows events waits for a number that was given only for so long: no transaction may come after that."""
+    """Followers of events wait a bounded time for an assigned number: no transaction may commit after that."""
     task, follower = await put_and_claim(ann), new_task()
     unit = Unit(task.claim, succeed(), (follower,))
     gate.hold("tasks", task.id)

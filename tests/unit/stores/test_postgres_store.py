@@ -1,4 +1,4 @@
-"""What only the PostgreSQL store has: its schema, its connections and how they heal, PgBouncer, and what it does when two cross."""
+"""Properties of the PostgreSQL store alone: its schema, connections and reconnects, PgBouncer, and conflicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler can ask and say."""
+"""The context that a handler receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be a handler, how it is called, and how it is found."""
+"""Valid handlers, their calling conventions, and their lookup."""
 
 from __future__ import annotations
 

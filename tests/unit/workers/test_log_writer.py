@@ -1,4 +1,4 @@
-"""What handlers write reaches the store, later rather than never."""
+"""Log lines of handlers reach the store, even if late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a task for each thing that its handler can come to."""
+"""The state of a task after each outcome of its handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do and see in a browser: pages follow what happens, and act."""
+"""Live pages in a browser: pages follow changes, and buttons act."""
 
 from __future__ import annotations
 

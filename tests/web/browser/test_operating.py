@@ -1,4 +1,4 @@
-"""What operators do in a browser: decide, retry, fork, act on many, and watch work outlive the process that did it."""
+"""Operators in a browser: decide, retry, fork, act on many, and watch work survive the process that ran it."""
 
 from __future__ import annotations
 

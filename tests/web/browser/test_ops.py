@@ -1,4 +1,4 @@
-"""What operators do and see in a browser: charts that follow, dead letters, forms that stay, clocks."""
+"""Operations pages in a browser: live charts, dead letters, forms that keep their input, clocks."""
 
 from __future__ import annotations
 
