@@ -87,7 +87,7 @@ async def prune(engine: Engine) -> int:
 
 
 async def next_sample(worker: Child, after: int) -> dict[str, float]:
-    """The worker's first report after it has processed more than `count` tasks."""
+    """The worker's first report after it has processed more than `after` tasks."""
     while (said := await worker.said())["handled"] <= after:
         pass
     return dict(said)

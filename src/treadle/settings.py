@@ -112,8 +112,8 @@ class Settings:
     log_format: str = _setting("text", _choice("text", "json"))
     """`text` or `json`."""
     metrics_address: str = _setting("", _text)
-    """Address at which a worker serves its metrics: a port of 127.0.0.1, or HOST:PORT (other hosts need a token with the scope `read`). If
-    the port is taken, one of the next 19 is used. Off by default."""
+    """Address at which a worker serves its metrics: a port of 127.0.0.1, or HOST:PORT (other hosts need a token with the scope
+    `read`). If the port is taken, one of the next 19 is used. Off by default."""
     otlp_endpoint: str = _setting("", _endpoint, secret=True, fallback="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Destination of traces (OTLP over HTTP), such as `http://localhost:4318`; falls back to `OTEL_EXPORTER_OTLP_ENDPOINT`. Off
     by default and with `off`."""
