@@ -1,6 +1,6 @@
-"""Writes the parts of the documentation that are made from code: `python -m docs.generate`, or `--check` to compare only.
+"""Write the generated parts of the documentation: `python -m docs.generate`, or `--check` to compare only.
 
-Whole pages of the reference, and code blocks that follow a comment `<!-- snippet: path -->`, which hold that file.
+Generates whole reference pages, and embeds files in code blocks that follow a comment `<!-- snippet: path -->`.
 """
 
 from __future__ import annotations
@@ -31,58 +31,58 @@ _NOTE = "<!-- Made by `python -m docs.generate`; edit the code or docs/generate.
 _SNIPPET = re.compile(r"<!-- snippet: (?P<path>\S+) -->\n```(?P<lang>\w+)\n(?P<code>.*?)```\n", re.S)
 
 PROBLEMS = {
-    "handler_error": "The handler raised. It is tried again while its retry policy allows.",
-    "step_error": "A step of a durable function raised. It is tried again while the step's retry policy allows.",
-    "function_error": "A durable function raised. Its run fails; `treadle runs retry` goes on from there.",
-    "invalid_result": "A step or a function returned what is not JSON, or too much of it. Final.",
-    "nondeterministic": "The code of a durable function does not do what its run has recorded. It is tried again, later and "
-    "later; code that fits passes.",
+    "handler_error": "The handler raised. The task is retried as its retry policy allows.",
+    "step_error": "A step of a durable function raised. It is retried as the step's retry policy allows.",
+    "function_error": "A durable function raised. Its run fails; `treadle runs retry` continues it from there.",
+    "invalid_result": "A step or a function returned a value that is not JSON or is too large. Final.",
+    "nondeterministic": "The code of a durable function deviates from the recorded steps of its run. It is retried with growing "
+    "delays until the code matches.",
     "non_retryable": "The handler raised `NonRetryable` without a code of its own.",
-    "timeout": "The attempt took longer than its timeout and was stopped. Counts as a failure, so the policy applies.",
-    "deadline_exceeded": "The task's deadline passed before or while it was worked on. Final.",
+    "timeout": "The attempt exceeded its timeout and was stopped. It counts as a failure, so the policy applies.",
+    "deadline_exceeded": "The task's deadline passed before or during its execution. Final.",
     "takeovers_exhausted": "Several workers in a row lost the task without settling it: it may be killing them. Final.",
     "unexpected_result": "The handler returned neither a dict, nor None, nor an outcome. Final.",
-    "evaluator_error": "A run could not be advanced; the result that was to be taken in is kept. A bug in Treadle.",
-    "no_handler": "Nobody has a handler for it, and its task list is told to ignore such tasks.",
+    "evaluator_error": "A run could not be advanced; the result of the step is kept. This is a bug in Treadle.",
+    "no_handler": "No server has a handler for it, and its task list is configured to ignore such tasks.",
     "canceled": "An operator or a caller canceled it.",
-    "failed": "It failed, and whoever said so gave no code.",
-    "reserved_key": "The payload of an agent's task has a key that starts with an underscore; such keys are added by runners.",
-    "value_lost": "Something that the task needs is not in the store any more: what it belonged to was pruned.",
-    "budget_exhausted": "A workorder's handler did not come to an end within its budget. In its output bundle.",
-    "import_failed": "The module of a registered handler is not there or cannot be imported; the message says why.",
-    "import_timeout": "The module of a registered handler does not come to the end of its import.",
-    "approval_denied": "A person denied the approval that the task waited for. Final, whatever its policy says.",
-    "approval_expired": "Nobody decided in time on the approval that the task waited for. Final, whatever its policy says.",
+    "failed": "It failed, and the report of the failure had no code.",
+    "reserved_key": "The payload of an agent's task has a key that starts with an underscore; only runners add such keys.",
+    "value_lost": "A value that the task needs is no longer in the store, because its owner was pruned.",
+    "budget_exhausted": "A workorder's handler did not finish within its budget. Found in its output bundle.",
+    "import_failed": "The module of a registered handler is missing or cannot be imported; the message contains the cause.",
+    "import_timeout": "The import of a registered handler's module did not finish in time.",
+    "approval_denied": "A person denied the approval that the task waited for. Final, regardless of its policy.",
+    "approval_expired": "The approval that the task waited for expired without a decision. Final, regardless of its policy.",
     "approval_lost": "The approval that the task waited for is no longer in the store. Retry the task to ask again.",
-    "effect_unavailable": "The handler makes an effect in a way that does not fit it; the message says which does. Final.",
-    "invalid_effect_response": "An effect was made, but what it returned is no JSON. Final, as it must not be made again.",
+    "effect_unavailable": "The handler called the wrong variant of `effect`; the message names the right one. Final.",
+    "invalid_effect_response": "An effect was performed, but its response is not JSON. Final, because the effect must not be repeated.",
     "webhook_unsigned": "`TREADLE_WEBHOOK_SECRET` is not set; nothing is sent unsigned. Final.",
     "webhook_not_allowed": "An approval names a webhook of its own that `TREADLE_WEBHOOK_ALLOW` does not allow. Final.",
-    "webhook_not_set": "There is no usable `TREADLE_APPROVAL_WEBHOOK` where the notification was to be sent. Final.",
-    "specialist_raised": "A specialist's `start` raised. Final, whatever the task's policy says; an operator may retry it.",
+    "webhook_not_set": "`TREADLE_APPROVAL_WEBHOOK` is missing or unusable in the process that sends the notification. Final.",
+    "specialist_raised": "A specialist's `start` raised. Final, regardless of the task's policy; an operator may retry it.",
     "specialist_failed": "A specialist's `start` returned None: it could not submit the job. Final.",
-    "specialist_unavailable": "A specialist's task was executed where there is no engine around it. Final.",
-    "poll_not_supported": "A handle was returned by what has no `poll`. Final; the job at the service is not followed.",
-    "external_production_failed": "The outside service said that the job failed, and gave no code. Final.",
-    "external_job_lost": "The outside service does not know the job any more. Final.",
-    "external_outcome_unknown": "A worker was lost while it submitted a job, and its specialist has no `find`: nobody knows "
-    "whether the service has it. Look there, then retry or cancel the task.",
-    "specialist_unregistered": "No live server has the specialist that a job has to be polled by, and none had for a while. Final.",
+    "specialist_unavailable": "A specialist's task was executed without an engine. Final.",
+    "poll_not_supported": "A handler without `poll` returned a handle. Final; the job is not polled.",
+    "external_production_failed": "The external service reported that the job failed, without a code. Final.",
+    "external_job_lost": "The external service no longer knows the job. Final.",
+    "external_outcome_unknown": "A worker was lost while it submitted a job, and its specialist has no `find`: it is unknown "
+    "whether the service has the job. Check there, then retry or cancel the task.",
+    "specialist_unregistered": "No live server has had the specialist that polls the job for a while. Final.",
     "poll_returned_unexpected_type": "A poll returned neither a production, nor a handle, nor a failure. Final.",
-    "empty_external_job_id": "A specialist returned a handle without the service's name of the job. Final.",
+    "empty_external_job_id": "A specialist returned a handle without the service's job id. Final.",
     "invalid_polling_interval": "A specialist returned a handle whose interval is not more than 0 and at most a day. Final.",
-    "progress_hint_too_long": "A specialist returned a handle with a hint of more than 4 KB. Final where `start` did.",
-    "invalid_progress": "A specialist returned a handle whose progress is no fraction from 0 to 1. Final where `start` did.",
-    "invalid_error_code": "A specialist returned a failure whose code is no short text. Final where `start` did.",
+    "progress_hint_too_long": "A specialist returned a handle with a hint of more than 4 KB. Final if `start` returned it.",
+    "invalid_progress": "A specialist returned a handle whose progress is not a fraction from 0 to 1. Final if `start` returned it.",
+    "invalid_error_code": "A specialist returned a failure whose code is not a short text. Final if `start` returned it.",
     "entrypoint_missing": "The module of a registered handler has no function of that name.",
 }
-"""Codes that failed tasks carry beside those of the error tree."""
+"""Codes of failed tasks that are not in the error tree."""
 
 STEP_ERRORS = {
-    "evaluation_error": "An expression has no value: a type that does not fit, a missing key, division by zero.",
+    "evaluation_error": "An expression has no value: a wrong type, a missing key, division by zero.",
     "assertion_failed": "A `sys.assert` was false.",
-    "foreach_error": "What a `foreach` should go over is no list.",
-    "too_deep": "Steps are nested too deep, probably without end.",
+    "foreach_error": "The value that a `foreach` iterates over is not a list.",
+    "too_deep": "Steps are nested too deeply, probably by infinite recursion.",
     "too_many_rows": "The run has more steps than one run may have.",
 }
 """Values of `error_type` in a `catch`, besides the class (or code) of the error that a handler or script raised."""
@@ -91,28 +91,28 @@ REASONS = {
     "approval": "it waits for a person's decision",
     "backoff": "it has failed, and its next attempt is due later",
     "delayed": "it is not due yet",
-    "suspended": "(functions) all of the function waits: for time, signals, children or people",
-    "nondeterministic": "(functions) the code does not do what the run has recorded; a rollback heals it",
+    "suspended": "(functions) the whole function waits: for time, signals, children or people",
+    "nondeterministic": "(functions) the code deviates from the recorded steps; a rollback fixes it",
     "finished_canceled": "it was canceled",
     "finished_completed": "it is done",
-    "finished_failed": "it failed for good",
-    "finished_ignored": "nobody had a handler for it, and its list ignores such tasks",
+    "finished_failed": "it failed permanently",
+    "finished_ignored": "no server had a handler for it, and its list ignores such tasks",
     "list_paused": "its task list is paused",
     "next_poll": "an external job is running",
     "no_worker": "no live worker has a handler for it",
-    "objective": "(objectives) the line says what it waits for: its approval, a blocker, or a role",
-    "over_limit": "a limit is used up by other tasks",
-    "not_advanced": "(runs) what a step came to could not be taken in; it is kept, and the line says what went wrong",
+    "objective": "(objectives) the text names the reason: its approval, a blocker, or a role",
+    "over_limit": "other tasks use up its limit",
+    "not_advanced": "(runs) the result of a step could not be processed; it is kept, and the text contains the error",
     "owner_lost": "its worker has missed its heartbeats; another takes over when the lease ends",
     "paused": "an operator paused it",
-    "rate": "its lane may start no more for now",
-    "ready": "it can be taken now",
+    "rate": "the rate limit of its lane is exhausted for now",
+    "ready": "a worker can claim it now",
     "run_paused": "its run is paused",
-    "running": "a worker is on it",
-    "steps": "(runs) several of its steps are being worked on or wait",
+    "running": "a worker executes it",
+    "steps": "(runs) several of its steps are running or waiting",
     "stuck": "(runs) none of its tasks is live; `treadle runs resume` repairs that",
 }
-"""Codes that `treadle why` answers with."""
+"""Codes that `treadle why` returns."""
 
 
 # --- states ---
@@ -123,18 +123,18 @@ def states_page() -> str:
     parts = [
         "# States",
         _NOTE,
-        "Every durable thing has a state machine, and all of them stand in one table, `treadle/model/states.py`. Each move "
+        "Every durable entity has a state machine, defined in one table in `treadle/model/states.py`. Each move "
         "writes a row of the log in the same commit as the row it changes; `treadle store verify` checks every history against "
         "these tables.",
         "`running` and `paused` of a task are shown but not stored: a task runs while it has an owner, and is paused while it is "
-        "held. Moves marked *held* need that owner: only the holder of the claim makes them, or the end of its lease (`expire`).",
+        "held. Moves marked *held* need that owner: only the holder of the claim makes them, or the expiry of its lease (`expire`).",
     ]
     for machine in states.MACHINES.values():
         parts += [f"## {machine.entity.capitalize()}", diagram(machine)]
         parts += [
             f"### {machine.entity} `{state}`{_ending(machine, state)}\n\n{_moves(machine, state)}" for state in machine.states
         ]
-    shown = [("running", "has an owner: a worker is on it"), ("paused", "is held: by an operator, its run, its list or a limit")]
+    shown = [("running", "has an owner: a worker executes it"), ("paused", "is held: by an operator, its run, its list or a limit")]
     parts.append("## Shown states of a task\n\n" + "\n".join(f"- `{name}`: {text}." for name, text in shown))
     holds = [(name, value) for name, value in vars(states.Hold).items() if name.isupper()]
     parts.append("## Holds\n\n" + _table(["hold", "bit"], [[f"`{name.lower()}`", str(value)] for name, value in holds]))
