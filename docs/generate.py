@@ -55,7 +55,7 @@ PROBLEMS = {
     "approval_expired": "The approval that the task waited for expired without a decision. Final, regardless of its policy.",
     "approval_lost": "The approval that the task waited for is no longer in the store. Retry the task to ask again.",
     "effect_unavailable": "The handler called the wrong variant of `effect`; the message names the right one. Final.",
-    "invalid_effect_response": "An effect was performed, but its response is not JSON. Final, because the effect must not be repeated.",
+    "invalid_effect_response": "An effect was performed, but its response is not JSON. Final: the effect must not be repeated.",
     "webhook_unsigned": "`TREADLE_WEBHOOK_SECRET` is not set; nothing is sent unsigned. Final.",
     "webhook_not_allowed": "An approval names a webhook of its own that `TREADLE_WEBHOOK_ALLOW` does not allow. Final.",
     "webhook_not_set": "`TREADLE_APPROVAL_WEBHOOK` is missing or unusable in the process that sends the notification. Final.",
@@ -71,9 +71,9 @@ PROBLEMS = {
     "poll_returned_unexpected_type": "A poll returned neither a production, nor a handle, nor a failure. Final.",
     "empty_external_job_id": "A specialist returned a handle without the service's job id. Final.",
     "invalid_polling_interval": "A specialist returned a handle whose interval is not more than 0 and at most a day. Final.",
-    "progress_hint_too_long": "A specialist returned a handle with a hint of more than 4 KB. Final if `start` returned it.",
-    "invalid_progress": "A specialist returned a handle whose progress is not a fraction from 0 to 1. Final if `start` returned it.",
-    "invalid_error_code": "A specialist returned a failure whose code is not a short text. Final if `start` returned it.",
+    "progress_hint_too_long": "A specialist returned a handle with a hint of more than 4 KB. Final if returned by `start`.",
+    "invalid_progress": "A specialist returned a handle whose progress is not a fraction from 0 to 1. Final if returned by `start`.",
+    "invalid_error_code": "A specialist returned a failure whose code is not a short text. Final if returned by `start`.",
     "entrypoint_missing": "The module of a registered handler has no function of that name.",
 }
 """Codes of failed tasks that are not in the error tree."""
@@ -123,11 +123,11 @@ def states_page() -> str:
     parts = [
         "# States",
         _NOTE,
-        "Every durable entity has a state machine, defined in one table in `treadle/model/states.py`. Each move "
+        "Every durable entity has a state machine; `treadle/model/states.py` defines all of them. Each move "
         "writes a row of the log in the same commit as the row it changes; `treadle store verify` checks every history against "
         "these tables.",
         "`running` and `paused` of a task are shown but not stored: a task runs while it has an owner, and is paused while it is "
-        "held. Moves marked *held* need that owner: only the holder of the claim makes them, or the expiry of its lease (`expire`).",
+        "held. Moves marked *held* need that owner: only the holder of the claim makes them, or its expiry (`expire`).",
     ]
     for machine in states.MACHINES.values():
         parts += [f"## {machine.entity.capitalize()}", diagram(machine)]
