@@ -72,7 +72,7 @@ PROBLEMS = {
     "empty_external_job_id": "A specialist returned a handle without the service's job id. Final.",
     "invalid_polling_interval": "A specialist returned a handle whose interval is not more than 0 and at most a day. Final.",
     "progress_hint_too_long": "A specialist returned a handle with a hint of more than 4 KB. Final if returned by `start`.",
-    "invalid_progress": "A specialist returned a handle whose progress is not a fraction from 0 to 1. Final if returned by `start`.",
+    "invalid_progress": "A specialist returned a handle with a progress outside 0 to 1. Final if returned by `start`.",
     "invalid_error_code": "A specialist returned a failure whose code is not a short text. Final if returned by `start`.",
     "entrypoint_missing": "The module of a registered handler has no function of that name.",
 }

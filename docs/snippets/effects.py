@@ -7,7 +7,7 @@ charged = {}
 
 
 async def charge(amount, key):
-    """An outside service that deduplicates on a key."""
+    """An external service that deduplicates by a key."""
     charged.setdefault(key, amount)
     return {"receipt": key[:8]}
 

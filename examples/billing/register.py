@@ -1,4 +1,4 @@
-"""One-time setup: store which function handles `billing.ProcessPayment`. The store is that of TREADLE_STORE."""
+"""One-time setup: register the handler of `billing.ProcessPayment` in the store of TREADLE_STORE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner: no code for any facet, as it loads handlers from what is registered. Ctrl-C stops it."""
+"""A runner without code for any facet: it loads the registered handlers. Ctrl-C stops it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shop whose shelf and bank are in memory: what matters is how its handlers succeed, wait and fail."""
+"""A shop with an in-memory shelf and bank, whose handlers succeed, wait and fail."""
 
 from treadle import Engine, NonRetryable, RetryPolicy
 

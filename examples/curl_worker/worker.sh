@@ -1,5 +1,5 @@
 #!/bin/sh
-# A worker in nothing but curl and a POSIX shell: it takes tasks of a Treadle server and has a command do them.
+# A worker that needs only curl and a POSIX shell: it claims tasks from a Treadle server and runs a command for each.
 #
 #     TREADLE_SERVER=http://127.0.0.1:8787 TREADLE_TOKEN=... sh worker.sh NAME COMMAND [ARGUMENT ...]
 #
@@ -8,7 +8,7 @@
 # Anything else: it failed, and is tried again by the task's retry policy; the last line on stderr says why.
 #
 # More from the environment: LEASE (seconds; default 60), BEAT_EVERY (seconds; default a third of the lease), TASK_LIST (default),
-# WORKER_NAME (curl), MOST (stop after so many tasks; default: never), WAIT (seconds that a claim waits; default 30).
+# WORKER_NAME (curl), MOST (stop after this number of tasks; default: never), WAIT (seconds that a claim waits; default 30).
 
 set -u
 LC_ALL=C
@@ -69,7 +69,7 @@ quote() {
 
 # --- HTTP ---
 
-# post PATH BODY_FILE ANSWER_FILE: prints the status; 000 if nobody answered.
+# post PATH BODY_FILE ANSWER_FILE: prints the status; 000 without a response.
 post() {
     curl -sS -X POST -H "@$headers" --data-binary "@$2" -o "$3" -w '%{http_code}' --max-time $((wait_for + 30)) "$server$1" 2>>"$dir/trouble" || :
 }
@@ -110,7 +110,7 @@ heartbeats() {
     done
 }
 
-# settle CODE: say what became of the task.
+# settle CODE: report the outcome of the task.
 settle() {
     case $1 in
         0)
@@ -130,7 +130,7 @@ settle() {
         200) note "$task $(field state <"$dir/answer.$word")" ;;
         409) note "$task $(field code <"$dir/answer.$word"): the work is dropped" ;;
         422)
-            field detail <"$dir/answer.$word" | sed "s/^/$task refused: /"   # such as a result that is no JSON; the claim is still held
+            field detail <"$dir/answer.$word" | sed "s/^/$task refused: /"   # such as a result that is not JSON; the claim is still held
             say fail '"message":"the command did not print a JSON object","code":"bad_result","retryable":false'
             ;;
         *) note "$task answered with $status: left to its lease" ;;
@@ -167,7 +167,7 @@ handle() {
     task=
 }
 
-# leave: release what is held, and say that this worker is gone.
+# leave: release the held task and deregister this worker.
 leave() {
     [ -z "$worker" ] || { echo '{}' >"$dir/said.leave"; post "/workers/$worker/leave" "$dir/said.leave" "$dir/answer.leave" >/dev/null; }
     rm -rf "$dir"
@@ -188,7 +188,7 @@ register "$@"
 done_so_far=0
 while [ -z "$stopping" ]; do
     printf '{"worker_id":"%s","limit":1,"wait_for":%s,"lease":%s}' "$worker" "$wait_for" "$lease" >"$dir/said.claim"
-    post /tasks/claim "$dir/said.claim" "$dir/answer.claim" >"$dir/status" &   # not in front, so that a signal is heard at once
+    post /tasks/claim "$dir/said.claim" "$dir/answer.claim" >"$dir/status" &   # in the background, so that the shell handles signals immediately
     poll=$!
     [ -n "$stopping" ] || wait "$poll"
     poll=

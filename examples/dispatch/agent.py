@@ -1,4 +1,4 @@
-"""A worker: takes one issue after the other until Ctrl-C. What `solve` raises is tried again after 1, 2 and 4 s."""
+"""A worker that processes issues until Ctrl-C. If `solve` raises, the job is retried after 1, 2 and 4 s."""
 
 from __future__ import annotations
 

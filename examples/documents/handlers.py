@@ -1,4 +1,4 @@
-"""A summarizer and a reviewer that need no outside service, so that the example always gives the same."""
+"""A summarizer and a reviewer without external services, so that the results are reproducible."""
 
 from treadle import Engine
 
@@ -15,7 +15,7 @@ def summarize(payload):
 
 @engine.handler("docs.Review")
 async def review(payload, ctx):
-    """Approves what is short."""
+    """Approve short texts."""
     ctx.log("reviewed", author=payload["author"])
     short = len(payload["text"]) < 500
     return {"approved": short, "comment": f"{payload['author']}: {'fine' if short else 'too long'}"}

@@ -1,4 +1,4 @@
-"""A handler that changes code with a local command, as an objective asks for it: the gate runs the tests of what came out.
+"""A handler that changes code with a local command as an objective requests; the gate runs the tests of the result.
 
 Each objective has a copy of `project/` of its own, below `work/`. The command here is a small Python script; anything that
 reads a prompt and changes files does as well.
@@ -21,7 +21,7 @@ engine = Engine()
 
 @engine.handler("patch.write", retry=1)
 async def write_patch(payload: dict[str, Any], ctx: Context) -> dict[str, Any]:
-    """Run the command in the objective's own copy of the project; what it prints goes into the notes."""
+    """Run the command in the objective's own copy of the project; its output goes into the notes."""
     objective = payload["objective"]
     folder = HERE / "work" / objective["objective_id"]
     if not folder.exists():

@@ -1,4 +1,4 @@
-"""Stands for whatever writes code: reads what is wanted from stdin, and changes `greeting.py` in the current folder."""
+"""A placeholder for a code generator: read the request from stdin and change `greeting.py` in the current folder."""
 
 from __future__ import annotations
 

@@ -7,5 +7,5 @@ engine = Engine()
 
 @engine.handler("hello.Greet")
 async def greet(payload):
-    """Gets the facet's parameters, returns its returns."""
+    """Take the facet's parameters and return its returns."""
     return {"text": f"Hello, {payload['name']}"}

@@ -1,4 +1,4 @@
-"""Imports files that come in, and reports what came."""
+"""Import new files, and report on them."""
 
 import csv
 from pathlib import Path
@@ -10,7 +10,7 @@ engine = Engine()
 
 @engine.handler("import", retry=3)
 def import_file(payload, ctx):
-    """Count the rows of a file; a real one would store them, under `ctx.task_id` to do so once."""
+    """Count the rows of a file; a real handler would store them, once, under `ctx.task_id`."""
     change = payload["change"]
     with Path(change["path"]).open(newline="") as file:
         rows = sum(1 for _ in csv.reader(file))
@@ -20,5 +20,5 @@ def import_file(payload, ctx):
 
 @engine.handler("report")
 async def report(payload):
-    """Say for which morning it is."""
+    """Return the date of the report."""
     return {"day": payload["tick"][:10]}

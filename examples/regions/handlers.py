@@ -1,4 +1,4 @@
-"""Shops that answer after a while, or not at all."""
+"""Shops that respond after a while, or not at all."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A small render farm: an HTTP service whose jobs take time, say how far they are, fail, and survive its restarts.
+"""A small render farm: an HTTP service whose jobs take time, report progress, fail, and survive its restarts.
 
     python examples/render_farm/farm.py --port 8900 --state farm.json
 
@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Farm:
-    """The jobs, in memory and in a file. How far one is follows from the time since it was submitted."""
+    """The jobs, in memory and in a file. The progress of a job follows from the time since its submission."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -72,7 +72,7 @@ class Farm:
             return job_id in self.jobs
 
     def forget(self, job_id: str) -> None:
-        """As a farm that lost its disk."""
+        """Forget all jobs, like a farm that lost its disk."""
         with self._lock:
             self.jobs.pop(job_id, None)
             self._save()
@@ -85,7 +85,7 @@ class Farm:
         return {"id": job["id"], "state": state, "frame": done, "frames": job["frames"], "url": f"/out/{job['id']}.mp4"}
 
     def _plan_call_back(self, job: dict) -> None:
-        """Call back when the job will have ended; a farm that was restarted does so again, which does no harm."""
+        """Call back when the job ends; a restarted farm calls back again, which is harmless."""
         if job.get("callback"):
             frames = job["frames"] if job["fail_at"] is None else job["fail_at"]
             left = job["submitted_at"] + frames * job["seconds_per_frame"] - time.time()  # noqa: TID251
@@ -94,7 +94,7 @@ class Farm:
             timer.start()
 
     def _call_back(self, job: dict) -> None:
-        """Say what became of the job; again where nobody answers, or the job is not known there yet."""
+        """Report the outcome of the job; repeat without a response, or if the receiver does not know the job yet."""
         shown = self.show(job)
         said = {"failure_detail": f"{job['id']} failed", "error_code": "render_failed"}
         if shown["state"] == "done":
@@ -119,7 +119,7 @@ class Farm:
 
 
 def make_server(farm: Farm, port: int = 0) -> ThreadingHTTPServer:
-    """The farm behind HTTP on the loopback interface; port 0 is any that is free."""
+    """Serve the farm over HTTP on the loopback interface; port 0 selects a free port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -1,4 +1,4 @@
-"""The specialist for the render farm: it submits, looks, finds after a crash, and cancels. Sync methods run in threads."""
+"""The specialist for the render farm: it submits jobs, polls them, finds them after a crash, and cancels them. Sync methods run in threads."""
 
 import json
 import urllib.error
@@ -11,7 +11,7 @@ engine = Engine()
 
 
 class RenderFarm(Specialist):
-    """Each method is one request; nothing is kept here, so any worker can go on with any job.
+    """Each method is one request; the class keeps no state, so any worker can continue any job.
 
     Where `TREADLE_PUBLIC_URL` is set, the farm is also told where to call back; polls are then for call-backs that were lost.
     """
@@ -20,7 +20,7 @@ class RenderFarm(Specialist):
         self.url, self.interval = url, interval
 
     def start(self, payload, ctx):
-        """Submit under the token: `find` asks for it, should this process die before the answer is stored."""
+        """Submit under the token: `find` looks it up if this process dies before the response is stored."""
         wish = {
             name: payload[name] for name in ("scene", "frames", "seconds_per_frame", "fail_at") if payload.get(name) is not None
         }
@@ -28,7 +28,7 @@ class RenderFarm(Specialist):
         return self._handle(self._ask("POST", "/jobs", wish))
 
     def poll(self, external_job_id, ctx):
-        """A look, and nothing else: it may be repeated at any time."""
+        """Read the state of the job; safe to repeat at any time."""
         job = self._ask("GET", f"/jobs/{external_job_id}")
         if job is None:
             raise ExternalJobLost(f"The farm does not know {external_job_id} any more.")
@@ -41,12 +41,12 @@ class RenderFarm(Specialist):
         return self._handle(job)
 
     def find(self, token):
-        """The job that was submitted under the token, or None if the farm has none."""
+        """Return the job submitted under the token, or None."""
         job = self._ask("GET", f"/jobs?token={urllib.parse.quote(token)}")
         return None if job is None else self._handle(job)
 
     def cancel(self, external_job_id):
-        """Tell the farm; a job that it does not know needs no cancel."""
+        """Cancel the job at the farm; ignore an unknown job."""
         self._ask("DELETE", f"/jobs/{external_job_id}")
 
     def _handle(self, job):
@@ -54,7 +54,7 @@ class RenderFarm(Specialist):
         return ExternalProductionHandle(job["id"], self.interval, hint, job["frame"] / job["frames"])
 
     def _ask(self, method, path, body=None):
-        """What the farm answers; None for what it does not know."""
+        """Send a request; return the response, or None if the farm does not know the job."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
@@ -72,5 +72,5 @@ engine.specialist("film.Render", RenderFarm())
 
 @engine.handler("film.Publish")
 async def publish(payload, ctx):
-    """An ordinary handler, for what comes after."""
+    """An ordinary handler for the next step."""
     return {"line": f"{payload['title']}: {payload['url']}"}

@@ -1,4 +1,4 @@
-"""The whole story in a few seconds: a farm, a film, a farm that is killed in the middle, and one job all the same.
+"""A scenario of a few seconds: a film is rendered by a farm that is killed in the middle, and its job is submitted once.
 
     python examples/render_farm/show.py
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 @contextmanager
 def a_farm(state, port):
-    """The farm as a process of its own; what it says first is where it is."""
+    """Start the farm as a separate process; its first line of output is its URL."""
     command = [sys.executable, str(HERE / "farm.py"), "--state", str(state), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -60,7 +60,7 @@ async def story(folder):
 
 
 def main():
-    print("An outside service")
+    print("An external service")
     with tempfile.TemporaryDirectory() as folder:
         if not asyncio.run(story(Path(folder))):
             sys.exit("the film was submitted twice")

@@ -1,4 +1,4 @@
-"""A trip of three bookings as a durable function: all of them, or none. What was booked is canceled when a later one fails."""
+"""A trip of three bookings as a durable function: all of them, or none. If a booking fails, the earlier ones are canceled."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ engine = Engine()
 
 
 async def book(what: str, trip: dict[str, Any]) -> str:
-    """Stands for a call of a booking service."""
+    """A placeholder for a call of a booking service."""
     if what == trip.get("sold_out"):
         raise ValueError(f"no {what} left in {trip['city']}")
     return f"{what}-{trip['city'].lower()}"
 
 
 async def cancel(booking: str) -> str:
-    """Stands for the call that takes a booking back."""
+    """A placeholder for the call that cancels a booking."""
     return f"{booking} canceled"
 
 
 @engine.function("trip.Book")
 async def book_trip(trip: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
-    """Book a flight, a hotel and a car, after a person's yes if the trip asks for one."""
+    """Book a flight, a hotel and a car, after a person's approval if the trip requires it."""
     if trip.get("ask"):
         answer = await ctx.wait_for("answer", timeout=7 * 86_400)
         if not answer["yes"]:
