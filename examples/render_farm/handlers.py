@@ -1,4 +1,4 @@
-"""The specialist for the render farm: it submits jobs, polls them, finds them after a crash, and cancels them. Sync methods run in threads."""
+"""The specialist for the render farm: submits, polls, finds after a crash, and cancels jobs. Sync methods run in threads."""
 
 import json
 import urllib.error
