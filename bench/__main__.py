@@ -87,7 +87,7 @@ def measured(benchmark: Benchmark, options: argparse.Namespace) -> Found:
 
 
 def figures_of(name: str, url: str, wishes: Sequence[str]) -> Figures:
-    """The last line printed by `bench.one`, parsed."""
+    """Run `bench.one` in its own process and return the figures that it prints."""
     command = [sys.executable, "-m", "bench.one", name, *wishes]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment(TREADLE_STORE=url)) as process:
         try:

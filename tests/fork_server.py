@@ -245,7 +245,7 @@ def _live(wish: bytes, fds: list[int], others: list[int]) -> NoReturn:
 
 
 def _run(module: str) -> int:
-    """Convert the end of a module to an exit code as the Python launcher does."""
+    """Run the module and return its exit code as the Python launcher would."""
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return 0

@@ -63,7 +63,7 @@ class SubjectProcess:
             raise SubjectFailed(self._said("ended")) from None
 
     def heard(self, word: str, timeout: float) -> Any:
-        """The value on the next line that starts with `word`; other lines are skipped."""
+        """The value of `word` in the next line that has it; other lines are skipped."""
         return self.line(word, timeout)[word]
 
     def line(self, word: str, timeout: float) -> dict[str, Any]:

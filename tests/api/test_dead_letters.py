@@ -19,7 +19,7 @@ async def fail(scene: Scene, count: int, task_list: str = "default") -> list[str
     return made
 
 
-async def test_letters_are_paged_grouped_and_shown(scene: Scene):
+async def test_dead_letters_are_paged_grouped_and_shown(scene: Scene):
     made = await fail(scene, 3)
     first = await scene.api.dead_letters.list(limit=2)
     rest = await scene.api.dead_letters.list(limit=2, before=first.next_before)
@@ -40,7 +40,7 @@ async def test_a_dry_run_says_how_many_and_changes_nothing(scene: Scene):
     assert len((await scene.api.dead_letters.list()).letters) == 2
 
 
-async def test_bulk_work_goes_on_where_it_stood_and_meets_no_letter_twice(scene: Scene):
+async def test_bulk_work_continues_where_it_stood_and_meets_no_dead_letter_twice(scene: Scene):
     made = await fail(scene, 5)
     first = await scene.api.dead_letters.retry(older_than=0, limit=2, payload={"edited": True})
     assert (first.matched, first.done) == (5, 2)
@@ -52,7 +52,7 @@ async def test_bulk_work_goes_on_where_it_stood_and_meets_no_letter_twice(scene:
     assert [(task.state, task.payload) for task in states] == [("pending", {"edited": True})] * 5
 
 
-async def test_letters_are_changed_by_id(scene: Scene):
+async def test_dead_letters_are_changed_by_id(scene: Scene):
     one, two = await fail(scene, 2)
     assert (await scene.api.dead_letters.retry(ids=[one])).done == 1
     assert (await scene.api.dead_letters.discard(ids=[two])).done == 1

@@ -1,4 +1,4 @@
-"""Calls about outside jobs, on an engine and over HTTP."""
+"""Calls about external jobs, on an engine and over HTTP."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_job_is_listed_and_shown_with_its_events_and_what_it_waits_for(s
         await scene.api.external_jobs.get(NOBODY)
 
 
-async def test_who_may_only_look_does_not_learn_what_call_backs_are_signed_with(scene: Scene):
+async def test_a_reader_does_not_learn_the_key_that_signs_callbacks(scene: Scene):
     _, (task_id,) = await dispatch(scene)
     shown = await scene.api.tasks.get(task_id)
     assert set(shown.checkpoint["@external"]) == {"token", "version", "record_id"}

@@ -8,7 +8,7 @@ from tests.api.conftest import Scene
 from treadle.model.errors import TaskFailed
 
 
-async def test_the_pace_tells_what_tasks_came_to_in_each_minute(scene: Scene):
+async def test_the_throughput_counts_outcomes_of_tasks_in_each_minute(scene: Scene):
     async with scene.engine.worker():
         assert await scene.engine.result(await scene.engine.enqueue("greet", {"name": "Ada"}))
         with pytest.raises(TaskFailed):

@@ -50,7 +50,7 @@ class Ledger:
 
 @dataclass(slots=True)
 class Evidence:
-    """Rows left in the store."""
+    """Everything that a run left behind: rows of the store, acknowledgements, counts of the service, log lines."""
 
     wishes: Sequence[Wish]
     acks: dict[str, set[str]]
@@ -64,7 +64,7 @@ class Evidence:
     """How often each entity made each move."""
     expiries: list[Expiry] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
-    """Outside jobs that are still followed."""
+    """External jobs that are still followed."""
     verified: int = 0
     unexplained: list[str] = field(default_factory=list)
     """Problems reported by `verify`."""

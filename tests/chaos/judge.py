@@ -2,7 +2,7 @@
 
 Nothing is lost: each wish is there once, has ended, and came to what it had to. Effects at a service that deduplicates happen
 once. Effects are asked for again only where the log says `tool_call.unknown`. Handlers' bodies run at least once, and again only
-for a lease that ran out, a retry or a release that the log has. Outside jobs are made once. Nothing is left behind, and the log
+for a lease that ran out, a retry or a release that the log has. External jobs are made once. Nothing is left behind, and the log
 explains every row.
 """
 

@@ -1,4 +1,4 @@
-"""A stage for tests of outside services: an engine on the store under test, whose polling loop they drive by hand."""
+"""A stage for tests of external services: an engine on the store under test, whose polling loop they drive by hand."""
 
 from __future__ import annotations
 

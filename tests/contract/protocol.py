@@ -1,4 +1,4 @@
-"""A bench for tests of outside workers: an engine on the store under test, whose time and that of its waiting both stand still."""
+"""A bench for tests of remote workers: an engine on the store under test, whose time and that of its waiting both stand still."""
 
 from __future__ import annotations
 

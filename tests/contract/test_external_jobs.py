@@ -1,4 +1,4 @@
-"""Outside jobs beyond the seed's eleven tests, on every store: cancel, call-backs, lost jobs, deadlines, bad input, rebuilding."""
+"""External jobs beyond the seed's eleven tests, on every store: cancel, callbacks, lost jobs, deadlines, bad input, rebuilding."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_job_that_was_being_submitted_when_its_task_was_canceled_is_foun
     assert stub.canceled == ["job-1"]
 
 
-async def test_a_call_back_resolves_at_once_and_only_once(stage: Stage) -> None:
+async def test_a_callback_resolves_immediately_and_only_once(stage: Stage) -> None:
     stub = Listening()
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()
@@ -127,7 +127,7 @@ async def test_a_call_back_resolves_at_once_and_only_once(stage: Stage) -> None:
         await external_jobs.resolve(stub.callback_token, {"url": "y.png"})
 
 
-async def test_a_call_back_with_another_token_changes_nothing(stage: Stage) -> None:
+async def test_a_callback_with_another_token_changes_nothing(stage: Stage) -> None:
     stub = Listening()
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()

@@ -1,4 +1,4 @@
-"""The eleven tests that the seed of outside services names, on every store, at the store's own time."""
+"""The eleven tests that the seed of external services names, on every store, at the store's own time."""
 
 from __future__ import annotations
 

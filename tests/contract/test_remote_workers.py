@@ -1,4 +1,4 @@
-"""Outside workers: what they claim is theirs alone for as long as they show that they live, and every word is fenced."""
+"""Remote workers: what they claim is theirs alone for as long as they show that they live, and every word is fenced."""
 
 from __future__ import annotations
 
@@ -465,7 +465,7 @@ async def test_a_worker_that_leaves_holds_nothing_and_is_not_known_any_more(benc
     assert {each.task.id for each in await bench.workers.claim(other, limit=10)} == ids - {kept.task.id}
 
 
-async def test_a_server_that_hosts_workers_is_no_outside_worker(bench: Bench) -> None:
+async def test_a_server_that_hosts_workers_is_not_a_remote_worker(bench: Bench) -> None:
     async with bench.engine.worker() as host:
         for word in (bench.workers.claim(host.owner_id), bench.workers.leave(host.owner_id)):
             with pytest.raises(WorkerNotFound):

@@ -1,4 +1,4 @@
-"""Workers of an outside service die between any two writes, and between submitting and recording: jobs are neither lost nor
+"""Workers of an external service die between any two writes, and between submitting and recording: jobs are neither lost nor
 submitted twice in silence. The service is the render farm of the examples, behind real HTTP; the workers are real processes.
 """
 

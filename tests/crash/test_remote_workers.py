@@ -1,4 +1,4 @@
-"""A process that outside workers come to dies in the middle of their words: nothing is lost, nothing is done twice."""
+"""A process that remote workers come to dies in the middle of their words: nothing is lost, nothing is done twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets that come over HTTP: webhooks of GitHub, call-backs of services, and any request at all."""
+"""Targets that come over HTTP: webhooks of GitHub, callbacks of services, and any request at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_answer(said: Said) -> None:
 
 
 def signed(body: bytes) -> str:
-    """The headers that GitHub sends with a body."""
+    """The signature that GitHub sends with a body."""
     return "sha256=" + hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
 
 
@@ -74,7 +74,7 @@ async def _count(stage: Stage) -> int:
 
 
 def callback(data: bytes) -> None:
-    """The body of a call-back: with the job's token no answer is a server error, with another none is anything but a refusal.
+    """The body of a callback: with the job's token no answer is a server error, with another none is anything but a refusal.
 
     What is taken has the job where it says: a result completes it, a failure fails it, all else lets it go on.
     """

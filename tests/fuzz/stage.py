@@ -134,7 +134,7 @@ class Stage:
         return Said(status, out, b"".join(parts))
 
     async def job(self) -> str:
-        """A job of the service that goes on: the path and query of its call-back."""
+        """A job of the service that goes on: the path and query of its callback."""
         await self.engine.enqueue("farm.Render")
         await ExternalPollingLoop(self.engine).tick()
         return self.service.urls[-1].removeprefix(SETTINGS.public_url)

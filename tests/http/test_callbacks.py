@@ -1,4 +1,4 @@
-"""Call-backs of outside jobs: who has the token of a job resolves it at once, over real HTTP too; nobody else does."""
+"""Callbacks of external jobs: who has the token of a job resolves it at once, over real HTTP too; nobody else does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRONG = (403, "callback_refused")
 
 
 class Clinic:
-    """A service that is polled once an hour; all that is known of it comes by call-back."""
+    """A service that is polled once an hour; all that is known of it comes by callback."""
 
     def __init__(self) -> None:
         self.urls: list[str | None] = []
@@ -78,7 +78,7 @@ async def bench() -> AsyncIterator[Bench]:
             yield Bench(engine, clinic, client)
 
 
-async def test_a_call_back_completes_the_task_at_once(bench: Bench):
+async def test_a_callback_completes_the_task_immediately(bench: Bench):
     task_id, url = await bench.job()
     assert url.startswith(f"https://work.example.org/v1/external-jobs/{task_id}/callback?token=")
     assert await bench.call(url, {"result": {"scan": "clear"}}) == (200, "completed")
@@ -145,7 +145,7 @@ async def test_a_wrong_token_is_refused_in_the_words_for_a_job_that_is_not_there
     assert (await bench.engine.kernel.reads.get_task(task_id)).state == "awaiting_external"
 
 
-async def test_a_call_back_that_overtakes_its_record_may_be_sent_again(bench: Bench):
+async def test_a_callback_that_overtakes_its_record_may_be_sent_again(bench: Bench):
     said: list[tuple[int, str]] = []
 
     class Hasty(Clinic):

@@ -39,7 +39,7 @@ def letters(treadle: Treadle) -> list[str]:
     return asyncio.run(fail_all())
 
 
-def test_letters_are_listed_from_the_last_and_grouped_by_what_they_failed_of(treadle: Treadle, letters: list[str]):
+def test_dead_letters_are_listed_from_the_last_and_grouped_by_cause(treadle: Treadle, letters: list[str]):
     listed = treadle.json("dlq", "list")
     assert [letter["id"] for letter in listed["letters"]] == letters[::-1]
     assert (listed["letters"][0]["error_code"], listed["next_before"]) == ("no_memory", None)
@@ -64,7 +64,7 @@ def test_a_dry_run_says_how_many_and_changes_nothing(treadle: Treadle, letters: 
     assert len(treadle.json("dlq", "list")["letters"]) == 4
 
 
-def test_letters_are_retried_and_discarded_by_filter_and_by_id(treadle: Treadle, letters: list[str]):
+def test_dead_letters_are_retried_and_discarded_by_filter_and_by_id(treadle: Treadle, letters: list[str]):
     assert treadle.json("dlq", "retry", "--name", "boom", "--newer-than", "1h")["done"] == 3
     assert treadle.json("tasks", "show", letters[0])["state"] == "pending"
     assert treadle.json("dlq", "discard", letters[3])["done"] == 1
@@ -75,7 +75,7 @@ def test_letters_are_retried_and_discarded_by_filter_and_by_id(treadle: Treadle,
     assert treadle.json("store", "verify")["holds"]
 
 
-def test_a_letter_is_retried_with_an_edited_payload(treadle: Treadle, letters: list[str]):
+def test_a_dead_letter_is_retried_with_an_edited_payload(treadle: Treadle, letters: list[str]):
     assert "1 retried" in treadle("dlq", "retry", letters[0], "--payload", '{"n": 99}').out
     assert treadle.json("tasks", "show", letters[0])["payload"] == {"n": 99}
 

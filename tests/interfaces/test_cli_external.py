@@ -1,4 +1,4 @@
-"""Outside jobs at the command line, for people and for machines."""
+"""External jobs at the command line, for people and for machines."""
 
 from __future__ import annotations
 

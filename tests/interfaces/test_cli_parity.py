@@ -61,7 +61,7 @@ TRIED = "def handle(payload):\n    return {'tried': payload['n']}\n"
 
 
 class Farm:
-    """An outside service whose jobs go on."""
+    """An external service whose jobs go on."""
 
     async def start(self, payload: dict[str, Any]) -> ExternalProductionHandle:
         return ExternalProductionHandle(f"farm/{payload['n']}", 3600, "queued")

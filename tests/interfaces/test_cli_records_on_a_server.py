@@ -1,4 +1,4 @@
-"""Approvals, schedules, watchers, outside jobs and objectives with `--server`: the same commands, under the token's name."""
+"""Approvals, schedules, watchers, external jobs and objectives with `--server`: the same commands, under the token's name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def until(treadle: Treadle, *arguments: str) -> list[dict[str, object]]:
     raise AssertionError(f"nothing came: {arguments}")
 
 
-def test_decisions_and_outside_jobs_are_made_under_the_name_of_the_token(treadle: Treadle):
+def test_decisions_and_external_jobs_are_made_under_the_name_of_the_token(treadle: Treadle):
     (treadle.folder / "hands.py").write_text(HANDS)
     ada = treadle.json("token", "create", "ada", "--scope", "operate")["secret"]
     eve = treadle.json("token", "create", "eve", "--scope", "operate")["secret"]

@@ -35,7 +35,7 @@ class Declined(EffectFailed):
 
 
 class Service:
-    """An outside service: it does what it is asked each time, and remembers under which keys."""
+    """An external service: it does what it is asked each time, and remembers under which keys."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []

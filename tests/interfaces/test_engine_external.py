@@ -1,4 +1,4 @@
-"""Outside services with real workers: used by workflows and functions that do not know it, paused, canceled, hanging."""
+"""External services with real workers: used by workflows and functions that do not know it, paused, canceled, hanging."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_what_a_service_refuses_fails_its_workflow(engine: Engine) -> None
             await engine.run_result(run, timeout=BOUND)
 
 
-async def test_a_function_awaits_an_outside_job(engine: Engine) -> None:
+async def test_a_function_awaits_an_external_job(engine: Engine) -> None:
     engine.specialist("render", StubExternalSpecialist([RenderEvent({"url": "f.png"})], initial_polling_interval_seconds=SOON))
 
     @engine.function("film")
@@ -205,7 +205,7 @@ async def test_a_poll_that_takes_too_long_is_a_poll_that_raised(engine: Engine) 
     assert job.record.raised == 1
 
 
-async def test_a_call_back_resolves_the_job_of_a_workflow(engine: Engine) -> None:
+async def test_a_callback_resolves_the_job_of_a_workflow(engine: Engine) -> None:
     tokens: list[str] = []
 
     class Calling(Gate):

@@ -19,7 +19,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 class Service:
-    """An outside service that remembers the keys it was called with, and breaks on demand."""
+    """An external service that remembers the keys it was called with, and breaks on demand."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []

@@ -201,7 +201,7 @@ async def test_renewals_are_measured(scene: Scene):
         await scene.settled("succeed")
 
 
-async def test_how_late_outside_jobs_are_polled(scene: Scene):
+async def test_how_late_external_jobs_are_polled(scene: Scene):
     engine = scene.engine
     engine.metrics  # noqa: B018
     still = ExternalProductionHandle("job-1", 1)
@@ -399,7 +399,7 @@ async def test_an_observer_that_fails_disturbs_nobody(scene: Scene, caplog: pyte
     assert "an observer failed" in caplog.text
 
 
-async def test_workers_outside_are_counted_where_they_are_served(scene: Scene):
+async def test_remote_workers_are_counted_where_they_are_served(scene: Scene):
     engine = scene.engine
     engine.metrics  # noqa: B018
     outside = engine.remote_workers

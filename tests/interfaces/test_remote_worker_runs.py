@@ -1,4 +1,4 @@
-"""Outside workers do the steps of workflows, and what they write is sealed where there is a codec."""
+"""Remote workers do the steps of workflows, and what they write is sealed where there is a codec."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url:
         assert sorted(each.task.id for found in claimed for each in found) == sorted(ids)
 
 
-async def test_a_step_that_an_outside_worker_fails_fails_its_run(tmp_path: Path) -> None:
+async def test_a_step_that_a_remote_worker_fails_fails_its_run(tmp_path: Path) -> None:
     async with make_engine("memory://") as engine:
         run = await engine.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
         worker_id = (await engine.remote_workers.register("till", handlers=["Charge"])).id
@@ -73,7 +73,7 @@ async def test_a_step_that_an_outside_worker_fails_fails_its_run(tmp_path: Path)
             await engine.run_result(run.id, timeout=BOUND)
 
 
-async def test_what_an_outside_worker_says_is_sealed_at_rest(tmp_path: Path) -> None:
+async def test_reports_of_a_remote_worker_are_sealed_at_rest(tmp_path: Path) -> None:
     path = tmp_path / "sealed.db"
     async with Engine(f"sqlite:///{path}", settings=Settings(), codec=Zlib(0)) as engine:
         worker_id = (await engine.remote_workers.register("till", handlers=["job"])).id

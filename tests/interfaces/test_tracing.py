@@ -150,7 +150,7 @@ async def test_a_lost_claim_is_seen(scene: Scene):
     assert execute.status.description == "claim_lost"
 
 
-async def test_a_worker_outside_is_in_the_trace_and_can_go_on_with_it(scene: Scene):
+async def test_a_remote_worker_is_in_the_trace_and_can_continue_it(scene: Scene):
     outside = scene.engine.remote_workers
     await scene.engine.enqueue("ship")
     server = await outside.register("curl", handlers=["ship"])

@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 from tests.mcp.test_tools import NOBODY, SHOP
-from tests.mcp.transports import at_desk, shop_engine, told
+from tests.mcp.transports import in_request_context, shop_engine, told
 
 from treadle.mcp.catalog import find_resource
 from treadle.model.access import Scope
@@ -25,7 +25,7 @@ async def read(client: Client, uri: str) -> Any:
 
 async def test_runs_steps_and_logs_are_read_by_address():
     engine = shop_engine()
-    async with engine, at_desk(engine) as client:
+    async with engine, in_request_context(engine) as client:
         async with engine.worker():
             run = told(await client.call_tool("afl_execute_workflow", {"source": SHOP, "inputs": {"count": 2}, "wait_for": 50}))
         run_id = run["workflow_id"]
@@ -49,7 +49,7 @@ async def test_runs_steps_and_logs_are_read_by_address():
 
 async def test_flows_tasks_and_the_language_are_read_by_address():
     engine = shop_engine()
-    async with engine, at_desk(engine) as client:
+    async with engine, in_request_context(engine) as client:
         await client.call_tool("flow_publish", {"name": "shop", "source": SHOP})
         two = [{"name": "a.afl", "text": SHOP}, {"name": "b.afl", "text": "namespace b { facet B() }"}]
         await client.call_tool("flow_publish", {"name": "shop", "sources": two})
@@ -87,7 +87,7 @@ async def test_flows_tasks_and_the_language_are_read_by_address():
 )
 async def test_what_is_not_there_is_an_error_with_the_code(uri: str, code: str):
     engine = shop_engine()
-    async with engine, at_desk(engine) as client:
+    async with engine, in_request_context(engine) as client:
         with pytest.raises(MCPError) as raised:
             await client.read_resource(uri)
         assert raised.value.data["code"] == code
@@ -95,7 +95,7 @@ async def test_what_is_not_there_is_an_error_with_the_code(uri: str, code: str):
 
 async def test_resources_and_prompts_keep_to_the_scope():
     engine = shop_engine()
-    async with engine, at_desk(engine, Scope.WORK) as client:
+    async with engine, in_request_context(engine, Scope.WORK) as client:
         with pytest.raises(MCPError) as raised:
             await client.read_resource("afl://tasks")
         assert raised.value.data == {"code": "forbidden", "uri": "afl://tasks", "scope": "read"}
@@ -112,7 +112,7 @@ def test_runs_are_runners_too_and_nothing_else_is():
 
 async def test_prompts_tell_what_is_wrong_and_what_is_known():
     engine = shop_engine()
-    async with engine, at_desk(engine) as client:
+    async with engine, in_request_context(engine) as client:
 
         async def tell(name: str, **given: str) -> str:
             (message,) = (await client.get_prompt(name, given)).messages
@@ -141,7 +141,7 @@ async def test_prompts_tell_what_is_wrong_and_what_is_known():
 
 async def test_what_can_be_filled_in_is_suggested():
     engine = shop_engine()
-    async with engine, at_desk(engine) as client, at_desk(engine, Scope.WORK) as worker:
+    async with engine, in_request_context(engine) as client, in_request_context(engine, Scope.WORK) as worker:
         for name in ("shop", "shelf", "tea"):
             await client.call_tool("flow_publish", {"name": name, "source": SHOP})
         run_id = told(await client.call_tool("run_start", {"flow": "tea", "inputs": {"count": 1}, "wait_for": 0}))["workflow_id"]

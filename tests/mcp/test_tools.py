@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from tests.mcp.transports import at_desk, refused, shop_engine, told
+from tests.mcp.transports import in_request_context, refused, shop_engine, told
 
 from treadle import Engine, ExternalPollingLoop, ExternalProductionHandle
 from treadle.mcp.catalog import TOOLS
@@ -43,7 +43,7 @@ class Caller:
 
 @asynccontextmanager
 async def at_work(engine: Engine, *scopes: Scope) -> AsyncIterator[Caller]:
-    async with engine, at_desk(engine, *scopes) as client:
+    async with engine, in_request_context(engine, *scopes) as client:
         yield Caller(client)
 
 
@@ -180,7 +180,7 @@ async def test_a_function_is_told_a_signal():
         assert (await call("run_outputs", run_id=run_id, wait_for=50))["outputs"] == {"result": 7}
 
 
-# --- tasks, approvals, objectives, outside jobs, handlers ---
+# --- tasks, approvals, objectives, external jobs, handlers ---
 
 
 async def test_tasks_are_enqueued_paged_shown_canceled_and_retried():
@@ -243,7 +243,7 @@ async def test_objectives_are_added_approved_blocked_and_shown():
         assert (await call.refused("objective_list", status=["LATER"]))["code"] == "invalid_request"
 
 
-async def test_outside_jobs_are_listed_polled_and_canceled():
+async def test_external_jobs_are_listed_polled_and_canceled():
     class Farm:
         async def start(self, payload: Any) -> Any:
             return ExternalProductionHandle("farm/7", 3600, "queued", 0.25)

@@ -173,7 +173,7 @@ def test_retrying_failed_steps_until_they_succeed_completes_every_run(program: i
 
 
 def own_failures_only(run: SimulatedRun) -> bool:
-    """Whether everything that failed failed by chance; an expression without a value fails again for ever."""
+    """Whether everything that failed failed by chance; an expression without a value fails again forever."""
     return all(row.error is None or row.error.message == "chance" for row in run.rows() if row.state is State.STATEMENT_ERROR)
 
 

@@ -241,7 +241,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.holders)
     @rule(which=pick)
     def crash(self, which: int) -> None:
-        """A holder is gone for good; its lease will tell."""
+        """A holder is gone permanently; its lease will tell."""
         self.holders.pop(which % len(self.holders))
 
     @precondition(lambda self: self.holders)

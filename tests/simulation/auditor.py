@@ -83,7 +83,7 @@ class Auditor:
         self._owners[task.owner_id or ""] = process
 
     async def _check_held_back(self, process: Process, tasks: Sequence[Task]) -> None:
-        """Nothing of a canceled run is taken, nor of a paused list or run, but for the polls of its outside jobs (D20)."""
+        """Nothing of a canceled run is taken, nor of a paused list or run, but for the polls of its external jobs (D20)."""
         if not self._operated:
             return
         paused = {each.task_list for each in await self._store.list_lists() if each.paused}

@@ -70,7 +70,7 @@ async def check_end(history: History) -> int:
 
 
 async def _check_records(history: History) -> None:
-    """Nobody is asked any more, and no outside job is followed; no run had to be repaired."""
+    """Nobody is asked any more, and no external job is followed; no run had to be repaired."""
     simulation, store = history.simulation, history.simulation.store
     engine = history.engine(simulation.start_process("observer"))
     await engine.recovery.recover()  # questions of runs that were canceled while they were asked are closed by a start-up

@@ -17,7 +17,7 @@ class ServiceError(Exception):
 
 @dataclass(slots=True)
 class Job:
-    """A job in an outside service."""
+    """A job in an external service."""
 
     id: str
     token: str

@@ -46,7 +46,7 @@ def test_a_derived_id_is_the_same_each_time_and_beside_its_parent(at, entropy, p
     assert uuid.UUID(made).int >> 80 == at
     assert uuid.UUID(made).version == 7
     assert made != parent
-    assert made == uuid7(at, hashlib.sha256(f"{parent}/{place}".encode()).digest())  # for ever: it is how rows are found
+    assert made == uuid7(at, hashlib.sha256(f"{parent}/{place}".encode()).digest())  # forever: it is how rows are found
 
 
 def test_derived_ids_differ_by_parent_and_place():

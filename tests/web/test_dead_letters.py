@@ -12,7 +12,7 @@ from treadle.web import dead_letters
 
 
 async def fail(visit: Visit, count: int, message: str = "no luck", name: str = "fail") -> list[str]:
-    """So many tasks that failed for good."""
+    """So many tasks that failed permanently."""
 
     async def raises(payload: dict[str, str]) -> None:
         raise RuntimeError(message)
@@ -33,7 +33,7 @@ def going_on(page: str) -> dict[str, str]:
     return {name: value.partition('"')[0] for name, value in fields.items()}
 
 
-async def test_letters_are_grouped_by_what_they_failed_of(visit: Visit):
+async def test_dead_letters_are_grouped_by_cause(visit: Visit):
     await fail(visit, 3)
     page = main_of(await visit.page("/dead-letters"))
     assert "<strong>3</strong>" in page
@@ -76,7 +76,7 @@ async def test_bulk_work_that_one_request_cannot_finish_goes_on(visit: Visit, mo
     assert "6 letters retried." in await visit.do("/dead-letters/retry", **going_on(page))
 
 
-async def test_a_group_shows_its_letters_and_some_of_them_can_be_chosen(visit: Visit):
+async def test_a_group_shows_its_dead_letters_and_some_of_them_can_be_chosen(visit: Visit):
     first, *_ = await fail(visit, 3)
     fingerprint = (await visit.engine.get_task(first)).fingerprint
     page = main_of(await visit.page(f"/dead-letters?fingerprint={fingerprint}"))

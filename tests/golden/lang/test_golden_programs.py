@@ -1,4 +1,4 @@
-"""Golden programs: what was compiled once stays the same, and old JSON can be loaded for ever."""
+"""Golden programs: what was compiled once stays the same, and old JSON can be loaded forever."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Operator:
             self._slow_down,
             self._limit,
             self._drain,
-            self._see_to_letters,
+            self._handle_dead_letters,
             self._do_again,
         )
         named = [act for act in every if act.__name__.removeprefix("_") in history.acts]
@@ -134,7 +134,7 @@ class Operator:
         await engine.lists.limit_key("few", most)
         await engine.lists.limit_handler(self._dice.choice(("work", "charge", "sim.Double")), most)
 
-    async def _see_to_letters(self, engine: Engine, process: Process) -> None:
+    async def _handle_dead_letters(self, engine: Engine, process: Process) -> None:
         """Retry or discard dead letters."""
         which = await engine.dead_letters.filter()
         discards = self._dice.random() < 0.3

@@ -1,4 +1,4 @@
-"""Outside workers: they register, claim, hold and settle through whichever server answers, and never see the store."""
+"""Remote workers: they register, claim, hold and settle through whichever server answers, and never see the store."""
 
 from __future__ import annotations
 

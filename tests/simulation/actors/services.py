@@ -1,4 +1,4 @@
-"""The outside service that calls back when a job is done: until it is answered, and sometimes once more."""
+"""The external service that calls back when a job is done: until it is answered, and sometimes once more."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(advancer, "left_behind", left_behind)
 
 
-def mail_wakes_nobody(patch: pytest.MonkeyPatch) -> None:
+def messages_wake_nobody(patch: pytest.MonkeyPatch) -> None:
     """A function is told that what it waits for is there, and sleeps on."""
     rewrite(patch, messages._SQL, "wake_runs", "set wake_at = null,", "set wake_at = wake_at,")
 
@@ -183,7 +183,7 @@ PLANTS: Plants = {
     checkpoints_need_no_claim: ((Fault.STALL,), ("order",), ()),
     leases_never_run_out: ((Fault.CRASH_AFTER,), (), ()),
     results_are_left_and_nobody_looks: ((Fault.REFUSED,), ("flow",), ()),
-    mail_wakes_nobody: ((), ("order",), ()),
+    messages_wake_nobody: ((), ("order",), ()),
     effects_are_not_recorded: ((Fault.CRASH_OUTSIDE,), ("charge",), ()),
     effects_begin_unannounced: ((Fault.OUTSIDE,), ("charge",), ()),
     dedupe_keys_change: ((Fault.OUTSIDE,), ("charge",), ()),

@@ -35,7 +35,7 @@ def paused_lists_go_on(patch: pytest.MonkeyPatch) -> None:
     rewrite(patch, operators._SQL, "mark_lanes", "select paused, accepting", "select 0, accepting")
 
 
-def letters_are_lost_when_retried(patch: pytest.MonkeyPatch) -> None:
+def dead_letters_are_lost_when_retried(patch: pytest.MonkeyPatch) -> None:
     """A retried dead letter is removed and not enqueued."""
     rewrite(patch, settlements._SQL, "revive", "from jsonb_each(:rows) as r\n", "from jsonb_each('[]') as r\n")
 
@@ -78,7 +78,7 @@ PLANTS: Plants = {
     trees_are_pruned_while_they_live: ((), ("flow",), ("prune",)),
     pruning_leaves_blobs: ((), ("work",), ()),
     paused_lists_go_on: ((), ("work",), ("hold_the_list",)),
-    letters_are_lost_when_retried: ((), ("doomed",), ("see_to_letters",)),
+    dead_letters_are_lost_when_retried: ((), ("doomed",), ("see_to_letters",)),
     canceled_runs_go_on: ((), ("order",), ("cancel_something",)),
     forks_keep_nothing: ((), ("order",), ("do_again",)),
     anybody_may_decide: ((), ("vote",), ()),

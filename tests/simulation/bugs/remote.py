@@ -1,4 +1,4 @@
-"""Bugs in what comes from outside: words of workers, signals, requests, call-backs, issues, files."""
+"""Bugs in what comes from outside: words of workers, signals, requests, callbacks, issues, files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def late_words_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HeldWork, "_end", end)
 
 
-def nobody_hears_in_the_waiting_room(patch: pytest.MonkeyPatch) -> None:
+def claim_waiters_hear_nothing(patch: pytest.MonkeyPatch) -> None:
     """Claims that wait look once, and then never again."""
     patch.setattr(ClaimWaiters, "on_ready", lambda self, lane_ids: None)
 
@@ -74,7 +74,7 @@ def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(requests, "_load", lambda record: RequestBody())
 
 
-def call_backs_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:
+def callbacks_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:
     """A service hears that all is well, and nothing is."""
 
     async def resolve(self: ExternalJobs, callback_token: str, outcome: Any, *, actor: str = "callback") -> ShownJob:
@@ -91,11 +91,11 @@ def agents_forget_what_they_lost(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS: Plants = {
     late_words_count: ((Fault.STALL,), ("far",), ()),
-    nobody_hears_in_the_waiting_room: ((), ("far",), ()),
+    claim_waiters_hear_nothing: ((), ("far",), ()),
     what_is_seen_is_stored_before_it_is_told: ((Fault.CRASH_AFTER, Fault.CRASH_AT), ("watch",), ()),
     keys_of_signals_are_forgotten: ((), ("collect",), ()),
     functions_park_whatever_has_come: ((), ("collect",), ()),
     answers_are_forgotten: ((), ("request",), ()),
-    call_backs_are_acknowledged_and_dropped: ((), ("call_back",), ()),
+    callbacks_are_acknowledged_and_dropped: ((), ("call_back",), ()),
     agents_forget_what_they_lost: ((Fault.STALL,), ("issue",), ()),
 }

@@ -81,7 +81,7 @@ def add_handlers(engine: Engine, world: World) -> None:
 
     @engine.handler("doomed")
     async def doomed(payload: Any, ctx: Context) -> Any:
-        """Fails for good as often as it was told to."""
+        """Fails permanently as often as it was told to."""
         world.raised[ctx.task_id] += 1
         if world.raised[ctx.task_id] <= payload["times"]:
             raise NonRetryable("it is of no use")

@@ -1,4 +1,4 @@
-"""Specialists for outside services: one is polled, the other calls back."""
+"""Specialists for external services: one is polled, the other calls back."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from tests.simulation.wishes.wish import Wish, enqueued
 
 
 def ask(dice: random.Random, key: str) -> Wish:
-    """Asks one person, and not for ever."""
+    """Asks one person, and not forever."""
     wish = enqueued(key, "ask", {"key": key, "expires": dice.choice((3, 60))}, {"by": "ada"})
     wish.may = ("completed", "failed")
     return wish

@@ -1,4 +1,4 @@
-"""Work of outside workers: programs that hold what they do through a server, and never see the store."""
+"""Work of remote workers: programs that hold what they do through a server, and never see the store."""
 
 from __future__ import annotations
 

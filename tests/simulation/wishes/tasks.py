@@ -56,7 +56,7 @@ def charge(dice: random.Random, key: str) -> Wish:
 
 
 def doomed(dice: random.Random, key: str) -> Wish:
-    """Fails for good, until an operator lets it be done again; who discards it has it canceled."""
+    """Fails permanently, until an operator lets it be done again; who discards it has it canceled."""
     wish = enqueued(key, "doomed", {"key": key, "times": dice.choice((1, 2))}, {"key": key})
     wish.may = ("completed", "failed")
     return wish

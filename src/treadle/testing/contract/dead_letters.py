@@ -89,7 +89,7 @@ async def test_letters_are_chosen_by_lane_error_and_age(store, clock):
     assert await chosen(kind="other") == await chosen(error_code="none") == await chosen(fingerprint="") == []
 
 
-async def test_letters_are_grouped_by_what_they_failed_of(store, clock):
+async def test_dead_letters_are_grouped_by_cause(store, clock):
     began = clock.now()
     for _ in range(3):
         await dead(store, "boom", "aa")
