@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 @contextmanager
 def a_farm(state, port):
-    """Start the farm as a separate process; its first line of output is its URL."""
+    """Start the farm as a separate process; its first line of output ends with its URL."""
     command = [sys.executable, str(HERE / "farm.py"), "--state", str(state), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
