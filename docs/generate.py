@@ -54,7 +54,7 @@ PROBLEMS = {
     "approval_denied": "A person denied the approval that the task waited for. Final, regardless of its policy.",
     "approval_expired": "The approval that the task waited for expired without a decision. Final, regardless of its policy.",
     "approval_lost": "The approval that the task waited for is no longer in the store. Retry the task to ask again.",
-    "effect_unavailable": "Effects are not available to the handler, or it called the wrong variant; the message explains which. Final.",
+    "effect_unavailable": "The handler cannot use effects, or called the wrong variant; the message explains it. Final.",
     "invalid_effect_response": "An effect was performed, but its response is not JSON. Final: the effect must not be repeated.",
     "webhook_unsigned": "`TREADLE_WEBHOOK_SECRET` is not set; nothing is sent unsigned. Final.",
     "webhook_not_allowed": "An approval names a webhook of its own that `TREADLE_WEBHOOK_ALLOW` does not allow. Final.",
