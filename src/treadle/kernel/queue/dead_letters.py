@@ -104,6 +104,9 @@ class DeadLetters:
         check_limit(limit)
         return await self._store.list_dead_letters(which, limit)
 
+    list_letters = list_dead_letters
+    """The earlier name."""
+
     async def list_groups(self, which: DeadLetterFilter, limit: int = 50) -> list[DeadLetterGroup]:
         """Dead letters grouped by fingerprint, largest group first."""
         check_limit(limit)
