@@ -102,9 +102,9 @@ def test_bars_are_on_one_scale():
 
 async def test_what_a_model_is_saying_is_shown_while_it_says_it(visit: Visit):
     run_id = await started(visit)
-    assert "the model is answering" not in await visit.page(f"/runs/{run_id}")
+    assert "the model is responding" not in await visit.page(f"/runs/{run_id}")
     step = await visit.engine.run_reads.get_step(run_id, "Checkout.paid")
     await visit.engine.runs.update_step(run_id, step.id, {"_text": "Dear <Ada>, your order"})
     page = await visit.page(f"/runs/{run_id}")
-    assert "the model is answering" in page
+    assert "the model is responding" in page
     assert "Dear &lt;Ada&gt;, your order" in page
