@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from tests.fuzz.language import text_of
 
 from treadle.cli.input import values as inputs
-from treadle.kernel.schedules.decide import BATCH, plan
+from treadle.kernel.schedules.decide import plan
 from treadle.kernel.schedules.options import make_body
 from treadle.kernel.schedules.ticks import Calendar, describe, last_ticks, make_calendar, make_cron, ticks_after
 from treadle.model.clock import LATEST_AT, instant, milliseconds
@@ -49,7 +49,7 @@ def check_ticks(calendar: Calendar, now: int) -> list[int]:
 def schedule(data: bytes) -> None:
     """The options of a schedule as JSON: refused with an error of ours, or what it plans to do makes sense.
 
-    Whatever it missed, a plan fires in order, never early, no more than a batch, and goes on after what it fired.
+    Whatever it missed, a plan fires in order, never early, no more than the limit, and goes on after what it fired.
     """
     try:
         given = json.loads(data)
@@ -68,7 +68,7 @@ def schedule(data: bytes) -> None:
     for now in (START_AT, START_AT + YEAR):
         planned = plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at)
         assert list(planned.fire) == sorted(set(planned.fire))
-        assert len(planned.fire) <= BATCH
+        assert len(planned.fire) <= max(body.catch_up.limit, 1)
         assert all(body.cursor < tick <= now for tick in planned.fire)
         assert planned.next_at is None or planned.next_at > planned.cursor
 

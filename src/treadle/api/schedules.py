@@ -93,7 +93,9 @@ class Schedule(ApiRecord):
     cursor: Instant
     """The last processed tick."""
     waiting: Instant | None
-    """The tick that waits for the end of the previous work."""
+    """The next tick to start when the previous work has ended."""
+    backlog: list[Instant]
+    """Ticks that start after `waiting`, one after another."""
     fired: int
     skipped: int
     recent: list[Firing]
@@ -123,7 +125,7 @@ class ScheduleMoves(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class DueTicks(ApiRecord):
-    """Missed ticks: those that fire now, and the number of skipped ones."""
+    """Due ticks: those that fire, now or one after another, and the number of skipped ones."""
 
     fire: list[Instant]
     skipped: int

@@ -20,7 +20,7 @@ CATCH_UP_POLICIES = (SKIP, LATEST, ALL, WINDOW)
 ALLOW, QUEUE, CANCEL = "allow", "queue", "cancel"
 OVERLAP_POLICIES = (ALLOW, SKIP, QUEUE, CANCEL)
 """Policies for a tick while earlier work still runs: start anyway; skip it; queue one such tick until the end; cancel the
-earlier work."""
+earlier work. Missed ticks that are caught up with under `skip` and `queue` run one after another."""
 
 TASK, WORKFLOW, FUNCTION = "task", "workflow", "function"
 TARGETS = (TASK, WORKFLOW, FUNCTION)
@@ -102,7 +102,9 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     live: tuple[Started, ...] = ()
     """Started work that may still be live, if the overlap policy needs it."""
     waiting: int | None = None
-    """The queued tick, waiting for the end of earlier work."""
+    """The next tick to start when earlier work has ended."""
+    backlog: tuple[int, ...] = ()
+    """Ticks that start after `waiting`, one after another (under `allow`: with the next turns)."""
     looks: int = 0
     """Number of checks for that end."""
     recent: tuple[Firing, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel.schedules.decide import COUNTED, Plan, admit, jitter_of, plan
+from treadle.kernel.schedules.decide import BATCH, COUNTED, Admission, Plan, admit, jitter_of, plan
 from treadle.kernel.schedules.ticks import Every, Once, make_cron
 from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, SKIP, WINDOW, CatchUp
 
@@ -48,17 +48,15 @@ def test_the_latest_is_the_one_that_is_on_time_if_there_is_one() -> None:
     assert (hours(planned), planned.skipped) == ([29], 23)
 
 
-def test_more_than_a_batch_fires_in_several_plans_and_none_is_lost() -> None:
-    fired: list[float] = []
-    cursor = 0
-    while True:
-        planned = plan(HOURLY, CatchUp(policy=ALL, limit=1000), cursor, 130 * HOUR, batch=50)
-        if not planned.fire:
-            break
-        assert len(planned.fire) <= 50
-        fired += hours(planned)
-        cursor = planned.cursor
-    assert fired == list(range(1, 131))
+def test_more_than_a_batch_starts_in_several_turns_and_none_is_lost() -> None:
+    everything = CatchUp(policy=ALL, limit=1000)
+    turn = admit(plan(HOURLY, everything, 0, 130 * HOUR).fire, ALLOW, everything, 130 * HOUR, busy=False)
+    started = [*turn.start]
+    while turn.waiting:
+        assert len(turn.start) == BATCH
+        turn = admit((), ALLOW, everything, 130 * HOUR, busy=True, waiting=turn.waiting)
+        started += turn.start
+    assert started == [hour * HOUR for hour in range(1, 131)]
 
 
 def test_skipped_ticks_are_counted_up_to_a_bound() -> None:
@@ -94,17 +92,46 @@ def test_jitter_is_fixed_for_a_schedule_and_spreads_them() -> None:
     assert jitter_of("schedule-1", 0) == 0
 
 
-def test_overlap_policies() -> None:
-    assert admit([1, 2], ALLOW, busy=True, waiting=None).start == (1, 2)
-    idle, busy = admit([1, 2, 3], SKIP, busy=False, waiting=None), admit([1, 2], SKIP, busy=True, waiting=None)
-    assert (idle.start, idle.skipped, busy.start, busy.skipped) == ((1,), (2, 3), (), (1, 2))
-    queued = admit([1, 2], QUEUE, busy=True, waiting=None)
-    assert (queued.start, queued.skipped, queued.waiting) == ((), (2,), 1)
-    still = admit([3], QUEUE, busy=True, waiting=1)
-    assert (still.start, still.skipped, still.waiting) == ((), (3,), 1)
-    freed = admit([3], QUEUE, busy=False, waiting=1)
-    assert (freed.start, freed.skipped, freed.waiting) == ((1,), (), 3)
-    canceled = admit([1, 2], CANCEL, busy=True, waiting=None)
-    assert (canceled.start, canceled.skipped, canceled.cancel) == ((2,), (1,), True)
-    assert not admit([1], CANCEL, busy=False, waiting=None).cancel
-    assert admit([], SKIP, busy=True, waiting=None).start == ()
+def _admit(
+    ticks: list[int], overlap: str, policy: str = LATEST, *, busy: bool, waiting: tuple[int, ...] = (), late: bool = False
+) -> Admission:
+    return admit(ticks, overlap, CatchUp(policy=policy, grace_for=10), 100 if late else 10, busy=busy, waiting=waiting)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_allow_starts_every_tick_and_cancel_the_newest(late: bool) -> None:
+    assert _admit([1, 2], ALLOW, busy=True, late=late) == Admission((1, 2))
+    assert _admit([1, 2], CANCEL, ALL, busy=True, late=late) == Admission((2,), (1,), cancel=True)
+    assert _admit([1, 2], CANCEL, ALL, busy=False, waiting=(0,), late=late) == Admission((2,), (0, 1))
+
+
+@pytest.mark.parametrize("overlap", [SKIP, QUEUE])
+@pytest.mark.parametrize("late", [False, True])
+def test_of_several_ticks_the_newest_fires_or_all_one_after_another(overlap: str, late: bool) -> None:
+    for policy in (LATEST, SKIP):
+        assert _admit([1, 2, 3], overlap, policy, busy=False, late=late) == Admission((3,), (1, 2))
+    for policy in (ALL, WINDOW):
+        assert _admit([1, 2, 3], overlap, policy, busy=False, late=late) == Admission((1,), (), (2, 3))
+        assert _admit([], overlap, policy, busy=True, waiting=(2, 3)) == Admission((), (), (2, 3))
+        assert _admit([], overlap, policy, busy=False, waiting=(2, 3)) == Admission((2,), (), (3,))
+
+
+@pytest.mark.parametrize("overlap", [SKIP, QUEUE])
+def test_missed_ticks_wait_for_live_work(overlap: str) -> None:
+    assert _admit([1, 2, 3], overlap, ALL, busy=True, late=True) == Admission((), (), (1, 2, 3))
+    assert _admit([1, 2, 3], overlap, LATEST, busy=True, late=True) == Admission((), (1, 2), (3,))
+
+
+@pytest.mark.parametrize("policy", [SKIP, LATEST, ALL, WINDOW])
+def test_a_tick_on_time_while_earlier_work_is_live_is_skipped_or_queued_once(policy: str) -> None:
+    assert _admit([1, 2], SKIP, policy, busy=True) == Admission((), (1, 2))
+    assert _admit([1, 2], QUEUE, policy, busy=True) == Admission((), (1,), (2,))
+    assert _admit([3], QUEUE, policy, busy=True, waiting=(1,)) == Admission((), (3,), (1,))
+    assert _admit([3], QUEUE, policy, busy=False, waiting=(1,)) == Admission((1,), (), (3,))
+    assert _admit([3], SKIP, policy, busy=False, waiting=(1,)) == Admission((1,), (3,))
+    assert _admit([], SKIP, policy, busy=True).start == ()
+
+
+def test_no_more_ticks_wait_than_the_limit() -> None:
+    some = CatchUp(policy=ALL, limit=2, grace_for=0)
+    assert admit([5, 6], SKIP, some, 100, busy=True, waiting=(3, 4)) == Admission((), (3, 4), (5, 6))

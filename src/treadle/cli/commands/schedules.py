@@ -231,7 +231,9 @@ def local(tick: datetime, zone: str) -> str:
 def _table(schedules: list[Schedule], now: datetime) -> RenderableType:
     table = grid("name", "state", "when", "starts", "next", ">fired", ">skipped", "note")
     for each in schedules:
-        note = (each.error or {}).get("message", "") or ("a tick waits for the previous work to end" if each.waiting else "")
+        note = (each.error or {}).get("message", "") or (
+            f"{1 + len(each.backlog)} tick(s) wait for the previous work to end" if each.waiting else ""
+        )
         table.add_row(
             plain(each.name),
             state(each.state),
@@ -260,7 +262,7 @@ def show_schedule(schedule: Schedule, moves: list[MoveRecord], now: datetime) ->
         ("when", when_words(schedule.when)),
         ("next", when(schedule.next_at, now)),
         ("starts", target_words(schedule.target)),
-        ("catch-up", describe(policy)),
+        ("catch-up", describe(policy, schedule.overlap)),
         ("overlap", schedule.overlap),
         ("fired", f"{schedule.fired}, skipped {schedule.skipped}"),
         ("task", schedule.task_id or "-"),
@@ -268,6 +270,8 @@ def show_schedule(schedule: Schedule, moves: list[MoveRecord], now: datetime) ->
     for name, at in (("from", schedule.start_at), ("until", schedule.end_at), ("waiting", schedule.waiting)):
         if at is not None:
             rows.append((name, when(at, now)))
+    if schedule.backlog:
+        rows.append(("backlog", f"{len(schedule.backlog)} more tick(s), up to {_text(schedule.backlog[-1])}"))
     if schedule.jitter_for:
         rows.append(("jitter", f"up to {span(schedule.jitter_for)}"))
     parts: list[RenderableType] = [plain(schedule.name, "bold"), facts(rows)]

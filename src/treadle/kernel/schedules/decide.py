@@ -2,7 +2,8 @@
 
 `plan` takes the last considered tick and the store's time; it returns the ticks that fire, the new cursor, and the next tick.
 It depends on nothing else: after a crash it returns the same plan, and however often it is called, it considers each tick once,
-in order.
+in order. `admit` applies the overlap policy to a plan. `decide` does both; the preview, the dry run of a recovery and the
+firing itself all call it, so they agree.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import dataclass
 
 from treadle.kernel.schedules.ticks import Calendar, count_ticks, last_ticks
 from treadle.model.ids import uuid7
-from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, SKIP, WINDOW, CatchUp, ScheduleBody
+from treadle.model.schedules import ALL, ALLOW, CANCEL, LATEST, QUEUE, WINDOW, CatchUp, ScheduleBody
 
 BATCH = 50
-"""Maximum number of ticks per plan; the rest fire with the next plan, immediately."""
+"""Maximum number of ticks that start in one turn; the rest start with the next turns, immediately."""
 
 COUNTED = 1000
 """Maximum count of skipped ticks."""
@@ -41,7 +42,6 @@ def plan(
     now: int,
     *,
     end_at: int | None = None,
-    batch: int = BATCH,
 ) -> Plan:
     """Plan the ticks after `cursor` that fire at `now`. After the clock went back, nothing fires until it passes the cursor."""
     first = _bounded(calendar.next_after(cursor), end_at)
@@ -50,17 +50,10 @@ def plan(
     upto = now if end_at is None else min(now, end_at)
     chosen = _chosen(calendar, catch_up, cursor, upto, now)
     skipped = count_ticks(calendar, cursor, chosen[0], COUNTED) if chosen else 0
-    if len(chosen) > batch:
-        return Plan(tuple(chosen[:batch]), skipped, chosen[batch - 1], chosen[batch])
     last = chosen[-1] if chosen else last_ticks(calendar, cursor, upto, 1)[-1]
     if not chosen:
         skipped = count_ticks(calendar, cursor, last + 1, COUNTED)
     return Plan(tuple(chosen), skipped, last, _bounded(calendar.next_after(last), end_at))
-
-
-def plan_of(body: ScheduleBody, calendar: Calendar, now: int, batch: int = BATCH) -> Plan:
-    """Return the plan of a schedule at that time."""
-    return plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at, batch=batch)
 
 
 def _chosen(calendar: Calendar, catch_up: CatchUp, cursor: int, upto: int, now: int) -> list[int]:
@@ -93,40 +86,87 @@ class Admission:
     """The decision of the overlap policy on ticks that fire."""
 
     start: tuple[int, ...]
+    """Ticks that start now."""
     skipped: tuple[int, ...] = ()
-    waiting: int | None = None
+    waiting: tuple[int, ...] = ()
+    """Ticks that start later, one after another (under `allow`: with the next turn)."""
     cancel: bool = False
     """Whether to cancel the live work first."""
 
 
-def admit(ticks: Sequence[int], overlap: str, *, busy: bool, waiting: int | None) -> Admission:
-    """Decide which ticks start work now; `busy` is whether earlier work is still live."""
-    due = [*([] if waiting is None else [waiting]), *ticks]
+def admit(
+    ticks: Sequence[int],
+    overlap: str,
+    catch_up: CatchUp,
+    now: int,
+    *,
+    busy: bool,
+    waiting: Sequence[int] = (),
+    batch: int = BATCH,
+) -> Admission:
+    """Decide which of the planned ticks start work now and which wait; `busy` is whether earlier work is still live.
+
+    Ticks that already wait keep their place. Under `skip` and `queue`, work runs one after another: `all` and `window` keep
+    every missed tick, the other policies the newest. A tick that is on time while earlier work is live or waits is skipped;
+    `queue` lets one of them wait.
+    """
+    due = (*waiting, *ticks)
     if overlap == ALLOW or not due:
-        return Admission(tuple(due))
+        return Admission(due[:batch], waiting=due[batch:])
     if overlap == CANCEL:
-        return Admission((due[-1],), tuple(due[:-1]), cancel=busy)
-    if overlap == SKIP:
-        return Admission((), tuple(due)) if busy else Admission((due[0],), tuple(due[1:]))
-    assert overlap == QUEUE
-    if busy:
-        return Admission((), tuple(due[1:]), due[0])
-    return Admission((due[0],), tuple(due[2:]), due[1] if len(due) > 1 else None)
+        return Admission(due[-1:], due[:-1], cancel=busy)
+    kept = (*waiting, *_kept(ticks, overlap, catch_up, now, len(waiting) + busy))[-max(catch_up.limit, 1) :]
+    skipped = tuple(sorted(set(due) - set(kept)))
+    return Admission((), skipped, kept) if busy else Admission(kept[:1], skipped, kept[1:])
 
 
-def describe(catch_up: CatchUp) -> str:
-    """Describe the policy."""
+def _kept(ticks: Sequence[int], overlap: str, catch_up: CatchUp, now: int, ahead: int) -> Sequence[int]:
+    """Return the new ticks that start in their turn, under `skip` and `queue`, after `ahead` others that run or wait."""
+    if not ticks:
+        return ()
+    missed = now - ticks[0] > catch_up.grace_for if catch_up.policy in (ALL, WINDOW) else now - ticks[-1] > catch_up.grace_for
+    if ahead and not missed:
+        return ticks[-1:] if overlap == QUEUE and ahead == 1 else ()
+    return ticks if catch_up.policy in (ALL, WINDOW) else ticks[-1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The due ticks of a schedule: those that start now or one after another, the number of the others, and the new cursor."""
+
+    fire: tuple[int, ...]
+    skipped: int
+    """Ticks that do not fire; `COUNTED` and more are not exact."""
+    plan: Plan
+    admission: Admission
+
+
+def decide(body: ScheduleBody, calendar: Calendar, schedule_id: str, now: int, *, busy: bool) -> Due:
+    """Decide on the due ticks of a schedule at that time; `busy` is whether work that it started is still live."""
+    at = now - jitter_of(schedule_id, body.jitter_for)
+    planned = plan(calendar, body.catch_up, body.cursor, at, end_at=body.end_at)
+    waiting = () if body.waiting is None else (body.waiting, *body.backlog)
+    admitted = admit(planned.fire, body.overlap, body.catch_up, at, busy=busy, waiting=waiting)
+    return Due((*admitted.start, *admitted.waiting), planned.skipped + len(admitted.skipped), planned, admitted)
+
+
+def describe(catch_up: CatchUp, overlap: str = ALLOW) -> str:
+    """Describe the policy, and the effect of the overlap policy on it."""
     late = f"{catch_up.grace_for / 1000:g} s"
+    several = {ALLOW: "", CANCEL: "; of several due ticks, only the newest fires"}.get(overlap, ", one after another")
     match catch_up.policy:
         case "skip":
-            return f"missed ticks (over {late} late) are skipped"
+            newest = "" if overlap == ALLOW else "; of several on time, only the newest fires"
+            return f"missed ticks (over {late} late) are skipped{newest}"
         case "latest":
+            if overlap != ALLOW:
+                return "of several due ticks, only the newest fires"
             return f"of missed ticks (over {late} late) only the newest fires"
         case "all":
-            return f"all missed ticks fire, up to the newest {catch_up.limit}"
+            return f"all missed ticks fire, up to the newest {catch_up.limit}{several}"
         case _:
             window = f"{(catch_up.window_for or 0) / 1000:g} s"
-            return f"missed ticks up to {window} late fire, up to the newest {catch_up.limit}"
+            return f"missed ticks up to {window} late fire, up to the newest {catch_up.limit}{several}"
 
 
 def tick_id(schedule_id: str, tick: int) -> str:

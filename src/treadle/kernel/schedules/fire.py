@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from treadle.kernel.schedules.decide import Plan, admit, jitter_of, plan_of
+from treadle.kernel.schedules.decide import Due, decide, jitter_of
 from treadle.kernel.schedules.service import RECENT, Schedules, prepare_tick
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.store.committer import Committer
@@ -45,13 +45,17 @@ class _Turn:
     record: Record
     body: ScheduleBody
     now: int
-    plan: Plan
+    due: Due
     live: list[Started]
     firings: list[Firing] = field(default_factory=list)
     started: list[Started] = field(default_factory=list)
     prepared: list[Prepared] = field(default_factory=list)
-    waiting: int | None = None
     skipped: int = 0
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Ticks that start after this turn."""
+        return self.due.admission.waiting
 
     def note(self, tick: int, why: str) -> None:
         """Record that the tick starts nothing, and the reason."""
@@ -89,16 +93,16 @@ class Firer:
 
     async def _work_out(self, record: Record, now: int) -> _Turn:
         body = self._schedules.load(record)
-        planned = plan_of(body, make_calendar(body.when), now - jitter_of(record.id, body.jitter_for))
         before = [] if body.overlap == ALLOW else [await self._starters.find_live(each) for each in body.live]
         live = [each for each in before if each is not None]
-        turn = _Turn(record, body, now, planned, live)
-        admitted = admit(planned.fire, body.overlap, busy=bool(live), waiting=body.waiting)
-        turn.waiting, turn.skipped = admitted.waiting, planned.skipped
+        due = decide(body, make_calendar(body.when), record.id, now, busy=bool(live))
+        planned, admitted = due.plan, due.admission
+        turn = _Turn(record, body, now, due, live, skipped=planned.skipped)
         if planned.skipped:
             turn.firings.append(Firing(tick=planned.cursor, at=now, note=f"{planned.skipped} missed tick(s) up to here skipped"))
+        overtaken = bool(due.fire) and due.fire[-1] in planned.fire
         for tick in admitted.skipped:
-            turn.note(tick, "skipped: earlier work is still live")
+            turn.note(tick, "skipped: a newer tick fires" if overtaken else "skipped: earlier work is still live")
         if admitted.cancel:
             for each in live:
                 await self._starters.cancel(each, f"The next tick of the schedule {record.name} is due.", "schedule")
@@ -112,20 +116,21 @@ class Firer:
 
     async def _settle(self, turn: _Turn, task: Task) -> Answer:
         record, body = turn.record, turn.body
-        waits = turn.waiting is not None
-        looks = body.looks + 1 if waits and turn.waiting == body.waiting else 0
+        waiting = turn.waiting[0] if turn.waiting else None
+        looks = body.looks + 1 if waiting is not None and waiting == body.waiting else 0
         new = msgspec.structs.replace(
             body,
-            cursor=turn.plan.cursor,
+            cursor=turn.due.plan.cursor,
             live=() if body.overlap == ALLOW else (*turn.live, *turn.started),
-            waiting=turn.waiting,
+            waiting=waiting,
+            backlog=turn.waiting[1:],
             looks=looks,
             recent=(*body.recent, *turn.firings)[-RECENT:],
             fired=body.fired + len(turn.started),
             skipped=body.skipped + turn.skipped,
             error=None,
         )
-        over = turn.plan.next_at is None and not waits
+        over = turn.due.plan.next_at is None and waiting is None
         tasks: tuple[NewTask, ...] = () if over else (self._next(turn, new),)
         change = ChangeRecord(
             record.id,
@@ -148,13 +153,14 @@ class Firer:
         return answer
 
     def _next(self, turn: _Turn, body: ScheduleBody) -> NewTask:
-        """Return the task for the next tick, or for an earlier check if a tick is queued."""
-        made = self._schedules.next_task(turn.record.id, body, turn.now, turn.plan.next_at)
-        if turn.waiting is None:
+        """Return the task for the next tick, or for an earlier check if ticks wait."""
+        next_at = turn.due.plan.next_at
+        made = self._schedules.next_task(turn.record.id, body, turn.now, next_at)
+        if not turn.waiting or body.overlap == ALLOW:
             return made
         look_for = min(_FIRST_LOOK_FOR * 2 ** min(body.looks, 10), _LONGEST_LOOK_FOR)
-        delay = look_for if turn.plan.next_at is None else min(made.delay, look_for)
-        return msgspec.structs.replace(made, delay=delay)
+        due_for = look_for if next_at is None else max(next_at + jitter_of(turn.record.id, body.jitter_for) - turn.now, 0)
+        return msgspec.structs.replace(made, delay=min(due_for, look_for))
 
     async def _put_off(self, record: Record, task: Task, error: TreadleError) -> Answer:
         """Retry later: the tick stays due, and the record and the task show the error."""
@@ -190,5 +196,5 @@ def _result(turn: _Turn) -> dict[str, Json]:
         SCHEDULE: turn.record.name,
         "started": [{"kind": each.kind, "id": each.id, "tick": as_text(each.tick)} for each in turn.started],
         "skipped": turn.skipped,
-        "waiting": as_text(turn.waiting),
+        "waiting": as_text(turn.waiting[0] if turn.waiting else None),
     }

@@ -78,7 +78,9 @@ def _times(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBo
         cursor = min(now, when.at - 1)
     elif start_at is not None and start_at > now:
         cursor = start_at - 1
-    return msgspec.structs.replace(body, when=when, start_at=start_at, end_at=end_at, cursor=cursor, waiting=None, looks=0)
+    return msgspec.structs.replace(
+        body, when=when, start_at=start_at, end_at=end_at, cursor=cursor, waiting=None, backlog=(), looks=0
+    )
 
 
 def _target(given: Mapping[str, Any], old: Target | None) -> Target:

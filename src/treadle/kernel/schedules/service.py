@@ -14,7 +14,7 @@ from typing import Unpack
 import msgspec
 
 from treadle.api.options import ScheduleOptions
-from treadle.kernel.schedules.decide import Plan, describe, jitter_of, plan_of, tick_id
+from treadle.kernel.schedules.decide import Due, decide, describe, jitter_of, tick_id
 from treadle.kernel.schedules.options import check_options, edit_body, make_body
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord
@@ -71,10 +71,10 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The upcoming actions of a schedule: missed ticks that fire now, and the next ticks."""
+    """The upcoming actions of a schedule: due ticks that fire now or one after another, and the next ticks."""
 
     ticks: tuple[int, ...]
-    due: Plan
+    due: Due
     policy: str
 
 
@@ -232,32 +232,38 @@ class Schedules(Triggers[ScheduleBody]):
         return [self._shown(record) for record in await self._page(ended, limit, before_id)]
 
     async def preview(self, name: str, count: int = 10) -> Preview:
-        """Return the upcoming actions of the schedule: missed ticks that fire now, and the next ticks."""
-        schedule = await self.get(name)
-        return self.preview_body(schedule.body, await self._store.now(), count, schedule.id)
+        """Return the upcoming actions of the schedule: due ticks that fire now or one after another, and the next ticks."""
+        return await self._preview(await self.get(name), await self._store.now(), count)
 
-    def preview_body(self, body: ScheduleBody, now: int, count: int = 10, schedule_id: str = "") -> Preview:
-        """Preview a schedule that need not be stored."""
+    async def _preview(self, schedule: Schedule, now: int, count: int) -> Preview:
+        busy = False
+        if schedule.body.overlap != ALLOW:
+            busy = any([await self._starters.find_live(each) is not None for each in schedule.body.live])
+        return self.preview_body(schedule.body, now, count, schedule.id, busy=busy)
+
+    def preview_body(self, body: ScheduleBody, now: int, count: int = 10, schedule_id: str = "", *, busy: bool = False) -> Preview:
+        """Preview a schedule that need not be stored; `busy` is whether work that it started is still live."""
         if not 0 < count <= _PREVIEW_LIMIT:
             raise InvalidInput(f"A preview has from 1 to {_PREVIEW_LIMIT} ticks, not {count}.")
         calendar = make_calendar(body.when)
-        due = plan_of(body, calendar, now - jitter_of(schedule_id, body.jitter_for), batch=BACKFILL_LIMIT)
+        due = decide(body, calendar, schedule_id, now, busy=busy)
         upto = body.end_at if body.end_at is not None else 2**62
-        ticks = ticks_after(calendar, max(due.cursor, now), upto, count)
-        return Preview(tuple(ticks), due, describe(body.catch_up))
+        ticks = ticks_after(calendar, max(due.plan.cursor, now), upto, count)
+        return Preview(tuple(ticks), due, describe(body.catch_up, body.overlap))
 
     async def describe_recovery(self) -> list[Recovery]:
         """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
         now = await self._store.now()
         found = []
         for schedule in map(self._shown, await self._list_active()):
-            due = self.preview_body(schedule.body, now, 1, schedule.id).due
+            preview = await self._preview(schedule, now, 1)
+            due = preview.due
             count = len(due.fire) + due.skipped
             if not count:
                 continue
             fires = f"{len(due.fire)} will fire" if due.fire else "none will fire"
-            text = f"{count} tick(s) are due; {fires}: {describe(schedule.body.catch_up)}"
-            found.append(Recovery(SCHEDULE, schedule.id, schedule.name, due.cursor, count, due.fire, text))
+            text = f"{count} tick(s) are due; {fires}: {preview.policy}"
+            found.append(Recovery(SCHEDULE, schedule.id, schedule.name, due.plan.cursor, count, due.fire, text))
         return found
 
     def _shown(self, record: Record) -> Schedule:
@@ -295,9 +301,11 @@ class Schedules(Triggers[ScheduleBody]):
         return following is not None and following + jitter_of(record_id, body.jitter_for) + _LATE_FOR < task.wake_at
 
     def next_task(self, schedule_id: str, body: ScheduleBody, now: int, next_at: int | None = None) -> NewTask:
-        """Return the task that is due at the schedule's next tick (or at `next_at`), possibly now."""
+        """Return the task that is due at the schedule's next tick (or at `next_at`), or now if a tick waits."""
         due_at = next_at
-        if due_at is None:
+        if body.waiting is not None:
+            due_at = now - jitter_of(schedule_id, body.jitter_for)
+        elif due_at is None:
             due_at = make_calendar(body.when).next_after(body.cursor)
         delay = 0 if due_at is None else max(due_at + jitter_of(schedule_id, body.jitter_for) - now, 0)
         return NewTask(
