@@ -102,6 +102,9 @@ class Settings:
     """Separates tenants that share a database."""
     lease: float = _setting(60.0, _number(0.1, 3600))
     """Seconds that a claim is valid without renewal; workers renew it after a third of that."""
+    poll_interval: float = _setting(5.0, _number(0.05, 3600))
+    """Seconds after which a worker polls the store even if no signal arrived. Signals normally wake workers immediately; a
+    shorter interval only matters when they are lost, and costs queries."""
     payload_limit: int = _setting(PAYLOAD_LIMIT, _integer(1024, 2**30))
     """Maximum size of a payload or a result, in bytes of JSON."""
     keep_completed: float = _setting(30 * 86_400, _number(0, 1e10))

@@ -11,6 +11,7 @@ from tests.dispatch.scenes import Scene
 from tests.interfaces.engines import ALL
 
 from treadle import Engine, TaskSpec
+from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.units import Finish, Unit
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy
 from treadle.model.tasks import Server
@@ -68,6 +69,19 @@ async def test_lanes_of_a_list_are_weighed_by_how_long_their_tasks_take(scene, e
     scene.advance(29)
     assert (await engine.desired_workers(name="slow")).desired == 3  # late: one each
     assert (await engine.desired_workers(name="slow", maximum=2)).desired == 2
+
+
+async def test_a_discarded_dead_letter_is_not_a_service_time(scene, engine):
+    await do(scene, engine, "quick", 1)
+    await engine.enqueue("quick")
+    lanes = [lane_id for lane_id, lane in (await engine.store.list_lanes()).items() if lane.name == "quick"]
+    (task,) = await engine.store.claim(lanes, "somebody", 600_000, 1)
+    scene.advance(1)
+    await engine.store.commit([Unit(task.claim, Finish("fail", "failed", error="{}", error_code="x"))])
+    scene.advance(262)
+    assert (await engine.dead_letters.discard(DeadLetterFilter(engine.kernel.settings.namespace))).done == 1
+    await engine.enqueue("quick")
+    assert (await engine.desired_workers()).service_for == 1000
 
 
 async def test_what_workers_cannot_help_is_not_asked_for(scene, engine):

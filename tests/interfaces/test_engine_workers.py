@@ -212,3 +212,10 @@ async def test_an_engine_can_be_opened_again(shared_url: str) -> None:
     async with engine, engine.worker():
         assert await engine.result(task, timeout=BOUND) == {"n": 1}
     await engine.close()
+
+
+@pytest.mark.parametrize(("option", "expected"), [({}, 0.25), ({"poll_interval": 2}, 2.0)])
+async def test_the_poll_interval_is_a_setting_and_an_option_of_the_worker(option: dict[str, Any], expected: float) -> None:
+    engine = Engine("memory://", settings=Settings(poll_interval=0.25))
+    async with engine, engine.worker(**option) as host:
+        assert host._options.poll_every == expected

@@ -155,9 +155,12 @@ class Engine:
         task_lists: Iterable[str] = (DEFAULT_LIST,),
         lease: Duration | None = None,
         grace: Duration = 30,
+        poll_interval: Duration | None = None,
         name: str | None = None,
     ) -> AsyncIterator[WorkerHost]:
         """Run this engine's handlers in this process until the context ends.
+
+        `lease` and `poll_interval` default to the settings `TREADLE_LEASE` and `TREADLE_POLL_INTERVAL`.
 
         The worker then stops gracefully: it claims nothing more, gives running work `grace`, and releases the rest.
         """
@@ -172,6 +175,7 @@ class Engine:
             task_lists=tuple(check_name(each, "task list") for each in lists),
             lease_for=None if lease is None else milliseconds(lease, "lease", positive=True),
             grace=milliseconds(grace, "grace") / 1000,
+            poll_every=None if poll_interval is None else milliseconds(poll_interval, "poll_interval", positive=True) / 1000,
             name=name,
         )
         await host.start()

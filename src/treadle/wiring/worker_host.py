@@ -25,7 +25,7 @@ from treadle.model.tasks import Claim, Server
 from treadle.version import package_version
 from treadle.wiring.machine import Machine, SystemMachine
 from treadle.workers.builtins import SCAN_CONCURRENCY, builtin_handlers
-from treadle.workers.dependencies import POLL_EVERY, Resources, Services, Settle, WorkerOptions
+from treadle.workers.dependencies import Resources, Services, Settle, WorkerOptions
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.runner import FunctionRunner
@@ -69,7 +69,7 @@ class WorkerHost:
         owner_id: str | None = None,
         emit: Emit | None = None,
         beat_every: float = BEAT_EVERY,
-        poll_every: float = POLL_EVERY,
+        poll_every: float | None = None,
         machine: Machine | None = None,
     ) -> None:
         self._kernel = kernel
@@ -88,7 +88,7 @@ class WorkerHost:
             lease_for=lease_for or next(leases, round(kernel.settings.lease * 1000)),
             grace=grace,
             result_limit=kernel.settings.payload_limit,
-            poll_every=next(polls, poll_every),
+            poll_every=poll_every or next(polls, kernel.settings.poll_interval),
         )
         self.owner_id = owner_id or kernel.ids.new_id()
         self._machine.owner_ids.add(self.owner_id)

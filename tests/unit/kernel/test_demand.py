@@ -71,8 +71,15 @@ def test_it_never_moves_the_wrong_way(load: Load, target_for: int, concurrency: 
 
 
 def test_service_time_is_the_mean_from_claim_to_end_of_what_was_taken():
-    ended = [Task(id=str(n), lane_id=1, claimed_at=100, finished_at=100 + took) for n, took in enumerate((100, 300))]
-    never_taken = Task(id="x", lane_id=1, finished_at=5)
+    ended = [
+        Task(id=str(n), lane_id=1, state="completed", claimed_at=100, finished_at=100 + took) for n, took in enumerate((100, 300))
+    ]
+    never_taken = Task(id="x", lane_id=1, state="completed", finished_at=5)
+    by_operators = [
+        Task(id=state, lane_id=1, state=state, claimed_at=100, finished_at=262_000) for state in ("canceled", "ignored")
+    ]
+    assert service_for([*ended, *by_operators]) == 200
+    assert service_for(by_operators) is None
     assert service_for([*ended, never_taken]) == 200
     assert service_for([never_taken]) is None
 

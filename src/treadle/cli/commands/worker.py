@@ -31,6 +31,12 @@ Concurrency = Annotated[int, option(min=1, help="Maximum number of concurrent ta
 Threads = Annotated[int, option(min=1, help="Of these, concurrent sync handlers")]
 Isolated = Annotated[int, option(min=1, help="Of these, concurrent handlers with isolation='process'")]
 Lease = Annotated[float | None, option(metavar="SECONDS", min=0.1, max=3600, help="Lease duration; default: TREADLE_LEASE or 60")]
+PollInterval = Annotated[
+    float | None,
+    option(
+        metavar="SECONDS", min=0.05, max=3600, help="Poll the store this often without signals; default: TREADLE_POLL_INTERVAL or 5"
+    ),
+]
 Grace = Annotated[float, option(metavar="SECONDS", min=0, help="Time that running work gets to finish when stopping")]
 
 Llm = Annotated[bool, option("--llm", help="Also run prompt blocks, with the model and key of the settings")]
@@ -63,6 +69,7 @@ async def worker(
     isolated: Isolated = 4,
     processes: Annotated[int, option(min=1, max=256, help="Worker processes")] = 1,
     lease: Lease = None,
+    poll_interval: PollInterval = None,
     grace: Grace = 30,
     llm: Llm = False,
     name: ServerName = None,
@@ -77,7 +84,18 @@ async def worker(
     lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
     chosen = check_roles(topology, roles)
     options = Serving(
-        lists, concurrency, threads, isolated, grace, lease, stop_at_eof, llm, server_name(name), topology=topology, roles=chosen
+        lists,
+        concurrency,
+        threads,
+        isolated,
+        grace,
+        lease,
+        poll_interval,
+        stop_at_eof,
+        llm,
+        server_name(name),
+        topology=topology,
+        roles=chosen,
     )
     engines = load_engines(session, handlers)
     if topology is not None:
@@ -170,6 +188,7 @@ async def up(
     threads: Threads = 16,
     isolated: Isolated = 4,
     lease: Lease = None,
+    poll_interval: PollInterval = None,
     grace: Grace = 30,
     llm: Llm = False,
     name: ServerName = None,
@@ -192,6 +211,7 @@ async def up(
         isolated,
         grace,
         lease,
+        poll_interval,
         llm=llm,
         name=server_name(name),
         topology=topology,

@@ -33,6 +33,8 @@ def worker_command(handlers: list[str], options: Serving) -> list[str]:
         command += ["--list", name]
     if options.lease is not None:
         command += ["--lease", str(options.lease)]
+    if options.poll_interval is not None:
+        command += ["--poll-interval", str(options.poll_interval)]
     numbers = {"concurrency": options.concurrency, "threads": options.threads, "isolated": options.isolated}
     for option, number in numbers.items():
         command += [f"--{option}", str(number)]

@@ -39,6 +39,7 @@ class Serving:
     isolated: int
     grace: float
     lease: float | None = None
+    poll_interval: float | None = None
     stop_at_eof: bool = False
     """Stop when stdin closes, so that no child outlives its parent."""
     llm: bool = False
@@ -83,6 +84,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
             task_lists=options.task_lists,
             lease=options.lease,
             grace=options.grace,
+            poll_interval=options.poll_interval,
             name=options.name,
         )
         async with worker as host, server or nullcontext():

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from treadle.kernel.store.queries import LaneDepth
 from treadle.model.errors import InvalidInput
 from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
+from treadle.model.states import TaskState
 from treadle.model.tasks import Task
+
+_ENDED_BY_WORKERS = (TaskState.COMPLETED, TaskState.FAILED)
 
 LEAST_LEFT = 0.25
 """The fraction of the target that always remains to start ready tasks."""
@@ -87,9 +90,14 @@ def check_bounds(target_for: int, concurrency: int | None, minimum: int, maximum
 
 
 def service_for(tasks: Sequence[Task]) -> float | None:
-    """Mean milliseconds from the last claim to the end of these tasks, or None without tasks."""
+    """Mean milliseconds from the last claim to the end of the tasks that workers ended, or None without any.
+
+    An operator ends the others (canceled tasks, discarded dead letters), long after their last claim.
+    """
     took = [
-        max(task.finished_at - task.claimed_at, 0) for task in tasks if task.finished_at is not None and task.claimed_at is not None
+        max(task.finished_at - task.claimed_at, 0)
+        for task in tasks
+        if task.state in _ENDED_BY_WORKERS and task.finished_at is not None and task.claimed_at is not None
     ]
     return sum(took) / len(took) if took else None
 
