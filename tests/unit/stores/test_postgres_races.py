@@ -13,18 +13,25 @@ from typing import Any
 import psycopg
 import pytest
 
-from treadle.kernel.store.records import Await, PutMessage
-from treadle.kernel.store.units import Answer, HoldRun, MoveRun, RunGuard, Unit, Verdict
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
+from treadle.kernel.store.units import Answer, HoldRun, Keep, MoveRun, PutSteps, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.verify import verify
-from treadle.model.errors import StoreUnavailable
-from treadle.model.records import Message
+from treadle.model.errors import IllegalMove, StoreUnavailable
+from treadle.model.records import Message, Record
+from treadle.model.runs import Run
 from treadle.model.states import Hold
+from treadle.model.tasks import Claim, Task
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres import tasks as tasks_module
+from treadle.stores.postgres.connection.connect import HOT
 from treadle.testing import ManualClock
 from treadle.testing.contract.run_steps import begin, claim_steps, get_run, live_of, step_task, unit_of
 from treadle.testing.contract.task_steps import (
     MINUTE,
+    OTHER,
+    WORK,
     cancel,
     claim,
     claim_one,
@@ -260,3 +267,173 @@ async def test_a_commit_that_takes_too_long_is_given_up_and_nothing_of_it_is_don
     assert (await get(bob, task.id)).claim == task.claim
     assert await bob.find_task(follower.id) is None
     assert [answer.verdict for answer in await ann.commit([unit])] == [DONE]
+
+
+# --- Wake-ups: a transaction that holds a ready task reports its lane, because a claim skips the task meanwhile ---
+
+
+async def ready_function(store: PostgresStore, **fields: Any) -> tuple[Run, Task]:
+    """A function run with an own task that is ready."""
+    run = await begin(store, kind="function")
+    made = new_task(run_id=run.id, root_id=run.id, **fields)
+    await put(store, made)
+    return run, await get(store, made.id)
+
+
+def message_to(run: Run) -> PutMessage:
+    return PutMessage(Message(id=ids.new_id(), run_id=run.id, name="told", body="{}"))
+
+
+def touching_units(run: Run, task: Task) -> dict[str, Unit]:
+    """Units that hold the ready task of the function for the length of their transaction, and leave it ready."""
+    stale = Seen(task.id, task.version + 7, task.claim_version)
+    lost = Claim(task.id, task.claim_version + 7, "gone")
+    return {
+        "a signal": Unit(rows=(message_to(run),)),
+        "two signals": Unit(rows=(message_to(run), message_to(run))),
+        "an operator's stale cancel": Unit(stale, cancel()),
+        "an operator's stale pause": Unit(stale, park(task, "pause", hold=Hold.TASK_PAUSED)),
+        "a lost claim's success": Unit(lost, succeed(), (new_task(OTHER),)),
+        "a lost claim's success with a signal": Unit(lost, succeed(), rows=(message_to(run),)),
+        "a lost claim's retry": Unit(lost, park(task, delay=MINUTE)),
+        "a lost claim's checkpoint": Unit(lost, Keep("1")),
+        "an unchanged task": Unit(seen(task)),
+        "a poll now": Unit(seen(task), park(task, "resume")),
+    }
+
+
+TOUCHES = list(touching_units(Run(id="", flow_id="", workflow="", root_id="", trace_id=""), Task(id="", lane_id=0)))
+
+
+@pytest.mark.parametrize("touch", TOUCHES)
+async def test_a_commit_that_holds_a_ready_task_reports_its_lane(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, touch: str
+) -> None:
+    run, task = await ready_function(ann)
+    blocker = Record(id=ids.new_id(), entity="schedule", state="active")
+    await ann.commit([Unit(rows=(PutRecord(blocker),))])
+    gate.hold("records", blocker.id)
+    waits = Unit(rows=(ChangeRecord(blocker.id, 0, "{}"),))  # a commit locks records after tasks
+    commit = asyncio.ensure_future(ann.commit([touching_units(run, task)[touch], waits]))
+    await gate.queued(1)
+    assert await claim(bob, owner="bob") == []  # because it is locked
+    gate.open()
+    answers = await commit
+    assert task.lane_id in {lane_id for answer in answers for lane_id in answer.lane_ids}
+    assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
+
+
+async def test_a_commit_that_holds_a_task_over_its_limit_admits_it(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
+    held = await put_and_claim(ann, limit_key="few", limit=1)
+    run, task = await ready_function(ann, limit_key="few", limit=1)
+    blocker = Record(id=ids.new_id(), entity="schedule", state="active")
+    await ann.commit([Unit(rows=(PutRecord(blocker),))])
+    gate.hold("records", blocker.id)
+    commit = asyncio.ensure_future(ann.commit([Unit(rows=(message_to(run), ChangeRecord(blocker.id, 0, "{}")))]))
+    await gate.queued(1)
+    (answer,) = await bob.commit([Unit(held.claim, succeed())])
+    assert answer.lane_ids == ()  # nothing to admit but the locked task
+    gate.open()
+    (answer,) = await commit
+    assert answer.lane_ids == (task.lane_id,)
+    assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
+
+
+@pytest.mark.parametrize("behind", ["in another lane", "at a lower priority", "at the same priority"])
+async def test_a_claim_takes_the_task_behind_a_locked_one(ann: PostgresStore, gate: Gate, behind: str) -> None:
+    first, lane = new_task(priority=1), OTHER if behind == "in another lane" else WORK
+    second = new_task(lane, priority=2 if behind == "at a lower priority" else 1)
+    await put(ann, first, second)
+    gate.hold("tasks", first.id)
+    assert [each.id for each in await claim(ann, WORK, OTHER)] == [second.id]
+    assert await claim(ann, WORK, OTHER) == []
+    gate.open()
+    assert [each.id for each in await claim(ann, WORK, OTHER)] == [first.id]
+
+
+async def test_a_wake_up_reports_a_task_that_a_message_woke_meanwhile(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
+    """The statement locks the task although it is awake by then, so a claim that the message caused skips it."""
+    _, task = await ready_function(ann)
+    gate.execute("update tasks set wake_at = treadle_now() - 1 where id = %s", task.id)
+    gate.open()
+    gate.execute("select pg_advisory_xact_lock(1)")
+    waking = await bob._connector.connect(HOT)
+    try:
+        statement = tasks_module._SQL["wake"]
+        for old, new in (
+            ("with due as", "with waits as materialized (select pg_advisory_xact_lock(1)), due as"),
+            ("  from tasks\n", "  from tasks, waits\n"),
+            ("  for update skip", "  for update of tasks skip"),
+        ):
+            assert old in statement
+            statement = statement.replace(old, new, 1)
+        woken = asyncio.ensure_future(waking.fetchrow(statement, 100, False))
+        await gate.queued(1)
+        await ann.commit([Unit(seen(task), park(task, "wait", quiet=True))])  # as a message does: awake
+        gate.open()
+        row = await woken
+        assert (row["count"], row["lane_ids"]) == (0, [task.lane_id])
+    finally:
+        await waking.close()
+
+
+async def test_a_renewal_that_finds_its_task_ready_notifies(ann: PostgresStore, bob: PostgresStore) -> None:
+    taken = await put_and_claim(ann)
+    heard: asyncio.Queue[tuple[int, ...]] = asyncio.Queue()
+    await bob.subscribe(heard.put_nowait)
+    await ann.commit([Unit(taken.claim, park(taken))])
+    while not heard.empty():
+        heard.get_nowait()
+    assert await ann.extend([Renewal(taken.claim)], MINUTE) == {}
+    async with asyncio.timeout(BOUND):
+        assert await heard.get() == (taken.lane_id,)
+
+
+async def test_a_checkpoint_of_a_lost_claim_reports_the_ready_task(ann: PostgresStore) -> None:
+    run = await begin(ann, "a", tasks=("a",))
+    (task,) = (await claim_steps(ann)).values()
+    await ann.commit([Unit(task.claim, park(task))])
+    step = (await ann.list_steps(run.id, None, 10))[0]
+    (answer,) = await ann.commit([Unit(task.claim, rows=(PutSteps(run.id, (step,), 0),))])
+    assert (answer.verdict, answer.lane_ids) == (CLAIM_LOST, (task.lane_id,))
+
+
+async def test_a_worker_without_a_poll_gets_a_task_that_a_signal_held(ann: PostgresStore, gate: Gate) -> None:
+    """The worker hears of the task, skips it while a signal's transaction holds it, and hears of it again."""
+    run, task = await ready_function(ann)
+    blocker = Record(id=ids.new_id(), entity="schedule", state="active")
+    await ann.commit([Unit(rows=(PutRecord(blocker),))])
+    gate.hold("records", blocker.id)
+    committer = Committer(ann, ManualClock())
+    claims, signal, claimed = [], asyncio.Event(), asyncio.Event()
+    committer.on_ready.append(lambda _: signal.set())
+
+    async def work() -> list[Task]:  # the loop of a worker whose poll never comes
+        while True:
+            signal.clear()
+            claims.append(found := await claim(ann, owner="bob"))
+            claimed.set()
+            if found:
+                return found
+            await signal.wait()
+
+    sent = committer.submit(Unit(rows=(message_to(run), ChangeRecord(blocker.id, 0, "{}"))))
+    await gate.queued(1)
+    worker = asyncio.ensure_future(work())
+    await claimed.wait()
+    gate.open()
+    async with asyncio.timeout(BOUND):
+        assert [each.id for each in await worker] == [task.id]
+    assert claims[0] == []
+    await sent
+    await committer.drain()
+
+
+async def test_workers_claim_again_after_a_commit_that_was_rolled_back(ann: PostgresStore) -> None:
+    run, _ = await ready_function(ann)
+    committer, heard = Committer(ann, ManualClock()), []
+    committer.on_ready.append(heard.append)
+    with pytest.raises(IllegalMove):
+        await committer.submit(Unit(rows=(message_to(run), MoveRun(run.id, "resume", "paused", "running"))))
+    assert heard == [()]
+    await committer.drain()

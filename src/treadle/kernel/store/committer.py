@@ -31,6 +31,7 @@ TRIES = 10
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 _NEVER = 2**63
+_ANY = -1
 
 
 OnAnswer = Callable[[Answer | BaseException], None]
@@ -213,6 +214,7 @@ class Committer:
                 except Exception as error:
                     if len(batch) == 1:
                         batch[0].resolve(error)
+                        self._rolled_back(batch[0].unit)
                         return
                     middle = len(batch) // 2
                     await self._send(batch[:middle])
@@ -234,6 +236,7 @@ class Committer:
         for each in batch:
             if each.until is not None and (lasting or now >= each.until):
                 each.resolve(error)
+                self._rolled_back(each.unit)
         for each in self._queue:
             if each.until is not None and now >= each.until:
                 each.resolve(error)
@@ -293,6 +296,14 @@ class Committer:
         self._lanes_to_notify.update(lane_ids)
         self._notify_others()
 
+    def _rolled_back(self, unit: Unit) -> None:
+        """Let all workers claim: the failed commit may have held ready tasks, which claims skipped meanwhile."""
+        if unit.guard is not None or unit.rows:
+            for listener in self.on_ready:
+                listener(())
+            self._lanes_to_notify.add(_ANY)
+            self._notify_others()
+
     def _notify_others(self) -> None:
         if self._notifying is None and self._lanes_to_notify:
             self._notifying = asyncio.get_running_loop().create_task(self._notify())
@@ -302,7 +313,7 @@ class Committer:
         while self._lanes_to_notify:
             lanes, self._lanes_to_notify = tuple(self._lanes_to_notify), set()
             try:
-                await self._store.notify(lanes)
+                await self._store.notify(() if _ANY in lanes else lanes)
             except StoreError:
                 return  # only a hint: processes that miss it poll soon
 

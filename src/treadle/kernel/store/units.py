@@ -236,9 +236,10 @@ class Answer(msgspec.Struct, frozen=True):
     """The verdict on a unit, with details for the caller.
 
     `existing` maps each unique key that was taken to the live task that has it. `lane_ids` are the lanes in which the unit
-    made a task ready. `lost` lists, for a unit with several claims, the tasks with a lost claim. `same` maps the id of
-    each new task with a taken idempotency key to the task that it identifies. `held` means that the claim stays
-    (Keep, or no settlement) but the run was paused meanwhile: the worker should stop at its next opportunity.
+    made a task ready, and, whatever the verdict, those in which the commit held a ready task that claims skipped meanwhile.
+    `lost` lists, for a unit with several claims, the tasks with a lost claim. `same` maps the id of each new task with a
+    taken idempotency key to the task that it identifies. `held` means that the claim stays (Keep, or no settlement) but the
+    run was paused meanwhile: the worker should stop at its next opportunity.
     """
 
     verdict: Verdict

@@ -74,7 +74,11 @@ class PostgresLeaseConnection:
         self._closed = False
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
-        return self._run(lambda connection: renew(connection, renewals, lease_for)) if renewals else set()
+        return (
+            self._run(lambda connection: renew(connection, self._connector.address.channel, renewals, lease_for))
+            if renewals
+            else set()
+        )
 
     def held(self, claims: Sequence[Claim]) -> set[str]:
         return self._run(lambda connection: held(connection, claims)) if claims else set()

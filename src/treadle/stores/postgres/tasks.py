@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import asyncpg
@@ -27,8 +27,8 @@ from treadle.stores.statements import COLUMN_SETS, load_statements
 _SQL = load_statements(__package__, "tasks.sql")
 _decode_keys = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
-LOCKED_FOR = 1000
-"""Milliseconds after which to poll again for due tasks that other processes had locked, most likely to wake them."""
+LOCKED_FOR = 100
+"""Milliseconds after which to poll again for due tasks that other transactions had locked: to wake them, or to send a message."""
 
 LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
 """Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""
@@ -87,6 +87,7 @@ class Tasks(Part):
             slowed = bool(self._slowed) and not self._slowed.isdisjoint(lane_ids)
             after = await self._positions.after(connection, lane_ids)
             rows = await _claim(connection, lane_ids, owner_id, lease_for, limit, slowed=slowed, after=after)
+            rows = rows or await _claim_unlocked(connection, lane_ids, owner_id, lease_for, limit)
         tasks = _decode_claimed(rows, self._lanes[rows[0][1]], owner_id) if rows else []
         self._positions.took(tasks)
         return tasks
@@ -119,6 +120,7 @@ class Tasks(Part):
             return {}
         async with self._working() as connection:
             rows = await _renew(connection, "extend", renewals, lease_for)
+            await announce_lost(connection, self._connector.address.channel, renewals, {row[0] for row in rows})
         return {row[0]: Extension(row[1], row[2]) for row in rows}
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
@@ -198,14 +200,36 @@ async def _claim(
     return rows or await connection.fetch(_SQL["claim_slowed" if slowed else "claim"], lane_ids, owner_id, lease_for, limit)
 
 
+async def _claim_unlocked(
+    connection: Connection, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
+) -> list[asyncpg.Record]:
+    """Claim tasks behind a head that another transaction has locked, which no later notification would report.
+
+    Takes one lane at a time: a claim that locked the heads of all lanes would make others miss them. A lane with a rate has
+    a next token, after which workers claim again. The holder of a locked task reports it.
+    """
+    for (lane_id,) in await connection.fetch(_SQL["list_ready_lanes"], lane_ids):
+        if rows := await connection.fetch(_SQL["claim_unlocked"], lane_id, owner_id, lease_for, limit):
+            return rows
+    return []
+
+
 def task_of(row: asyncpg.Record) -> Task:
     """Return the task of a row of either table, joined with its lane."""
     return Task(**texts(row))
 
 
-async def renew(connection: Connection, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
+async def renew(connection: Connection, channel: str, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
     """Extend the claims that are held; return the ids of their tasks."""
-    return {row[0] for row in await _renew(connection, "renew", renewals, lease_for)}
+    renewed = {row[0] for row in await _renew(connection, "renew", renewals, lease_for)}
+    await announce_lost(connection, channel, renewals, renewed)
+    return renewed
+
+
+async def announce_lost(connection: Connection, channel: str, renewals: Sequence[Renewal], renewed: Set[str]) -> None:
+    """Notify of tasks that became ready while their renewal waited: it had locked them, so that claims skipped them."""
+    if lost := [renewal.claim.task_id for renewal in renewals if renewal.claim.task_id not in renewed]:
+        await connection.execute(_SQL["announce_ready"], channel, lost)
 
 
 async def _renew(connection: Connection, name: str, renewals: Sequence[Renewal], lease_for: int) -> list[asyncpg.Record]:

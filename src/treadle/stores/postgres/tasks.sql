@@ -129,6 +129,48 @@ from taken
 where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
+-- name: list_ready_lanes
+-- List those of the lanes $1 that have a ready task, the one with the first task first; rates do not count.
+select head.lane_id
+from unnest($1::integer[]) as wanted (lane_id)
+cross join lateral (
+  select tasks.lane_id, tasks.priority, tasks.due_at
+  from tasks
+  where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
+  order by tasks.priority, tasks.due_at, tasks.id
+  limit 1
+) as head
+where wanted.lane_id <> all (array(select id from lanes where slowed))
+order by head.priority, head.due_at;
+
+-- name: claim_unlocked
+-- Claim up to $4 ready tasks of the lane $1 that no other transaction has locked, for the owner $2, with a lease of $3 ms.
+with taken as materialized (
+  select id
+  from tasks
+  where lane_id = $1::integer and owner_id is null and wake_at is null and hold = 0
+  order by priority, due_at, id
+  limit $4::bigint
+  for update skip locked
+)
+update tasks
+set owner_id = $2::text,
+    claim_version = tasks.claim_version + 1,
+    claimed_at = (select treadle_now()),
+    heartbeat_at = (select treadle_now()),
+    progress_at = (select treadle_now()),
+    wake_at = (select treadle_now()) + $3::bigint
+from taken
+where tasks.id = taken.id
+returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
+
+-- name: announce_ready
+-- Notify the channel $1 of the lanes in which tasks $2 are ready: the session had locked them, and claims skipped them.
+select pg_notify($1::text, string_agg(distinct lane_id::text, ','))
+from tasks
+where id = any ($2::uuid[]) and owner_id is null and wake_at is null and hold = 0
+having count(*) > 0;
+
 -- name: is_snapshot_old
 -- Return whether a session holds an old snapshot, which prevents the removal of dead index entries.
 select exists (
@@ -190,7 +232,20 @@ with due as materialized (
 select
   (select count(*) from woken) as count,
   (select count(*) from woken where loser_id is not null) as expired,
-  array(select distinct lane_id from woken where hold = 0) as lane_ids,
+  -- with the lanes of due tasks that another transaction woke meanwhile: they stay locked until this statement ends
+  array(
+    select lane_id from woken where hold = 0
+    union
+    select lane_id
+    from (
+      select id, lane_id
+      from tasks
+      where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null) and hold = 0
+      order by wake_at
+      limit $1::bigint
+    ) as seen
+    where id not in (select id from woken)
+  ) as lane_ids,
   (
     select count(*)
     from (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
@@ -25,6 +25,7 @@ from treadle.kernel.store.units import (
 )
 from treadle.model.errors import InvalidInput
 from treadle.model.records import Record
+from treadle.model.states import Hold
 from treadle.model.tasks import Claim
 
 TaskKey = tuple[str, bool]
@@ -46,6 +47,12 @@ class GuardedTask(NamedTuple):
     hold: int = 0
     namespace: str = ""
     limit_key: str | None = None
+    asleep: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether a claim, or an admission under a limit, would have taken the task, and skips it while it is locked."""
+        return self.owner_id is None and not self.asleep and self.hold in (0, Hold.OVER_LIMIT)
 
 
 def has_rows(unit: Unit) -> bool:
@@ -210,6 +217,14 @@ class Decision:
             if all(index in settled for index, each in enumerate(asked) if each.position == position):
                 self.answers[position] = DONE
 
+    def skipped(self, locked: Mapping[TaskKey, GuardedTask]) -> list[GuardedTask]:
+        """Return the locked tasks that concurrent claims and admissions skipped and that still wait for one.
+
+        No notification reports them, because no unit made them ready: the transaction that held them has to.
+        """
+        settled = {part.row.id for part in self.parts if part.row is not None and isinstance(part.unit.settlement, Finish | Park)}
+        return [row for (task_id, ended), row in locked.items() if not ended and row.waits and task_id not in settled]
+
 
 class Settled(NamedTuple):
     """A settlement of a claim by a unit: if the log has it, the unit was committed before."""
@@ -252,8 +267,8 @@ def with_lanes(answer: Answer, lane_ids: set[int]) -> Answer:
 
 
 def with_admitted(answers: list[Answer], lane_ids: set[int]) -> list[Answer]:
-    """Add the lanes of admitted tasks to the first applied unit: a caller that reads one answer reads all of them."""
+    """Add the lanes of admitted tasks to the first applied unit, or the first: a caller that reads one answer reads all."""
     if lane_ids:
-        first = next(position for position, answer in enumerate(answers) if answer.verdict is Verdict.DONE)
+        first = next((position for position, answer in enumerate(answers) if answer.verdict is Verdict.DONE), 0)
         answers[first] = with_lanes(answers[first], lane_ids)
     return answers

@@ -235,7 +235,8 @@ async def test_mail_from_many_at_once_is_counted_once_each(database, store):
     answers = await asyncio.gather(*(tell(each, piece) for each, piece in told))
     found = await get_run(store, run.id)
     assert (found.version, found.awaiting) == (run.version + 20, 0)
-    assert sum(bool(answer.lane_ids) for answer in answers) == 1
+    # the message that woke the task reports its lane; later ones may have held the ready task, and then report it too
+    assert {lane_id for answer in answers for lane_id in answer.lane_ids} == {task.lane_id}
     listed = await store.list_messages(run.id, 100)
     assert {each.id for each in listed} == {each.id for each in mail}
     assert len(await claim(store)) == 1

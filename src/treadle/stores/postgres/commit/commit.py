@@ -15,7 +15,7 @@ import asyncpg
 
 from treadle.kernel.store.units import DONE, Answer, Finish, Keep, Park, Revive, Unit, Verdict
 from treadle.model.names import Lane
-from treadle.model.states import Hold
+from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Claim, NewTask
 from treadle.stores.postgres.commit.guards import list_settled, take_snapshot
 from treadle.stores.postgres.commit.inserts import Inserted, enter, insert_tasks, preclaim
@@ -104,8 +104,12 @@ async def _commit_guarded(connection: Connection, lane_ids: Lanes, units: Sequen
     limited = await settle(connection, decision.parts)
     inserted = await enter(connection, lane_ids, list(decision.applied.values()))
     lanes = await write_rows(connection, decision.applied, limited.keys)
-    keys = limited.keys | inserted.keys
+    skipped = decision.skipped(snapshot.tasks)
+    keys = (
+        limited.keys | inserted.keys | {(row.namespace, row.limit_key) for row in skipped if row.hold and row.limit_key is not None}
+    )
     admitted = await admit(connection, keys, inserted.limits) if keys else set()
+    admitted |= {row.lane_id for row in skipped if not row.hold}
     return with_admitted(_answers(decision, lane_ids, limited, inserted, lanes), admitted)
 
 
@@ -125,8 +129,9 @@ def _answers(
 
 def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> Answer:
     match unit.settlement:
-        case Park(hold=0, delay=None) | Revive(delay=None) if row is not None and row.id not in limited.task_ids:
-            return DONE if row.hold & Hold.RUN_PAUSED else Answer(Verdict.DONE, lane_ids=(row.lane_id,))
+        case Park(hold=0, delay=None) | Revive(delay=None) as move if row is not None and row.id not in limited.task_ids:
+            polled = isinstance(move, Park) and move.state == TaskState.AWAITING_EXTERNAL  # a paused run does not hold it
+            return DONE if row.hold & Hold.RUN_PAUSED and not polled else Answer(Verdict.DONE, lane_ids=(row.lane_id,))
         case Keep() | None if row is not None and isinstance(unit.guard, Claim):
             return kept_answer(row.hold)
         case _:

@@ -34,7 +34,7 @@ from treadle.stores.postgres.commit.messages import await_messages, put_messages
 from treadle.stores.postgres.commit.records import put_items
 from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key
-from treadle.stores.rules.guards import Snapshot, new_runs
+from treadle.stores.rules.guards import Snapshot, new_runs, with_admitted
 from treadle.stores.rules.settlements import kept_answer
 from treadle.stores.statements import load_statements
 
@@ -210,6 +210,11 @@ async def put_checkpoints(connection: Connection, units: Sequence[Unit]) -> list
     answers = [CLAIM_LOST] * len(units)
     for position, hold in rows:
         answers[position] = kept_answer(hold)
+    kept = {position for position, _ in rows}
+    if lost := [claim.task_id for position, claim, _ in given if position not in kept]:
+        # The statement had locked those that became ready meanwhile, so that claims skipped them.
+        ready = {row[0] for row in await connection.fetch(_SQL["list_ready_lanes"], lost)}
+        return with_admitted(answers, ready)
     return answers
 
 

@@ -144,6 +144,10 @@ with kept as materialized (
 )
 select unit, hold from kept;
 
+-- name: list_ready_lanes
+-- List the lanes in which tasks $1 are ready.
+select distinct lane_id from tasks where id = any ($1::uuid[]) and owner_id is null and wake_at is null and hold = 0;
+
 -- name: put_outcomes
 -- Insert outcomes, or replace unknown ones.
 insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, created_at, resolved_at)
