@@ -71,6 +71,8 @@ PROBLEMS = {
     "poll_returned_unexpected_type": "A poll returned neither a production, nor a handle, nor a failure. Final.",
     "empty_external_job_id": "A specialist returned a handle without the service's job id. Final.",
     "invalid_polling_interval": "A specialist returned a handle whose interval is not more than 0 and at most a day. Final.",
+    "invalid_progress_hint": "A specialist returned a handle with a hint that is not text. Final if returned by `start`.",
+    "unstorable_result": "The outcome of an attempt cannot be stored; the message contains the cause. Final.",
     "progress_hint_too_long": "A specialist returned a handle with a hint of more than 4 KB. Final if returned by `start`.",
     "invalid_progress": "A specialist returned a handle with a progress outside 0 to 1. Final if returned by `start`.",
     "invalid_error_code": "A specialist returned a failure whose code is not a short text. Final if returned by `start`.",

@@ -14,7 +14,8 @@ import msgspec
 from treadle.model.clock import LONGEST_FOR, Duration, milliseconds
 from treadle.model.errors import InvalidApproval, InvalidInput, TreadleError
 from treadle.model.names import check_key
-from treadle.model.values import Json, encode
+from treadle.model.user_values import shown, text_of
+from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
 
 APPROVE, DENY = "approve", "deny"
 FAIL, ASK_AGAIN = "fail", "ask_again"
@@ -116,11 +117,20 @@ def check_request(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request, or raise `InvalidApproval`."""
     try:
         wrong = _wrong(request)
+        plain = None if wrong is not None else _plain(request)
     except TreadleError as error:
-        wrong = str(error)
-    if wrong is not None:
+        wrong, plain = str(error), None
+    except Exception as error:  # parts of unexpected types
+        wrong, plain = text_of(error), None
+    if plain is None:
         raise InvalidApproval(f"The approval request is invalid: {wrong}")
-    return request
+    return plain
+
+
+def _plain(request: ApprovalRequest) -> ApprovalRequest:
+    """Return the request made of plain JSON values."""
+    given = {name: getattr(request, name) for name in request.__struct_fields__}
+    return msgspec.convert(decode(encode(given, "request", 2 * PAYLOAD_LIMIT)), ApprovalRequest)
 
 
 def _wrong(request: ApprovalRequest) -> str | None:
@@ -136,13 +146,13 @@ def _wrong(request: ApprovalRequest) -> str | None:
         check_key(name, "name of a decider")
     for what, votes in (("quorum", request.quorum), ("denials", request.denials)):
         if type(votes) is not int or not 0 < votes <= 1000:
-            return f"{what} must be a whole number of votes from 1 to 1000, not {votes!r}."
+            return f"{what} must be a whole number of votes from 1 to 1000, not {shown(votes)}."
     if request.on_expiry not in (FAIL, ASK_AGAIN):
-        return f"on_expiry must be {FAIL!r} or {ASK_AGAIN!r}, not {request.on_expiry!r}; silence never approves."
+        return f"on_expiry must be {FAIL!r} or {ASK_AGAIN!r}, not {shown(request.on_expiry)}; silence never approves."
     for field in ("expires_for", "remind_after_for", "remind_every_for", "escalate_after_for"):
         value = getattr(request, field)
         if value is not None and (type(value) is not int or not 0 < value <= LONGEST_FOR):
-            return f"{field} must be whole milliseconds, more than zero and under a century, not {value!r}."
+            return f"{field} must be whole milliseconds, more than zero and under a century, not {shown(value)}."
     if request.on_expiry == ASK_AGAIN and request.expires_for is None:
         return "on_expiry='ask_again' needs expires."
     if bool(request.escalate_to) != (request.escalate_after_for is not None):
@@ -160,7 +170,7 @@ def _names(given: Sequence[str] | str) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(given))
     except TypeError:
-        raise InvalidApproval(f"Deciders must be a list of names, not {given!r}.") from None
+        raise InvalidApproval(f"Deciders must be a list of names, not {shown(given)}.") from None
 
 
 def _for(duration: Duration | None, what: str) -> int | None:

@@ -9,13 +9,13 @@ Instants are milliseconds since 1970 UTC. Intervals are seconds, as external ser
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.user_values import CODE_LIMIT, number_of, shown, storable, text_of
 from treadle.model.values import Json, encode
 
 DISPATCHED = "external_production_dispatched"
@@ -255,31 +255,37 @@ def _progress_of(handle: ExternalProductionHandle) -> dict[str, Json]:
 
 
 def check_handle(handle: ExternalProductionHandle) -> ExternalProductionHandle:
-    """Return the handle, or raise `InvalidHandle`."""
-    job_id, interval, hint = handle.external_job_id, handle.polling_interval_seconds, handle.progress_hint
+    """Return the handle with plain texts and numbers, or raise `InvalidHandle`."""
+    job_id, hint = handle.external_job_id, handle.progress_hint
+    interval, progress = number_of(handle.polling_interval_seconds), number_of(handle.progress)
     if not isinstance(job_id, str) or not 0 < len(job_id) <= JOB_ID_LIMIT:
         raise InvalidHandle(
             "empty_external_job_id",
-            f"external_job_id must be the service's id of the job: 1 to {JOB_ID_LIMIT} characters, not {job_id!r}.",
+            f"external_job_id must be the service's id of the job: 1 to {JOB_ID_LIMIT} characters, not {shown(job_id)}.",
         )
-    number = isinstance(interval, int | float) and not isinstance(interval, bool) and math.isfinite(interval)
-    if not number or not 0 < interval <= LONGEST_INTERVAL:
+    if interval is None or not 0 < interval <= LONGEST_INTERVAL:
         raise InvalidHandle(
             "invalid_polling_interval",
-            f"polling_interval_seconds must be more than 0 and at most {LONGEST_INTERVAL} (a day), not {interval!r}.",
+            f"polling_interval_seconds must be more than 0 and at most {LONGEST_INTERVAL} (a day), "
+            f"not {shown(handle.polling_interval_seconds)}.",
         )
-    if hint is not None and (not isinstance(hint, str) or len(hint.encode("utf-8", "replace")) > HINT_LIMIT):
+    if hint is not None and not isinstance(hint, str):
+        raise InvalidHandle("invalid_progress_hint", f"progress_hint must be text or None, not {shown(hint)}.")
+    if hint is not None and len(hint.encode("utf-8", "replace")) > HINT_LIMIT:
         raise InvalidHandle("progress_hint_too_long", f"progress_hint must be text of at most {HINT_LIMIT} bytes.")
-    if handle.progress is not None and not (isinstance(handle.progress, int | float) and 0 <= handle.progress <= 1):
-        raise InvalidHandle("invalid_progress", f"progress must be a fraction from 0 to 1, not {handle.progress!r}.")
-    encode([job_id, hint], "handle")
-    return handle
+    if handle.progress is not None and (progress is None or not 0 <= progress <= 1):
+        raise InvalidHandle("invalid_progress", f"progress must be a fraction from 0 to 1, not {shown(handle.progress)}.")
+    try:
+        encode([job_id, hint], "handle")
+    except InvalidInput as error:
+        raise InvalidHandle("invalid_external_handle", str(error)) from None
+    return ExternalProductionHandle(str.__str__(job_id), interval, None if hint is None else str.__str__(hint), progress)
 
 
 def check_failure(failure: ExternalProductionFailure) -> ExternalProductionFailure:
-    """Return the failure with texts that the stores accept."""
+    """Return the failure with texts that the stores accept, or raise `InvalidHandle`."""
     code = failure.error_code
-    if code is not None and (not isinstance(code, str) or not 0 < len(code) <= 200):
-        raise InvalidHandle("invalid_error_code", f"error_code must be a short text or None, not {code!r}.")
-    detail = str(failure.failure_detail)[:DETAIL_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode()
-    return ExternalProductionFailure(detail, code)
+    if code is not None and (not isinstance(code, str) or not 0 < len(code) <= CODE_LIMIT):
+        raise InvalidHandle("invalid_error_code", f"error_code must be a short text or None, not {shown(code)}.")
+    detail = text_of(failure.failure_detail, DETAIL_LIMIT)
+    return ExternalProductionFailure(detail, None if code is None else storable(code, CODE_LIMIT))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.external import ExternalProductionHandle, Production
+from treadle.model.user_values import CODE_LIMIT, TEXT_LIMIT, storable
 from treadle.model.values import Json
 
 
@@ -20,6 +21,12 @@ class Problem:
     message: str
     type: str | None = None
     traceback: str | None = None
+
+    def storable(self) -> Problem:
+        """Return the problem with plain texts that both stores accept, cut to their limits."""
+        limits = ((self.code, CODE_LIMIT), (self.message, TEXT_LIMIT), (self.type, CODE_LIMIT), (self.traceback, TEXT_LIMIT))
+        code, message, kind, trace = (None if text is None else storable(text, limit) for text, limit in limits)
+        return Problem(code or "failed", message or "", kind, trace)
 
     def as_json(self) -> dict[str, str]:
         """Return the parts that are set."""

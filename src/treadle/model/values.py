@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
+from treadle.model.user_values import text_of
 
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict of such. `Any` stops here."""
@@ -27,6 +28,11 @@ PAYLOAD_LIMIT = 1024 * 1024
 """Default limit in bytes on the JSON text of one value."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=True)
+_CAUSE_LIMIT = 500
+_SURELY_FLAT = 100
+"""Number of lists and objects below which a value cannot be nested too deeply."""
+_HEADROOM = 200
+"""Stack frames that the decoder must be able to spare for the code around it and for the objects that enclose the value."""
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _quick = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -42,8 +48,10 @@ def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> st
         text, size = _written(value)
     except UnicodeEncodeError:
         raise InvalidPayload(f"The {what} contains a lone surrogate, which is not valid text.") from None
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidPayload(f"The {what} is not JSON: {error}. Pass dicts, lists, strings, numbers, booleans and None.") from None
+    except Exception as error:  # methods of the value's types may raise anything
+        raise InvalidPayload(
+            f"The {what} is not JSON: {text_of(error, _CAUSE_LIMIT)}. Pass dicts, lists, strings, numbers, booleans and None."
+        ) from None
     if "\\u0000" in text and _NUL.search(text):
         raise InvalidPayload(f"The {what} contains the character U+0000, which PostgreSQL cannot store.")
     if size > limit:
@@ -58,11 +66,21 @@ def _written(value: Json) -> tuple[str, int]:
     try:
         written = _quick(value)
         if _decode(written) == value:
+            if written.count(b"[") + written.count(b"{") > _SURELY_FLAT:
+                _decode_below(written, _HEADROOM)
             return written.decode(), len(written)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        pass  # the strict encoder below reports the problem
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except Exception:  # noqa: S110 - the strict encoder below reports the problem
+        pass
     text = _ENCODER.encode(value)
+    _decode_below(text, _HEADROOM)
     return text, len(text) if text.isascii() else len(text.encode())
+
+
+def _decode_below(text: str | bytes, frames: int) -> Json:
+    """Decode the text below that many frames: a value that can only be read near the top of a stack is nested too deeply."""
+    return _decode(text) if frames == 0 else _decode_below(text, frames - 1)
 
 
 def decode(text: str | None) -> Json:

@@ -34,6 +34,7 @@ from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
+from treadle.model.user_values import error_code, error_text, shown, type_name
 from treadle.workers.call import attempt_handler
 from treadle.workers.claimer import LaneGroup
 from treadle.workers.context import Context
@@ -66,6 +67,8 @@ class Attempt:
     """Whether the settlement is being committed, which must not be interrupted."""
     answering: bool = False
     """Whether the committer will report the answer to a callback, so that the runner need not wait for it."""
+    refused: bool = False
+    """Whether the store refused the outcome, so that the attempt is settled as a failure."""
     leave_span: Callable[[], None] | None = None
 
     def interrupt(self) -> None:
@@ -151,7 +154,7 @@ class AttemptRunner:
             if not attempt.lost:
                 await self.release(attempt, started_at)
         except Exception as error:
-            self._emit(_unsettled(task, error))
+            await self._fail_unsettled(attempt, error, started_at)
         finally:
             if not attempt.answering:
                 self._end(attempt)
@@ -251,10 +254,21 @@ class AttemptRunner:
         default = handler.retry if handler else RetryPolicy()
         try:
             return decide(task, outcome, default, self._resources.ids.random, self._options.result_limit)
-        except InvalidInput as error:
-            return failure(Problem(error.code, str(error), type(error).__name__))
+        except Exception as error:
+            return turned_away(task, _unstorable(error))
 
     # settlement
+
+    async def _fail_unsettled(self, attempt: Attempt, error: Exception, started_at: float) -> None:
+        """Settle as a failure under the same claim, because the outcome cannot be stored (D70)."""
+        task = attempt.task
+        self._emit(_unsettled(task, error))
+        if attempt.lost or isinstance(error, StoreError):
+            return
+        try:
+            await self._settle(attempt, turned_away(task, _unstorable(error)), started_at)
+        except Exception as again:
+            self._emit(_unsettled(task, again))
 
     def _submit(self, attempt: Attempt, unit: Unit, decided: Finish | Park, started_at: float) -> None:
         """Hand the unit to the committer without waiting for its answer; most attempts end like this."""
@@ -263,16 +277,26 @@ class AttemptRunner:
         sent_at = self._clock.monotonic()
 
         def answered(answer: Answer | BaseException) -> None:
+            again = False
             try:
                 if isinstance(answer, BaseException):
                     self._emit(_unsettled(attempt.task, answer))
+                    if isinstance(answer, InvalidInput) and not attempt.refused:
+                        attempt.refused = again = True
+                        self._submit_failure(attempt, answer, started_at)
                 else:
                     self._answered(attempt.task, answer, decided, started_at, sent_at)
             finally:
-                self._end(attempt)
+                if not again:
+                    self._end(attempt)
 
         self._committer.submit_callback(unit, answered)
         attempt.answering = True
+
+    def _submit_failure(self, attempt: Attempt, error: Exception, started_at: float) -> None:
+        """Settle as a failure under the same claim, because the store refused the outcome (D70)."""
+        failed = turned_away(attempt.task, _unstorable(error))
+        self._submit(attempt, Unit(attempt.context.token, failed), failed, started_at)
 
     async def _settle(self, attempt: Attempt, decided: Finish | Park, started_at: float) -> None:
         attempt.settling = True
@@ -338,4 +362,11 @@ def _later(released: Finish | Park) -> Finish | Park:
 
 
 def _unsettled(task: Task, error: BaseException) -> LoopError:
-    return LoopError("worker", f"task {task.id} ({task.name}) could not be settled: {error!r}")
+    return LoopError("worker", f"task {task.id} ({task.name}) could not be settled: {shown(error)}")
+
+
+def _unstorable(error: Exception) -> Problem:
+    """Return the failure of a task whose outcome cannot be stored."""
+    if isinstance(error, InvalidInput):
+        return Problem(error_code(error, "unstorable_result"), error_text(error), type_name(error))
+    return Problem("unstorable_result", f"The outcome cannot be stored: {shown(error)}", type_name(error))

@@ -10,7 +10,7 @@ from typing import Any, Protocol, assert_never
 
 from treadle.model.approvals import ApprovalRequest, check_request
 from treadle.model.clock import LONGEST_FOR
-from treadle.model.errors import InvalidApproval, NonRetryable, TreadleError
+from treadle.model.errors import InvalidApproval, NonRetryable
 from treadle.model.external import ExternalProductionHandle
 from treadle.model.outcomes import (
     AwaitingApproval,
@@ -26,9 +26,11 @@ from treadle.model.outcomes import (
     Succeeded,
     Waiting,
 )
+from treadle.model.user_values import error_code, error_text, shown, storable, type_name
 from treadle.model.values import decode
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled
+from treadle.workers.interruptions import stops_caller
 
 _TRACEBACK_LIMIT = 16 * 1024
 
@@ -73,14 +75,11 @@ async def attempt_handler(handler: Handler, context: Context, executor: Executor
             context.cancel()
             return _timed_out(context, timeout_for)
         return returned if isinstance(returned, Settled) else outcome_of(returned)
-    except asyncio.CancelledError as error:
-        runner = asyncio.current_task()
-        if runner is not None and not runner.cancelling():  # not stopped by us: an awaitable inside the handler was canceled
+    except BaseException as error:
+        if not stops_caller(error):
             return outcome_of_error(error)
         context.cancel()
         raise
-    except (Exception, SystemExit) as error:
-        return outcome_of_error(error)
 
 
 def _timed_out(context: Context, timeout_for: int) -> Outcome:
@@ -102,9 +101,17 @@ async def _invoke(handler: Handler, context: Context, executor: Executor) -> Any
 
 
 def outcome_of(returned: Any) -> Outcome:
-    """Return the outcome for a handler's return value (D1)."""
+    """Return the outcome for a handler's return value (D1). Its parts are plain values, or encoded before they are stored."""
     if returned is None:
         return Succeeded()
+    try:
+        return _outcome_of(returned)
+    except Exception as error:  # attributes of the returned object may raise anything
+        message = f"The handler returned a {type_name(returned)} that cannot be read: {error_text(error)}"
+        return Failed(Problem("unexpected_result", message, type_name(error)))
+
+
+def _outcome_of(returned: Any) -> Outcome:
     if isinstance(returned, dict):
         return Succeeded(returned)
     if isinstance(returned, Succeeded | Retry | Failed | Waiting | AwaitingApproval | Paused | Released):
@@ -116,70 +123,91 @@ def outcome_of(returned: Any) -> Outcome:
             "A handler returned an ExternalProductionHandle; only specialists, which have a poll, may: `engine.specialist(...)`."
         )
         return Failed(Problem("poll_not_supported", message))
-    kind = type(returned).__name__
+    kind = type_name(returned)
     if inspect.iscoroutine(returned):
         returned.close()
     return Failed(Problem("unexpected_result", f"The handler returned a {kind}; it must return a dict, None or an outcome.", kind))
 
 
 def _checked(outcome: Outcome) -> Outcome:
-    """Return the outcome, or a failure if its contents are invalid."""
+    """Return the outcome made of plain values, or a failure if its contents are invalid."""
+    try:
+        return _plain(outcome)
+    except _Wrong as wrong:
+        kind = type_name(outcome)
+        return Failed(Problem("unexpected_result", f"The handler returned an invalid {kind}: {wrong}.", kind))
+
+
+class _Wrong(Exception):
+    """A part of an outcome is invalid."""
+
+
+def _plain(outcome: Outcome) -> Outcome:
     match outcome:
         case Succeeded(result):
-            wrong = None if isinstance(result, dict) else f"Succeeded takes a dict, not a {type(result).__name__}"
+            if not isinstance(result, dict):
+                raise _Wrong(f"Succeeded takes a dict, not a {type_name(result)}")
+            return Succeeded(result)
         case Retry(problem, after_for):
-            wrong = _wrong_problem(problem) or (None if after_for is None else _wrong_duration(after_for))
+            return Retry(_plain_problem(problem), None if after_for is None else _plain_duration(after_for))
         case Failed(problem):
-            wrong = _wrong_problem(problem)
-        case Waiting(wait_for):
-            wrong = _wrong_duration(wait_for)
-        case AwaitingApproval(request):
-            wrong = _wrong_request(request)
+            return Failed(_plain_problem(problem))
+        case Waiting(wait_for, checkpoint):
+            return Waiting(_plain_duration(wait_for), checkpoint)
+        case AwaitingApproval(request, checkpoint):
+            return AwaitingApproval(_plain_request(request), checkpoint)
         case AwaitingExternal() | StillWorking() | Produced():
-            wrong = None
-        case Paused(reason) | Released(reason):
-            wrong = None if isinstance(reason, str) else f"a reason is text, not a {type(reason).__name__}"
+            return outcome
+        case Paused(reason):
+            return Paused(_plain_reason(reason))
+        case Released(reason):
+            return Released(_plain_reason(reason))
         case _:
             assert_never(outcome)
-    if wrong is None:
-        return outcome
-    kind = type(outcome).__name__
-    return Failed(Problem("unexpected_result", f"The handler returned an invalid {kind}: {wrong}.", kind))
 
 
-def _wrong_problem(problem: object) -> str | None:
+def _plain_reason(reason: object) -> str:
+    if not isinstance(reason, str):
+        raise _Wrong(f"a reason is text, not a {type_name(reason)}")
+    return storable(reason)
+
+
+def _plain_problem(problem: object) -> Problem:
     if not isinstance(problem, Problem):
-        return f"it takes a Problem(code, message), not a {type(problem).__name__}"
-    texts: tuple[object, ...] = (problem.code, problem.message, problem.type or "", problem.traceback or "")
+        raise _Wrong(f"it takes a Problem(code, message), not a {type_name(problem)}")
+    optional: tuple[object, ...] = (problem.type, problem.traceback)
+    texts: tuple[object, ...] = (problem.code, problem.message, *(text for text in optional if text is not None))
     if not all(isinstance(text, str) for text in texts):
-        return "the parts of a Problem are text"
-    return None
+        raise _Wrong("the parts of a Problem are text")
+    return problem.storable()
 
 
-def _wrong_request(request: object) -> str | None:
+def _plain_request(request: object) -> ApprovalRequest:
     if not isinstance(request, ApprovalRequest):
-        return f"it takes an ApprovalRequest, not a {type(request).__name__}"
+        raise _Wrong(f"it takes an ApprovalRequest, not a {type_name(request)}")
     try:
-        check_request(request)
+        return check_request(request)
     except InvalidApproval as error:
-        return str(error).rstrip(".")
-    return None
+        raise _Wrong(str(error).rstrip(".")) from None
 
 
-def _wrong_duration(duration_for: object) -> str | None:
+def _plain_duration(duration_for: object) -> int:
     if type(duration_for) is not int or not 0 <= duration_for <= LONGEST_FOR:
-        return f"it takes whole milliseconds from 0 to a century, not {duration_for!r}"
-    return None
+        raise _Wrong(f"it takes whole milliseconds from 0 to a century, not {shown(duration_for)}")
+    return duration_for
 
 
 def outcome_of_error(error: BaseException, default_code: str = "handler_error") -> Retry | Failed:
     """Return the outcome for an exception that a handler raised; one that is not Treadle's gets the default code."""
-    kind = type(error).__name__
-    trace = "".join(traceback.format_exception(error))[-_TRACEBACK_LIMIT:]
-    message = str(error) or kind
+    kind, message, code = type_name(error), error_text(error), error_code(error, default_code)
     if isinstance(error, KeyError) and type(error).__str__ is KeyError.__str__:
         message = f"{kind}: {message}"  # its text is only the key
-    if isinstance(error, NonRetryable):
-        return Failed(Problem(error.error_code, message, kind, trace))
-    code = error.code if isinstance(error, TreadleError) else default_code
-    return Retry(Problem(code, message, kind, trace))
+    problem = Problem(code, message, kind, _trace_of(error))
+    return Failed(problem) if isinstance(error, NonRetryable) else Retry(problem)
+
+
+def _trace_of(error: BaseException) -> str | None:
+    try:
+        return storable("".join(traceback.format_exception(error))[-_TRACEBACK_LIMIT:])
+    except Exception:  # an exception that cannot be formatted
+        return None

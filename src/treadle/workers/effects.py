@@ -189,7 +189,7 @@ class AttemptEffects:
             rows: tuple[Row, ...] = succeeded(begin, response, self._kernel.value_store)
         except InvalidInput as error:
             await self._commit(Unit(self._token, rows=(succeeded_without_response(begin),)))
-            raise no_response() from error
+            raise no_response(error) from error
         await self._commit(Unit(self._token, rows=rows))
         reach("effect.recorded")
         return response

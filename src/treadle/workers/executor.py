@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -48,14 +48,18 @@ class SystemExecutor:
 
     async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
         """Call the handler in a thread; after a cancellation the thread stays occupied until the handler returns."""
-        call = self._threads.submit(contextvars.copy_context().run, handler.call, *arguments)  # e.g. the span of the attempt
+        # the copied context has, for example, the span of the attempt
+        call = self._threads.submit(contextvars.copy_context().run, _returned, handler.call, arguments)
         try:
-            return await asyncio.wrap_future(call)
+            returned = await asyncio.wrap_future(call)
         except asyncio.CancelledError:
             if not call.cancel():
                 self._count(handler.name, 1)
                 call.add_done_callback(lambda _: self._count(handler.name, -1))
             raise
+        if isinstance(returned, _Raised):
+            raise returned.error
+        return returned
 
     def _count(self, name: str, more: int) -> None:
         with self._counting:
@@ -101,6 +105,22 @@ class SystemExecutor:
     def close(self) -> None:
         """Accept no more calls; running threads finish by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Raised:
+    """An exception of a handler in a thread: a future cannot transport each, e.g. not `StopIteration`."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _returned(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    try:
+        return call(*arguments)
+    except BaseException as error:
+        return _Raised(error)
 
 
 def _pickled(handler: Handler) -> bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.kernel.external.decide import problem_of
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.store.crashpoints import reach
-from treadle.model.errors import ClaimLost, InvalidInput
+from treadle.model.errors import ClaimLost, InvalidInput, InvalidPayload
 from treadle.model.external import (
     LOST,
     OUTCOME_UNKNOWN,
@@ -29,9 +29,11 @@ from treadle.model.external import (
     check_handle,
 )
 from treadle.model.outcomes import AwaitingExternal, Failed, Outcome, Problem, Produced, StillWorking, Waiting
+from treadle.model.user_values import error_text, text_of, type_name
 from treadle.model.values import Json, decode, encode
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
+from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
     from treadle.workers.call import Executor
@@ -149,9 +151,10 @@ async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: Ext
         returned = await call(methods.start, payload, payload=payload)
     except ClaimLost:
         raise
-    except (Exception, SystemExit) as error:
-        kind = type(error).__name__
-        return Failed(Problem("specialist_raised", f"specialist raised: {str(error) or kind}", kind))
+    except BaseException as error:
+        if stops_caller(error):
+            raise
+        return Failed(Problem("specialist_raised", f"specialist raised: {error_text(error)}", type_name(error)))
     reach("external.after_start")
     return _started(methods, ctx, returned, intent.token)
 
@@ -174,8 +177,10 @@ async def _reattach(
         )
     try:
         found = await call(methods.find, token, token=token)
-    except (Exception, SystemExit) as error:
-        ctx.log(f"The service did not report whether it has the job: {error}", "warning")
+    except BaseException as error:
+        if stops_caller(error):
+            raise
+        ctx.log(f"The service did not report whether it has the job: {error_text(error)}", "warning")
         return Waiting(RETRY_FOR)
     return None if found is None else _started(methods, ctx, found, token, reattached=True)
 
@@ -190,28 +195,44 @@ def _started(methods: SpecialistMethods, ctx: Context, returned: Any, token: str
                 if methods.poll is None:
                     message = f"The specialist {methods.name} returned a handle, but has no method poll(external_job_id, ctx)."
                     return Failed(Problem("poll_not_supported", message))
-                check_handle(returned)
-                return AwaitingExternal(returned, token, methods.specialist, methods.deadline_for, reattached)
+                return AwaitingExternal(check_handle(returned), token, methods.specialist, methods.deadline_for, reattached)
             case ExternalProductionFailure():
                 return Failed(problem_of(returned))
             case None:
                 return Failed(Problem("specialist_failed", f"The specialist {methods.name} returned None: it could not start."))
             case _:
                 raise UnexpectedSpecialistResultError(
-                    f"The specialist's start returned unexpected type {type(returned).__name__}; expected a Production, a dict, "
+                    f"The specialist's start returned unexpected type {type_name(returned)}; expected a Production, a dict, "
                     "ExternalProductionHandle, ExternalProductionFailure or None."
                 )
     except InvalidHandle as error:
         return Failed(Problem(error.reason, str(error), type(error).__name__))
-    except UnexpectedSpecialistResultError as error:
+    except (UnexpectedSpecialistResultError, InvalidInput) as error:
         return Failed(Problem(error.code, str(error), type(error).__name__))
+    except Exception as error:  # attributes of the returned object may raise anything
+        return Failed(_unreadable(returned, error))
+
+
+def _unreadable(returned: object, error: Exception) -> Problem:
+    message = f"The specialist returned a {type_name(returned)} that cannot be read: {error_text(error)}"
+    return Problem(UnexpectedSpecialistResultError.code, message, type_name(error))
 
 
 def _produced(ctx: Context, returned: Production | dict[str, Json]) -> Outcome:
-    """Return all appended productions; the returned one comes last, whether or not it was appended."""
+    """Return all appended productions; the returned one comes last, whether or not it was appended.
+
+    Each is a copy, so that a specialist may return one object for several tasks.
+    """
     last = Production(returned) if isinstance(returned, dict) else returned
-    encode(last.content, "production", 2**31)
-    return Produced((*(each for each in ctx.produced if each is not last), last))
+    productions = (*(each for each in ctx.produced if each is not last), last)
+    return Produced(tuple(_copy(each) for each in productions))
+
+
+def _copy(production: Production) -> Production:
+    content = production.content
+    if not isinstance(content, dict):
+        raise InvalidPayload(f"The content of a production must be a dict (a JSON object), not a {type_name(content)}.")
+    return Production(decode(encode(content, "production", 2**31)))
 
 
 # poll
@@ -229,15 +250,25 @@ async def poll_job(methods: SpecialistMethods, ctx: Context, external_jobs: Exte
     try:
         returned = await call(methods.poll, job_id, external_job_id=job_id)
         reach("external.after_poll")
-        return _polled(ctx, returned)
     except ExternalJobLost as error:
-        return Failed(Problem(LOST, str(error) or f"The service no longer knows the job {job_id}."))
+        return Failed(Problem(LOST, text_of(error) or f"The service no longer knows the job {job_id}."))
+    except UnexpectedSpecialistResultError as error:
+        return Failed(Problem(UNEXPECTED_POLL, error_text(error), type_name(error)))
+    except BaseException as error:
+        if stops_caller(error):
+            raise
+        text, kind = text_of(error), type_name(error)
+        return StillWorking(None, f"{kind}: {text}" if text else kind)
+    try:
+        return _polled(ctx, returned)
     except UnexpectedSpecialistResultError as error:
         return Failed(Problem(UNEXPECTED_POLL, str(error), type(error).__name__))
     except InvalidHandle as error:
         return StillWorking(None, f"{error.reason}: {error}")
-    except (Exception, SystemExit) as error:
-        return StillWorking(None, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    except InvalidInput as error:
+        return Failed(Problem(error.code, str(error), type(error).__name__))
+    except Exception as error:  # attributes of the returned object may raise anything
+        return Failed(_unreadable(returned, error))
 
 
 def _polled(ctx: Context, returned: Any) -> Outcome:
@@ -250,7 +281,7 @@ def _polled(ctx: Context, returned: Any) -> Outcome:
             return Failed(problem_of(returned))
         case _:
             raise UnexpectedSpecialistResultError(
-                f"Specialist returned unexpected type {type(returned).__name__}; expected a Production (RenderEvent), a dict, "
+                f"Specialist returned unexpected type {type_name(returned)}; expected a Production (RenderEvent), a dict, "
                 "ExternalProductionHandle, or ExternalProductionFailure."
             )
 

@@ -78,7 +78,7 @@ async def test_a_sync_handler_runs_in_another_thread(executor: SystemExecutor) -
     ],
 )
 async def test_an_outcome_that_a_handler_returns_is_what_it_came_to(outcome: Outcome, executor: SystemExecutor) -> None:
-    assert await outcome_of(returning(outcome), executor) is outcome
+    assert await outcome_of(returning(outcome), executor) == outcome
 
 
 @pytest.mark.parametrize("value", [[1, 2], "done", 42, 0, False, object(), {1, 2}, ("a",), b"x"])

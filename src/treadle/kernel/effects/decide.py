@@ -31,11 +31,12 @@ from dataclasses import dataclass
 from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, NonRetryable, TreadleError
+from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, NonRetryable
 from treadle.model.ids import derived_id
 from treadle.model.names import check_key
 from treadle.model.records import EffectOutcome
 from treadle.model.tasks import Move
+from treadle.model.user_values import error_code, error_text, type_name
 from treadle.model.values import Json, decode, encode
 
 UNKNOWN = "tool_call.unknown"
@@ -180,10 +181,10 @@ def succeeded_without_response(begin: Begin) -> PutOutcome:
 def failed(begin: Begin, error: BaseException, value_store: ValueStore, version: int = 0) -> PutOutcome:
     """The row of an effect that was not made; `version` is the task's number of moves when it began."""
     problem: dict[str, Json] = {
-        "type": type(error).__name__,
-        "message": (str(error) or type(error).__name__)[:_MESSAGE_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode(),
+        "type": type_name(error),
+        "message": error_text(error)[:_MESSAGE_LIMIT],
         "retryable": not isinstance(error, NonRetryable),
-        "code": error.error_code if isinstance(error, NonRetryable) else error.code if isinstance(error, TreadleError) else None,
+        "code": error_code(error, "") or None,
     }
     text, _ = value_store.pack({"error": problem, "version": version}, begin.effect.root_id, "error", RESPONSE_LIMIT)
     return PutOutcome(_outcome(begin.effect, begin.attempt, FAILED, text, stable_hash(problem, "error")))
@@ -203,12 +204,12 @@ async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json
     raise EffectFailed(message)
 
 
-def no_response() -> NonRetryable:
-    """The error for an effect that was made but whose response is not JSON: neither repeating nor continuing would be right."""
-    return NonRetryable(
-        "The effect was made, but its response cannot be stored as JSON. Return dicts, lists, strings, numbers or None.",
-        "invalid_effect_response",
-    )
+def no_response(cause: InvalidInput | None = None) -> NonRetryable:
+    """The error for an effect that was made but whose response was not stored: neither repeating nor continuing would be right."""
+    reason = "its response cannot be stored as JSON. Return dicts, lists, strings, numbers or None."
+    if cause is not None:
+        reason = f"its response cannot be stored. {cause}"
+    return NonRetryable(f"The effect was made, but {reason}", "invalid_effect_response")
 
 
 async def is_counted(outcome: EffectOutcome, moves: Sequence[Move], value_store: ValueStore) -> bool:
@@ -231,8 +232,11 @@ def is_definite(error: BaseException, unknown: tuple[type[BaseException], ...] =
 
 def _http_status(error: BaseException) -> int | None:
     """The HTTP status that the exception carries, as the common HTTP clients store it."""
-    places = (error, "code"), (error, "status"), (getattr(error, "response", None), "status_code")
-    found = [getattr(place, name, None) for place, name in places]
+    try:
+        places = (error, "code"), (error, "status"), (getattr(error, "response", None), "status_code")
+        found = [getattr(place, name, None) for place, name in places]
+    except Exception:  # properties of the exception may raise anything
+        return None
     return next((status for status in found if type(status) is int and 300 <= status < 600), None)
 
 

@@ -34,6 +34,7 @@ from treadle.model.outcomes import (
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.tasks import Task
+from treadle.model.user_values import TEXT_LIMIT, storable
 from treadle.model.values import Json, decode, encode
 
 TAKEOVER_LIMIT = 5
@@ -46,7 +47,6 @@ _OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOA
 """Kinds that never become dead letters, since nothing else would do their work."""
 
 _policy = msgspec.json.Decoder(RetryPolicy).decode
-_ERROR_LIMIT = 64 * 1024
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
 
 
@@ -144,7 +144,7 @@ def settlement(
                 0,
                 hold=task.hold | Hold.TASK_PAUSED,
                 checkpoint=task.checkpoint,
-                data=encode({"reason": reason}),
+                data=encode({"reason": storable(reason)}),
             )
         case Released(reason):
             executing = task.state == TaskState.PENDING
@@ -156,7 +156,7 @@ def settlement(
                 task.takeovers,
                 checkpoint=task.checkpoint,
                 error=task.error,
-                data=encode({"reason": reason}),
+                data=encode({"reason": storable(reason)}),
             )
         case _:
             assert_never(outcome)
@@ -198,6 +198,7 @@ def _kept(task: Task, checkpoint: Json) -> str | None:
 
 def failure(problem: Problem) -> Finish:
     """End the task as a dead letter."""
+    problem = problem.storable()
     return Finish(
         "fail",
         TaskState.FAILED,
@@ -306,9 +307,4 @@ def fingerprint(problem: Problem) -> str:
 
 def _error_text(problem: Problem) -> str:
     """Encode the problem as storable JSON, cut to a size limit."""
-    parts = {name: _storable(value) for name, value in problem.as_json().items()}
-    return encode(parts, "error", limit=16 * _ERROR_LIMIT)
-
-
-def _storable(text: str) -> str:
-    return text[:_ERROR_LIMIT].replace("\x00", "\\0").encode("utf-8", "replace").decode("utf-8")
+    return encode(problem.storable().as_json(), "error", limit=16 * TEXT_LIMIT)

@@ -10,6 +10,7 @@ from treadle.kernel.store.units import Row
 from treadle.model.errors import MisusedContext
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
+from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
     from treadle.workers.functions.execution import Execution
@@ -122,11 +123,9 @@ class Branches:
         error: BaseException | None = None
         try:
             value = await awaitable
-        except asyncio.CancelledError as canceled:
-            if self._execution.closed:
+        except BaseException as raised:
+            if self._execution.closed if isinstance(raised, asyncio.CancelledError) else stops_caller(raised):
                 raise
-            error = canceled
-        except (Exception, SystemExit) as raised:
             error = raised
         self._journal.reach_end(branch)
         task = asyncio.current_task()

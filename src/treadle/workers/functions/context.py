@@ -16,7 +16,8 @@ from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
 from treadle.model.tasks import Task
-from treadle.model.values import Json
+from treadle.model.user_values import CODE_LIMIT, storable, type_name
+from treadle.model.values import Json, decode, encode
 from treadle.workers.functions.effects import EffectOperation
 from treadle.workers.functions.operations import (
     CallOperation,
@@ -79,9 +80,14 @@ class FunctionContext:
         `StepFailed` is raised. `timeout` bounds one attempt. `key` names a step that must be unique in the run.
         """
         if name is None and key is None:
-            name = getattr(fn, "__name__", None) or type(fn).__name__
+            own = getattr(fn, "__name__", None)
+            name = storable(own, CODE_LIMIT) if isinstance(own, str) and own else type_name(fn)
             if name == "<lambda>":
                 name = "lambda"
+        elif name is not None:
+            if not isinstance(name, str):
+                raise InvalidInput(f"The name of a step must be text, not a {type_name(name)}.")
+            name = storable(name)
         return StepOperation(
             self._driver,
             fn,
@@ -234,7 +240,9 @@ class FunctionContext:
 
         The new run uses the newest version of the function. A caller that waits for this run gets the new run's result.
         """
-        return self._continue(_payload(payload))
+        given = _payload(payload)
+        limit = self._driver.execution.runtime.payload_limit
+        return self._continue(decode(encode(given, "payload of continue_as_new", limit)))
 
     async def _continue(self, payload: dict[str, Json]) -> None:
         driver = self._driver

@@ -32,6 +32,7 @@ from treadle.workers.functions.inbox import Inbox
 from treadle.workers.functions.journal import Journal
 from treadle.workers.functions.recorder import Recorder
 from treadle.workers.functions.registry import Function
+from treadle.workers.interruptions import stops_caller
 
 SAFETY_NET_FOR = 86_400_000
 """Milliseconds after which a function that waits only for messages is woken anyway."""
@@ -122,11 +123,9 @@ class Driver:
     async def _run(self, code: Coroutine[Any, Any, Any]) -> None:
         try:
             self._ended = (await code, None)
-        except asyncio.CancelledError as error:
-            if self.execution.closed:
+        except BaseException as error:
+            if self.execution.closed if isinstance(error, asyncio.CancelledError) else stops_caller(error):
                 raise
-            self._ended = (None, error)
-        except (Exception, SystemExit) as error:
             self._ended = (None, error)
         self.branches.ended()
 

@@ -6,7 +6,6 @@ without an answer: it is repeated under the key of the next attempt, and the log
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +76,8 @@ class EffectOperation(StepOperation):
             try:
                 with making(begin.keys):
                     value = await self._call()
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and self._is_stopped():
+            except BaseException as error:
+                if self._is_stopped_by(error):
                     raise
                 recorded.doubtful = not is_definite(error, self.unknown)
                 if not recorded.doubtful:
@@ -120,7 +119,8 @@ class EffectOperation(StepOperation):
         except InvalidInput as error:
             unit.rows.append(succeeded_without_response(begin))
             recorded.state = StepState.FAILED
-            recorded.error = {"code": no_response().error_code, "message": str(no_response())}
+            unstorable = no_response(error)
+            recorded.error = {"code": unstorable.error_code, "message": str(unstorable)}
             driver.journal.write(recorded, unit)
             await driver.recorder.commit_decided(branch)
             raised = error_of(recorded)

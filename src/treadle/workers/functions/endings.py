@@ -24,6 +24,7 @@ from treadle.workers.functions.errors import blamed_steps
 from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.registry import Function
 
+_WRAPPER = len('{"result":}')
 _FIRST_STUCK_FOR, _LONGEST_STUCK_FOR = 1000, 300_000
 
 EndedUnit = tuple[Finish, tuple[NewTask, ...], tuple[Row, ...]]
@@ -44,12 +45,17 @@ class Ending:
 async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Function, ending: Ending) -> EndedUnit:
     """Return the unit that ends the task and its run. `run` is None for a run without a parent."""
     run_id = task.run_id or ""
-    if ending.successor is not None:
-        return await _continued(runtime, task, run, function, ending.successor, ending.signals)
     error = ending.error
+    if ending.successor is not None:
+        try:
+            return await _continued(runtime, task, run, function, ending.successor, ending.signals)
+        except InvalidInput as refused:
+            error = NonRetryable(f"The function cannot continue as a new run: {refused}", refused.code)
     if error is None:
         try:
-            outputs, blobs = runtime.value_store.pack({"result": ending.value}, task.root_id, "result", runtime.payload_limit)
+            encode(ending.value, "result", runtime.payload_limit)
+            room = runtime.payload_limit + _WRAPPER
+            outputs, blobs = runtime.value_store.pack({"result": ending.value}, task.root_id, "result", room)
         except InvalidInput as refused:
             error = NonRetryable(f"The function's result cannot be stored: {refused}", "invalid_result")
         else:
@@ -102,7 +108,7 @@ async def _continued(
 def stuck_park(task: Task, problem: Problem) -> Park:
     """Retry with backoff, as the code does not match the recorded steps; a rollback of the code fixes it."""
     times = int((decode(task.checkpoint) or {}).get("stuck", 0)) + 1
-    text = encode(problem.as_json(), "error", VALUE_LIMIT)
+    text = encode(problem.storable().as_json(), "error", VALUE_LIMIT)
     return Park(
         "retry",
         TaskState.PENDING,

@@ -21,6 +21,7 @@ from treadle.workers.functions.branches import Branch
 from treadle.workers.functions.errors import error_of
 from treadle.workers.functions.waits import Wait
 from treadle.workers.handlers import Handler
+from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
@@ -75,9 +76,9 @@ class StepOperation:
                     value = await self._call()
                 text = _SHORT.get(value) if value is None or type(value) is bool else None
                 if text is None:
-                    text = encode(value, "result", driver.execution.runtime.payload_limit)
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and self._is_stopped():
+                    text = self._encoded(value)
+            except BaseException as error:
+                if self._is_stopped_by(error):
                     raise
                 recorded = await self._failed(branch, place, name, recorded, error)
                 continue
@@ -87,10 +88,15 @@ class StepOperation:
         await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value))
         return value if type(value) in _PLAIN else decode(text)
 
-    def _is_stopped(self) -> bool:
-        """Return whether the branch itself is stopped; otherwise an awaitable inside the step was canceled."""
-        task = asyncio.current_task()
-        return self.driver.execution.closed or (task is not None and task.cancelling() > 0)
+    def _encoded(self, value: Any) -> str:
+        try:
+            return encode(value, "result", self.driver.execution.runtime.payload_limit)
+        except InvalidInput as error:
+            raise NonRetryable(f"The step's result cannot be stored: {error}", "invalid_result") from None
+
+    def _is_stopped_by(self, error: BaseException) -> bool:
+        """Return whether the branch itself is stopped; otherwise the code of the step raised the error."""
+        return stops_caller(error) or (isinstance(error, asyncio.CancelledError) and self.driver.execution.closed)
 
     async def _call(self) -> Any:
         if self.timeout_for is None:
@@ -139,8 +145,6 @@ class StepOperation:
     async def _failed(self, branch: Branch, place: str, name: str, recorded: Recorded | None, error: BaseException) -> Recorded:
         """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
         execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
-        if isinstance(error, InvalidInput) and error.code in ("invalid_payload", "payload_too_large"):
-            error = NonRetryable(f"The step's result cannot be stored: {error}", "invalid_result")
         outcome = outcome_of_error(error)
         problem = outcome.problem
         if isinstance(error, _TimedOut):
