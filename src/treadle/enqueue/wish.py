@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.store.system import SystemIds
 from treadle.kernel.store.value_store import Codec, seal
@@ -18,6 +16,7 @@ from treadle.model.errors import BacklogFull, InvalidInput, ListDraining, Schema
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.stored import plain
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 from treadle.stores.statements import load_statements
 
@@ -133,7 +132,7 @@ def make_wish(
         "idempotency_key": idempotency_key,
         "idempotency_for": milliseconds(idempotency_for, "idempotency_for", positive=True),
         "limit_key": limit_key,
-        "policy": None if policy is None else msgspec.to_builtins(policy),
+        "policy": None if policy is None else plain(policy),
         "timeout_for": None if timeout is None else milliseconds(timeout, "timeout", positive=True),
         "progress_for": None if progress_every is None else milliseconds(progress_every, "progress_every", positive=True),
         "deadline_for": None if deadline is None else milliseconds(deadline, "deadline", positive=True),

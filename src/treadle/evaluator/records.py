@@ -15,6 +15,7 @@ from treadle.model.ids import derived_id
 from treadle.model.names import DEFAULT_LIST, short_name
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState, StepState
+from treadle.model.stored import Stored, StoredRow
 from treadle.model.values import BlobRef as BlobRef
 from treadle.model.values import Json
 
@@ -22,7 +23,7 @@ Value = Json
 """The value of an attribute: JSON, or a `BlobRef`."""
 
 
-class StepError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StepError(Stored, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The cause of a failure: the root cause, the path of the step where it occurred, and that step's id."""
 
     message: str
@@ -38,7 +39,7 @@ class StepError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         return f"{self.path}: {self.origin} failed: {self.message}" if self.origin else f"{self.path}: {self.message}"
 
 
-class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+class StepRow(StoredRow, kw_only=True, omit_defaults=True, gc=False):
     """One step or block of a run. Treat it as frozen: the evaluator returns changed copies."""
 
     id: str
@@ -56,12 +57,12 @@ class StepRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     ordinal: int = 0
     depth: int = 0
     """Number of enclosing steps."""
-    params: dict[str, Any] = {}
-    returns: dict[str, Any] = {}
+    params: dict[str, Any] = msgspec.field(default_factory=dict)
+    returns: dict[str, Any] = msgspec.field(default_factory=dict)
     """A step's returns; a block's merged yields, once it is complete."""
     error: StepError | None = None
     """Of a failed row; of a complete step, the caught error; of a running block, the error of its first failed child."""
-    loop: dict[str, Any] = {}
+    loop: dict[str, Any] = msgspec.field(default_factory=dict)
     """Of an item: the foreach variable and its value."""
     open: int = 0
     """Children that are not terminal."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from treadle.api.objectives import ContextSnapshot, Objective, OutputBundle, PauseState, ReadinessEvent, RunRecord, Workorder
 from treadle.goals.decide import Changed, Decision, Document, Seen
-from treadle.goals.records import artifact_of
+from treadle.goals.records import artifact_of, with_unknown
 from treadle.goals.schemas import check_document
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
@@ -111,7 +111,7 @@ class Artifacts:
     def _change(self, changed: Changed) -> Iterable[Row]:
         machine = _MACHINES[type(changed.document)]
         state = _state(changed.document)
-        body, blobs = self._body(changed.document, _objective_id(changed.document))
+        body, blobs = self._body(changed.document, _objective_id(changed.document), changed.record.body)
         change = ChangeRecord(changed.record.id, changed.record.version, body)
         if changed.move is not None:
             change = ChangeRecord(
@@ -127,10 +127,11 @@ class Artifacts:
             )
         return (*blobs, change)
 
-    def _body(self, document: Document, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
+    def _body(self, document: Document, root_id: str, before: str | None = None) -> tuple[str, tuple[PutBlob, ...]]:
         made = document.as_json()
         entity = _MACHINES[type(document)].entity
         check_document(_SCHEMAS.get(entity, entity), made)
+        made = with_unknown(type(document), self._value_store.unfold(before), made)
         if isinstance(document, Objective):  # it outlives its tree, so its values must not be stored with the tree
             return self._value_store.seal(encode(made, "objective", _LIMIT)), ()
         return self._value_store.pack(made, root_id, entity, _LIMIT)

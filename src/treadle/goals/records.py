@@ -7,8 +7,10 @@ its handler produces an output bundle; gates judge it in a run record, and a pau
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import StrEnum
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -85,6 +87,33 @@ def artifact_of(kind: type[A], document: dict[str, Json]) -> A:
         return made
     except msgspec.ValidationError as error:
         raise InvalidArtifact(f"A stored {kind.__name__} cannot be read: {error}. Another program wrote it.") from None
+
+
+def with_unknown(kind: Any, before: dict[str, Json], made: dict[str, Json]) -> dict[str, Json]:
+    """Return a document with the fields of the stored one that this version does not know, also in its nested records."""
+    hints = _hints(kind)
+    kept = {name: value for name, value in before.items() if name not in hints}
+    for name, value in made.items():
+        inner = next((each for each in (*get_args(hints.get(name)), hints.get(name)) if is_artifact(each)), None)
+        if inner is None:
+            continue
+        if isinstance(value, dict) and isinstance(before.get(name), dict):
+            made[name] = with_unknown(inner, before[name], value)
+        elif isinstance(value, list) and isinstance(before.get(name), list):
+            key = next(iter(_hints(inner)))
+            known = {each[key]: each for each in before[name] if isinstance(each, dict) and key in each}
+            made[name] = [with_unknown(inner, known.get(each[key], {}), each) for each in value]
+    return kept | made
+
+
+def is_artifact(hint: Any) -> bool:
+    """Return whether a type is one of the artifacts."""
+    return isinstance(hint, type) and issubclass(hint, Artifact)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return {each.name: get_type_hints(kind)[each.name] for each in fields(kind)}
 
 
 # --- ids derived from the preceding artifact ---

@@ -14,6 +14,7 @@ import msgspec
 from treadle.model.clock import LONGEST_FOR, Duration, milliseconds
 from treadle.model.errors import InvalidApproval, InvalidInput, TreadleError
 from treadle.model.names import check_key
+from treadle.model.stored import Stored, plain
 from treadle.model.user_values import shown, text_of
 from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
 
@@ -26,11 +27,11 @@ CHECK_EVERY_FOR = 30 * 86_400_000
 _LONGEST_TITLE = 1000
 
 
-class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ApprovalRequest(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The question, the people who may answer it, and the actions while nobody does. Create it with `of`."""
 
     title: str
-    context: dict[str, Any] = {}
+    context: dict[str, Any] = msgspec.field(default_factory=dict)
     """Information for the deciders; returned to the work with the decision."""
     requested_by: str | None = None
     deciders: tuple[str, ...] = ()
@@ -109,8 +110,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     def as_json(self) -> dict[str, Json]:
         """Return the request as a payload."""
-        built: dict[str, Json] = msgspec.to_builtins(self)
-        return built
+        return plain(self)
 
 
 def check_request(request: ApprovalRequest) -> ApprovalRequest:
@@ -183,7 +183,7 @@ def _for(duration: Duration | None, what: str) -> int | None:
 # --- the record's body ---
 
 
-class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Vote(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The vote of one decider."""
 
     actor: str
@@ -192,13 +192,13 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
 
 
-class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Approval(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The body of an approval's record."""
 
     request: ApprovalRequest
     task_name: str = ""
     requested_at: int = 0
-    context: dict[str, Any] = {}
+    context: dict[str, Any] = msgspec.field(default_factory=dict)
     """The request's context with all edits applied."""
     edited_by: str | None = None
     expires_at: int | None = None
@@ -316,7 +316,7 @@ def decision_of(approval_id: str, approval: Approval, now: int) -> dict[str, Jso
         "reason": approval.reason,
         "edited": approval.edited_by is not None,
         "context": approval.context,
-        "votes": [msgspec.to_builtins(each) for each in approval.votes],
+        "votes": [plain(each) for each in approval.votes],
     }
 
 
@@ -326,17 +326,32 @@ _DECISIONS, _CHECKPOINT = "@approvals", "checkpoint"
 def with_decision(checkpoint: Json, decision: dict[str, Json]) -> Json:
     """Return a task's checkpoint with one more decision in it."""
     decisions, own = split_checkpoint(checkpoint)
-    return {_DECISIONS: [*decisions, decision], _CHECKPOINT: own}
+    return _others(checkpoint) | {_DECISIONS: [*decisions, decision], _CHECKPOINT: own}
 
 
 def with_decisions_of(before: Json, own: Json) -> Json:
     """Return the handler's new checkpoint, keeping the decisions of the previous one."""
     decisions, _ = split_checkpoint(before)
-    return {_DECISIONS: decisions, _CHECKPOINT: own} if decisions else own
+    return _others(before) | {_DECISIONS: decisions, _CHECKPOINT: own} if decisions else own
 
 
 def split_checkpoint(checkpoint: Json) -> tuple[list[dict[str, Json]], Json]:
     """Return the decisions in a task's checkpoint, oldest first, and the handler's own part of it."""
-    if isinstance(checkpoint, dict) and checkpoint.keys() == {_DECISIONS, _CHECKPOINT}:
+    if _has_decisions(checkpoint):
         return checkpoint[_DECISIONS], checkpoint[_CHECKPOINT]
     return [], checkpoint
+
+
+def _has_decisions(checkpoint: Json) -> bool:
+    return (
+        isinstance(checkpoint, dict) and checkpoint.keys() >= {_DECISIONS, _CHECKPOINT} and isinstance(checkpoint[_DECISIONS], list)
+    )
+
+
+def _others(checkpoint: Json) -> dict[str, Json]:
+    """Return the fields beside the decisions and the handler's own part, which a newer version has written."""
+    return (
+        {name: value for name, value in checkpoint.items() if name not in (_DECISIONS, _CHECKPOINT)}
+        if _has_decisions(checkpoint)
+        else {}
+    )

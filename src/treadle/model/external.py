@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.stored import Stored, convert
 from treadle.model.user_values import CODE_LIMIT, number_of, shown, storable, text_of
 from treadle.model.values import Json, encode
 
@@ -94,13 +95,13 @@ class Production:
 RenderEvent = Production
 
 
-class ExternalEvent(msgspec.Struct, frozen=True, kw_only=True):
+class ExternalEvent(Stored, frozen=True, kw_only=True):
     """One event of a job. `number` counts the polls so far: 0 for the dispatch, the last poll's number for the end."""
 
     kind: str
     number: int = 0
     at: int
-    payload: dict[str, Json] = {}
+    payload: dict[str, Json] = msgspec.field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -108,7 +109,7 @@ class ExternalEvent(msgspec.Struct, frozen=True, kw_only=True):
         return f"polled.{self.number % RING:02}" if self.kind == POLLED else self.kind.removeprefix("external_production_")
 
 
-class ExternalProductionRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ExternalProductionRecord(Stored, frozen=True, kw_only=True):
     """An external job as projected from its events. It has no state: see the module docstring."""
 
     render_job_id: str
@@ -145,7 +146,7 @@ def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> Exte
     """Return the record after the event: the only function that computes its content and the task's due time."""
     data = event.payload
     if event.kind == DISPATCHED:
-        record = msgspec.convert(data | {"dispatched_at": event.at}, ExternalProductionRecord)
+        record = convert(ExternalProductionRecord, data | {"dispatched_at": event.at})
         return msgspec.structs.replace(record, due_at=_due_at(record))
     if record is None:
         raise UnexpectedSpecialistResultError(f"The events of an external job begin with {DISPATCHED}, not with {event.kind}.")

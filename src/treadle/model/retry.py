@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidPolicy
+from treadle.model.stored import Stored
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
     """`retries` further attempts after the first one; the n-th after `first_for * factor ** (n - 1)`, at most `cap_for`.
 
     Durations are milliseconds; use `RetryPolicy.of` to give seconds or timedeltas. `jitter` subtracts a random part of up to

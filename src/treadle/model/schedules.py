@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.retry import RetryPolicy
+from treadle.model.stored import Stored
 
 SKIP, LATEST, ALL, WINDOW = "skip", "latest", "all", "window"
 CATCH_UP_POLICIES = (SKIP, LATEST, ALL, WINDOW)
@@ -31,7 +32,7 @@ GRACE_FOR = 120_000
 CATCH_UP_LIMIT = 100
 
 
-class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class When(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The times of a schedule: a cron line in a time zone, an interval from an anchor, or a single instant."""
 
     cron: str | None = None
@@ -41,7 +42,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int | None = None
 
 
-class CatchUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CatchUp(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The policy for missed ticks. A tick is missed when it is more than `grace_for` late."""
 
     policy: str = LATEST
@@ -51,7 +52,7 @@ class CatchUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace_for: int = GRACE_FOR
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Target(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The work to start: a task of a handler, a run of a workflow, or a run of a durable function."""
 
     kind: str
@@ -59,7 +60,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flow: str | None = None
     """For a workflow: its published flow, or a flow's digest."""
     version: int | None = None
-    inputs: dict[str, Any] = {}
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     given_as: str | None = None
     """The input that receives the tick or the change; None: no input does."""
     task_list: str = DEFAULT_LIST
@@ -68,7 +69,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_for: int | None = None
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
+class Started(Stored, frozen=True, kw_only=True):
     """Started work, and its tick."""
 
     kind: str
@@ -77,7 +78,7 @@ class Started(msgspec.Struct, frozen=True, kw_only=True):
     tick: int
 
 
-class Firing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Firing(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of a tick: the started work, or the reason why nothing was started."""
 
     tick: int
@@ -87,7 +88,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str | None = None
 
 
-class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScheduleBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The body of a schedule's record."""
 
     when: When

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-import msgspec
-
 from treadle.model.names import ENGINE_LIST
 from treadle.model.schedules import Target
+from treadle.model.stored import Stored
 
 DIRECTORY, FILE, HTTP = "directory", "file", "http"
 
@@ -33,7 +32,7 @@ FETCH_FOR = 30_000
 _PORTS = {"http": 80, "https": 443}
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Source(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The place to scan: files of a directory that match a pattern, one file, or the response of an address."""
 
     kind: str
@@ -69,7 +68,7 @@ def _begins(place: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return place[: len(other)] == other
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Item(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The last seen version of one file or address."""
 
     size: int | None = None
@@ -84,7 +83,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Current size and time, and since when: it is reported once they stop changing."""
 
 
-class Noticed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Noticed(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """A change, and the work that it started."""
 
     at: int
@@ -94,7 +93,7 @@ class Noticed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str | None = None
 
 
-class WatcherBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WatcherBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The body of a watcher's record."""
 
     source: Source

@@ -25,6 +25,7 @@ from treadle.model.ids import Ids, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE, check_key
 from treadle.model.records import Record
 from treadle.model.states import REQUEST as MACHINE
+from treadle.model.stored import Stored, plain, read
 from treadle.model.values import PAYLOAD_LIMIT, encode
 
 ENTITY = MACHINE.entity
@@ -55,7 +56,7 @@ class Answer:
     body: bytes
 
 
-class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
+class RequestBody(Stored, frozen=True, kw_only=True):
     """The stored state of a request."""
 
     digest: str = ""
@@ -144,12 +145,9 @@ def _id(*parts: str) -> str:
     return uuid7(0, hashlib.sha256("\0".join(parts).encode()).digest())
 
 
-_decode = msgspec.json.Decoder(RequestBody).decode
-
-
 def _load(record: Record) -> RequestBody:
     try:
-        return _decode(record.body)
+        return read(RequestBody, record.body)
     except msgspec.MsgspecError:
         raise InvalidInput(
             "The response under this idempotency key is sealed with a codec that this server does not have."
@@ -157,4 +155,4 @@ def _load(record: Record) -> RequestBody:
 
 
 def _save(body: RequestBody) -> str:
-    return encode(msgspec.to_builtins(body), "request")
+    return encode(plain(body), "request")

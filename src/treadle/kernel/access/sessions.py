@@ -27,6 +27,7 @@ from treadle.model.ids import Ids, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import SESSION as MACHINE
+from treadle.model.stored import Stored, plain, read
 from treadle.model.values import encode
 
 ENTITY = MACHINE.entity
@@ -59,7 +60,7 @@ class SessionAccess:
         return hmac.compare_digest(csrf.encode("utf-8", "surrogatepass"), self.csrf.encode())
 
 
-class SessionBody(msgspec.Struct, frozen=True, kw_only=True):
+class SessionBody(Stored, frozen=True, kw_only=True):
     """The stored state of a session; the digest is removed when it ends."""
 
     token_id: str = ""
@@ -168,19 +169,16 @@ class Sessions:
         return answer.verdict is Verdict.DONE
 
 
-_decode = msgspec.json.Decoder(SessionBody).decode
-
-
 def _load(record: Record) -> SessionBody:
     """Decode the body; if it is sealed with an unknown codec, return one that fits no cookie."""
     try:
-        return _decode(record.body)
+        return read(SessionBody, record.body)
     except msgspec.MsgspecError:
         return SessionBody()
 
 
 def _save(body: SessionBody) -> str:
-    return encode(msgspec.to_builtins(body), "session")
+    return encode(plain(body), "session")
 
 
 def _csrf(credential: Credential) -> str:

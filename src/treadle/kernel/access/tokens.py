@@ -27,6 +27,7 @@ from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.records import Record
 from treadle.model.states import TOKEN as MACHINE
+from treadle.model.stored import Stored, plain, read
 from treadle.model.values import encode
 
 ENTITY = MACHINE.entity
@@ -44,7 +45,7 @@ class CreatedToken:
     secret: str = field(repr=False)
 
 
-class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
+class TokenBody(Stored, frozen=True, kw_only=True):
     """The stored state of a token; the digest is removed when it ends."""
 
     scopes: tuple[Scope, ...] = ()
@@ -204,19 +205,16 @@ class Tokens:
         return answer.verdict is Verdict.DONE
 
 
-_decode = msgspec.json.Decoder(TokenBody).decode
-
-
 def _load(record: Record) -> TokenBody:
     """Decode the body; if it is sealed with an unknown codec, return one that fits no secret and grants nothing."""
     try:
-        return _decode(record.body)
+        return read(TokenBody, record.body)
     except msgspec.MsgspecError:
         return TokenBody()
 
 
 def _save(body: TokenBody) -> str:
-    return encode(msgspec.to_builtins(body), "token")
+    return encode(plain(body), "token")
 
 
 def _lists(task_lists: Iterable[str]) -> tuple[str, ...]:

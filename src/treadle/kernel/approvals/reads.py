@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
 from treadle.kernel.approvals.decide import why_ended, why_waiting
 from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
 from treadle.kernel.queue.why import Reason
@@ -19,6 +17,7 @@ from treadle.model.ids import parse_id
 from treadle.model.records import Record
 from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
+from treadle.model.stored import convert
 from treadle.model.tasks import Task
 
 Page = list[ShownApproval]
@@ -102,7 +101,7 @@ class ApprovalReads:
         return found[0] if found else None
 
     async def _approval(self, record: Record) -> Approval:
-        return msgspec.convert(await self._value_store.unpack(record.body), Approval)
+        return convert(Approval, await self._value_store.unpack(record.body))
 
     async def _shown(self, record: Record) -> ShownApproval:
         return ShownApproval(

@@ -16,6 +16,7 @@ from treadle.model.ids import Ids
 from treadle.model.names import ENGINE_LIST, NOTIFY, Lane
 from treadle.model.records import Record
 from treadle.model.states import APPROVAL as MACHINE
+from treadle.model.stored import plain
 from treadle.model.tasks import Move, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
@@ -100,4 +101,4 @@ class ApprovalRows:
         return (NewTask(id=self._ids.new_id(), lane=lane, payload=payload, root_id=record.root_id, trace_id=record.trace_id),)
 
     def _pack(self, approval: Approval, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
-        return self._value_store.pack(msgspec.to_builtins(approval), root_id, "approval", BODY_LIMIT)
+        return self._value_store.pack(plain(approval), root_id, "approval", BODY_LIMIT)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
 from treadle.kernel.external.intents import intent_of
 from treadle.kernel.external.records import ENTITY, Job, ShownJob, read_job, show_job
 from treadle.kernel.queue.why import Reason
@@ -17,6 +15,7 @@ from treadle.model.errors import ExternalJobNotFound
 from treadle.model.external import RING, ExternalEvent
 from treadle.model.ids import parse_id
 from treadle.model.runs import Run
+from treadle.model.stored import read
 from treadle.model.tasks import Task
 
 Jobs = list[ShownJob]
@@ -51,7 +50,7 @@ class ExternalJobReads:
     async def events(self, record_id: str) -> tuple[ExternalEvent, ...]:
         """Return the stored events of a job, in order of arrival."""
         items = await self._store.list_items(record_id, None, RING + 2)
-        events = [msgspec.json.decode(value, type=ExternalEvent) for _, value in items]
+        events = [read(ExternalEvent, value) for _, value in items]
         return tuple(sorted(events, key=lambda event: (event.at, event.number, event.kind)))
 
     async def why(self, task: Task) -> Reason | None:

@@ -17,6 +17,7 @@ from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import EXTERNAL, TaskState
+from treadle.model.stored import read, write
 from treadle.model.values import decode
 
 _PAGE = 500
@@ -51,7 +52,7 @@ class ExternalUpkeep:
             return []  # sealed by a codec that this process does not have
         what = f"{stored.entity} {stored.id}"
         try:
-            made = await self._project(stored)
+            made = self._with_unknown(stored, await self._project(stored))
         except (UnexpectedSpecialistResultError, msgspec.MsgspecError) as error:
             return [f"{what}: its events do not form a record: {error}"]
         problems = [f"{what}: {problem}" for problem in await self._check_task(stored, made)]
@@ -80,21 +81,28 @@ class ExternalUpkeep:
         """Rebuild one record from its events; return whether it changed."""
         if _is_sealed(stored):
             return False
-        made = await self._project(stored)
+        made = self._with_unknown(stored, await self._project(stored))
         if not await self._differs(stored, made):
             return False
-        change = ChangeRecord(stored.id, stored.version, msgspec.json.encode(made).decode())
+        change = ChangeRecord(stored.id, stored.version, write(made))
         answer = await self._committer.submit(Unit(rows=(change,)), PATIENCE)
         return answer.verdict is Verdict.DONE  # else a concurrent poll has rewritten it
 
     async def _project(self, stored: Record) -> ExternalProductionRecord:
         items = await self._store.list_items(stored.id, None, RING + 2)
-        return project(msgspec.json.decode(value, type=ExternalEvent) for _, value in items)
+        return project(read(ExternalEvent, value) for _, value in items)
+
+    def _with_unknown(self, stored: Record, made: ExternalProductionRecord) -> ExternalProductionRecord:
+        """Return the record with the fields that a newer version stored in it, which no event explains here."""
+        try:
+            return msgspec.structs.replace(made, more=read(ExternalProductionRecord, stored.body).more)
+        except msgspec.MsgspecError:
+            return made
 
     async def _differs(self, stored: Record, made: ExternalProductionRecord) -> bool:
         """Return whether the record differs from its events; one that changed concurrently does not count."""
         try:
-            if msgspec.json.decode(stored.body, type=ExternalProductionRecord) == made:
+            if read(ExternalProductionRecord, stored.body) == made:
                 return False
         except msgspec.MsgspecError:
             return True

@@ -22,6 +22,7 @@ from treadle.model.external import (
 from treadle.model.ids import Ids
 from treadle.model.records import Record
 from treadle.model.states import EXTERNAL, PRODUCTION
+from treadle.model.stored import read, write
 from treadle.model.tasks import Task
 from treadle.model.values import encode
 
@@ -50,7 +51,7 @@ class Job(NamedTuple):
 def read_job(stored: Record) -> Job:
     """Decode the record, or raise `UnreadableValue`."""
     try:
-        return Job(stored, msgspec.json.decode(stored.body, type=ExternalProductionRecord))
+        return Job(stored, read(ExternalProductionRecord, stored.body))
     except msgspec.MsgspecError as error:
         raise UnreadableValue(f"The record {stored.id} of an external job cannot be read here: {stored.body[:200]}") from error
 
@@ -120,8 +121,8 @@ def _record_for(task: Task, record_id: str, entity: str, state: str, body: str) 
 
 
 def _body(record: ExternalProductionRecord) -> str:
-    return msgspec.json.encode(record).decode()
+    return write(record)
 
 
 def _item(event: ExternalEvent) -> tuple[str, str]:
-    return event.key, msgspec.json.encode(event).decode()
+    return event.key, write(event)

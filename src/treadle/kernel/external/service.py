@@ -61,6 +61,7 @@ from treadle.model.outcomes import AwaitingExternal, Problem
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.states import TaskState
+from treadle.model.stored import write
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json, encode
 
@@ -389,7 +390,7 @@ class ExternalJobs(ExternalJobReads):
             id=self._ids.new_id(),
             lane=Lane(namespace, EXTERNAL_CANCEL, ENGINE_LIST, name),
             payload=payload,
-            policy=msgspec.json.encode(CANCEL_RETRY).decode(),
+            policy=write(CANCEL_RETRY),
             scope=scope,
             root_id=root_id,
             trace_id=trace_id,

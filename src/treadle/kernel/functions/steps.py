@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import msgspec
+from msgspec import UNSET
 
 from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import BIG, ValueStore, ref_json, unwrapped, wrapped
@@ -18,6 +18,7 @@ from treadle.model.errors import FunctionNotFound, InvalidInput
 from treadle.model.ids import derived_id
 from treadle.model.runs import Step
 from treadle.model.states import StepState
+from treadle.model.stored import StoredRow, convert
 from treadle.model.values import BlobRef, Json, decode, encode
 
 FLOW_PREFIX = "fn:"
@@ -120,7 +121,7 @@ def place_key(place: str) -> tuple[int, ...]:
 # --- steps ---
 
 
-class Recorded(msgspec.Struct, kw_only=True):
+class Recorded(StoredRow, kw_only=True):
     """The decoded row of a step: its body and columns."""
 
     place: str = ""
@@ -147,14 +148,17 @@ class Recorded(msgspec.Struct, kw_only=True):
     ordinal: int = 0
 
 
-def completed_body(place: str, text: str, redo: int = 0) -> str:
+def completed_body(place: str, text: str, redo: int = 0, more: dict[str, Json] | None = None) -> str:
     """The body of a step that returned this JSON; a fast path for the most frequent case."""
+    if more:
+        rest = encode({**more, "place": place, **({"redo": redo} if redo else {})}, "step", 2 * VALUE_LIMIT)
+        return f'{rest[:-1]},"value":{text}}}'
     return f'{{"place":"{place}","value":{text}}}' if not redo else f'{{"place":"{place}","redo":{redo},"value":{text}}}'
 
 
 def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
     """The stored form; a `BlobRef` value is stored separately."""
-    parts: dict[str, Json] = {"place": recorded.place}
+    parts: dict[str, Json] = {"place": recorded.place} if recorded.more is UNSET else {**recorded.more, "place": recorded.place}
     for name in ("error", "wake_at", "task_id", "of", "version"):
         if (value := getattr(recorded, name)) is not None:
             parts[name] = value
@@ -179,7 +183,7 @@ def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
 
 def read_step(step: Step, value_store: ValueStore) -> Recorded:
     """Decode a stored step; a large value is a `BlobRef`."""
-    recorded = msgspec.convert(decode(value_store.plain(step.body)), Recorded)
+    recorded = convert(Recorded, decode(value_store.plain(step.body)))
     recorded.value = unwrapped(recorded.value)
     recorded.id, recorded.kind, recorded.name = step.id, step.kind, step.name
     recorded.state, recorded.ordinal = step.state, step.ordinal

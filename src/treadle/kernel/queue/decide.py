@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable
 from typing import assert_never
 
-import msgspec
-
 from treadle.kernel.store.units import Finish, Park, Revive
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
 from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp
@@ -33,6 +31,7 @@ from treadle.model.outcomes import (
 )
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.states import TASK, Hold, TaskState
+from treadle.model.stored import read
 from treadle.model.tasks import Task
 from treadle.model.user_values import TEXT_LIMIT, storable
 from treadle.model.values import Json, decode, encode
@@ -46,7 +45,6 @@ BACK_OFF_FOR = 300_000
 _OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
 """Kinds that never become dead letters, since nothing else would do their work."""
 
-_policy = msgspec.json.Decoder(RetryPolicy).decode
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
 
 
@@ -172,7 +170,7 @@ def decide(
 
 def policy_of(task: Task, default: RetryPolicy = NO_RETRY) -> RetryPolicy:
     """The task's own retry policy, or `default`."""
-    return _policy(task.policy) if task.policy else default
+    return read(RetryPolicy, task.policy) if task.policy else default
 
 
 def _polled(task: Task, handle: ExternalProductionHandle | None, raised: str | None) -> Polled:

@@ -22,6 +22,7 @@ from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import TASK, TaskState
+from treadle.model.stored import write
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json
 
@@ -252,7 +253,7 @@ class Queue:
             idempotency_for=milliseconds(spec.idempotency_for, "idempotency_for", positive=True),
             limit_key=None if spec.limit_key is None else check_key(spec.limit_key, "limit key"),
             limit=_limit(spec),
-            policy=None if policy is None else msgspec.json.encode(policy).decode(),
+            policy=None if policy is None else write(policy),
             timeout_for=_optional(spec.timeout, "timeout"),
             progress_for=_optional(spec.progress_every, "progress_every"),
             deadline_for=_optional(spec.deadline, "deadline"),

@@ -14,11 +14,11 @@ from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import UnreadableValue, ValueStore, ref_json, small_text, unwrapped, wrapped
 from treadle.model.runs import Step
 from treadle.model.states import StepState
+from treadle.model.stored import convert, plain
 from treadle.model.values import BlobRef, decode, encode
 
 _ROW_LIMIT = 64 * 1024 * 1024
 _ATTRIBUTES = ("params", "returns", "loop")
-_from_builtins = msgspec.convert
 _STATES: dict[str, State] = {
     **{state.value: state for state in State},
     StepState.COMPLETED: State.STATEMENT_COMPLETE,
@@ -32,7 +32,7 @@ def store_step(row: StepRow, value_store: ValueStore, root_id: str) -> tuple[Ste
     if body is not None:
         return _stored(row, value_store.seal(body)), row, []
     blobs: list[PutBlob] = []
-    parts: dict[str, Any] = msgspec.to_builtins(_without_attributes(row))
+    parts: dict[str, Any] = plain(_without_attributes(row))
     replaced: dict[str, dict[str, Any]] = {}
     for name in _ATTRIBUTES:
         attributes: dict[str, Any] = getattr(row, name)
@@ -69,7 +69,7 @@ def load_step(step: Step, value_store: ValueStore) -> StepRow:
         if attributes := parts.get(name):
             parts[name] = {key: unwrapped(value) for key, value in attributes.items()}
     attributes = {name: parts.pop(name) for name in _ATTRIBUTES if name in parts}
-    row = _from_builtins(parts, StepRow)
+    row = convert(StepRow, parts)
     return msgspec.structs.replace(row, **attributes) if attributes else row
 
 

@@ -110,7 +110,8 @@ def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:
     limit = check_count(given.get("catch_up_limit", old.limit), "catch_up_limit")
     if "catch_up_limit" in given and limit > MOST_CAUGHT_UP:
         raise InvalidSchedule(f"catch_up_limit must be at most {MOST_CAUGHT_UP}, not {limit}: each plan reads that many ticks.")
-    return CatchUp(
+    return msgspec.structs.replace(
+        old,
         policy=policy,
         limit=limit,
         window_for=window_for,

@@ -26,6 +26,7 @@ from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
 from treadle.model.states import SCHEDULE as MACHINE
+from treadle.model.stored import plain
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import encode
 
@@ -40,7 +41,6 @@ _LATE_FOR = 60_000
 """Milliseconds by which a task may be due after its tick without being replaced."""
 _PAGE = 1000
 _PREVIEW_LIMIT = 1000
-_decoder = msgspec.json.Decoder(ScheduleBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +287,11 @@ class Schedules(Triggers[ScheduleBody]):
 
     def load(self, record: Record) -> ScheduleBody:
         """Decode the body of a schedule's record."""
-        return read_body(_decoder, record)
+        return read_body(ScheduleBody, record)
 
     def save(self, body: ScheduleBody) -> str:
         """Encode the body of a schedule's record."""
-        return encode(msgspec.to_builtins(body), "schedule")
+        return encode(plain(body), "schedule")
 
     def is_late(self, record_id: str, body: ScheduleBody, task: Task) -> bool:
         """Return whether its next tick is before its task is due: the rules of its time zone have changed."""

@@ -36,9 +36,16 @@ class ValueLost(TreadleError):
 
 
 class UnreadableValue(TreadleError):
-    """A value was written with a codec that this process does not have, or that cannot decode it."""
+    """A stored value cannot be read: another codec or a newer version wrote it, or it is damaged."""
 
     code = "unreadable_value"
+
+
+def unreadable(what: str, body: str, error: Exception) -> UnreadableValue:
+    """Return the error for a stored body that cannot be decoded: sealed, damaged, or from a newer version."""
+    if body.startswith(("@code:", f'{{"code":"{UnreadableValue.code}"')):
+        return UnreadableValue(f"The body of {what} was written with a codec that this process does not have.")
+    return UnreadableValue(f"The body of {what} cannot be read: {error}. It is damaged, or a newer version wrote it.")
 
 
 class Codec(Protocol):

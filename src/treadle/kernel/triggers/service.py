@@ -21,17 +21,18 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
-from treadle.kernel.store.value_store import UnreadableValue
+from treadle.kernel.store.value_store import UnreadableValue, unreadable
 from treadle.kernel.triggers.target import Prepared, Starters
 from treadle.model.errors import IllegalMove, Refused, ScheduleNotFound, StoreError, WatcherNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import Machine, TaskState
+from treadle.model.stored import Stored, read
 from treadle.model.tasks import Move, NewTask, Task
 from treadle.model.values import encode
 
-B = TypeVar("B")
+B = TypeVar("B", bound=Stored)
 
 ACTIVE, PAUSED = "active", "paused"
 
@@ -193,13 +194,12 @@ class Triggers(ABC, Generic[B]):
         return await self._committer.transact(attempt, f"{move} the {entity} {name}")
 
 
-def read_body(decoder: msgspec.json.Decoder[B], record: Record) -> B:
+def read_body(kind: type[B], record: Record) -> B:
     """Decode the body of a record, or raise `UnreadableValue`."""
     try:
-        return decoder.decode(record.body)
-    except msgspec.MsgspecError:
-        what = f"the {record.entity} {record.name or record.id}"
-        raise UnreadableValue(f"The body of {what} was written with a codec that this process does not have.") from None
+        return read(kind, record.body)
+    except msgspec.MsgspecError as error:
+        raise unreadable(f"the {record.entity} {record.name or record.id}", record.body, error) from None
 
 
 def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, Finish | None]:

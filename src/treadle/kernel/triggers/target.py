@@ -191,7 +191,7 @@ def named_targets(given: Mapping[str, Any]) -> dict[str, str]:
 def target_from(given: Mapping[str, Any], names: Mapping[str, str], kept: Target, given_as: str | None) -> Target:
     """Return the target of the options; those that are not given stay as in `kept`."""
     timeout = given.get("timeout")
-    return make_target(
+    made = make_target(
         **names,
         flow=given.get("flow", kept.flow),
         version=given.get("version", kept.version),
@@ -202,3 +202,4 @@ def target_from(given: Mapping[str, Any], names: Mapping[str, str], kept: Target
         retry=as_policy(given["retry"]) if "retry" in given else kept.retry,
         timeout_for=kept.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
     )
+    return msgspec.structs.replace(made, more=kept.more)

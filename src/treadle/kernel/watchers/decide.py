@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from treadle.model.watchers import CREATED, DELETED, MODIFIED, Item
 
 LONGEST_KEY = 1000
@@ -74,7 +76,7 @@ def judge(
     if (item.size, item.mtime) == (found.size, found.mtime):
         if item.pending is None:
             return Judged(key, same=True)
-        return Judged(key, item=Item(size=item.size, mtime=item.mtime, hash=item.hash))  # unchanged after all
+        return Judged(key, item=replace(item, etag=None, modified=None, pending=None))  # unchanged after all
     return _settling(key, item, found, now, settle_for)
 
 
@@ -88,7 +90,7 @@ def _settling(key: str, item: Item, found: Found, now: int, settle_for: int) -> 
             return Judged(key, same=True, delay=settle_for - waited_for)
     elif settle_for > 0:
         pending = (found.size, found.mtime, now)
-        return Judged(key, item=Item(size=item.size, mtime=item.mtime, hash=item.hash, pending=pending), delay=settle_for)
+        return Judged(key, item=replace(item, etag=None, modified=None, pending=pending), delay=settle_for)
     return Judged(key, item=item, change=change, read=found)
 
 
@@ -111,9 +113,9 @@ def concluded(verdict: Judged, item: Item | None, content: Content, now: int, se
     seen = Item() if item is None else item
     if content.gone or (content.size, content.mtime) != (found.size, found.mtime):  # it changed during the read
         pending = (content.size, content.mtime, now)
-        waiting = Item(size=seen.size, mtime=seen.mtime, hash=seen.hash, pending=pending)
+        waiting = replace(seen, etag=None, modified=None, pending=pending)
         return Judged(verdict.key, same=content.gone, item=waiting, delay=settle_for)
-    new = Item(size=found.size, mtime=found.mtime, hash=content.hash)
+    new = Item(size=found.size, mtime=found.mtime, hash=content.hash, more=seen.more)
     touched = verdict.change == MODIFIED and seen.hash is not None and seen.hash == content.hash
     return Judged(verdict.key, item=new, change=None if touched else verdict.change)
 

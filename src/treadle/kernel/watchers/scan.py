@@ -40,6 +40,7 @@ from treadle.model.errors import LookFailed, StoreError, TreadleError
 from treadle.model.ids import Ids
 from treadle.model.records import Record
 from treadle.model.states import TaskState
+from treadle.model.stored import read, write
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
 from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Noticed, Source, WatcherBody
@@ -52,7 +53,6 @@ ROTATE = 200
 """Idle scans after which the task is replaced, to keep its history short."""
 
 _FIRST_RETRY_FOR, _LONGEST_RETRY_FOR = 1000, 300_000
-_item = msgspec.json.Decoder(Item)
 
 
 class SourceReader(Protocol):
@@ -175,7 +175,7 @@ class WatcherScanner:
             if end - begin > PAGE:
                 end = begin + PAGE
                 bound = keys[end - 1]
-            items = {key: _item.decode(value) for key, value in stored if bound is None or key <= bound}
+            items = {key: read(Item, value) for key, value in stored if bound is None or key <= bound}
             await self._take_in(turn, items, {found.key: found for found in scan.found[begin:end]}, scan)
             begin, after = end, bound
             if bound is None:
@@ -217,7 +217,7 @@ class WatcherScanner:
         source = turn.body.source
         key = key_of(source.place)
         stored = await self._store.find_items(turn.record.id, [key])
-        item = _item.decode(stored[key]) if key in stored else None
+        item = read(Item, stored[key]) if key in stored else None
         fetched = await self._sources.fetch(source, item)
         turn.items = 0 if fetched.gone else 1
         if fetched.gone and item is None:
@@ -233,7 +233,7 @@ class WatcherScanner:
             turn.delay = min(turn.delay, max(judged.delay, 1))
         if judged.same:
             return
-        chunk.puts.append((judged.key, None if judged.item is None else msgspec.json.encode(judged.item).decode()))
+        chunk.puts.append((judged.key, None if judged.item is None else write(judged.item)))
         if judged.change is None or judged.change not in turn.body.changes:
             return
         name = found.name if found is not None else judged.key

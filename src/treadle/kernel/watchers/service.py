@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-import msgspec
-
 from treadle.api.options import SourceOptions, WatcherOptions
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.records import ChangeRecord
@@ -22,6 +20,7 @@ from treadle.model.names import WATCHER, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import GRACE_FOR
 from treadle.model.states import WATCHER as MACHINE
+from treadle.model.stored import plain, read
 from treadle.model.tasks import NewTask
 from treadle.model.values import encode
 from treadle.model.watchers import Item, WatcherBody
@@ -30,8 +29,6 @@ RECENT = 20
 """Number of recent changes kept in the record."""
 
 _PAGE = 1000
-_body = msgspec.json.Decoder(WatcherBody)
-_item = msgspec.json.Decoder(Item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ class Watchers(Triggers[WatcherBody]):
         if after is not None:
             encode(after, "cursor")  # refuses text that the stores cannot compare
         record = await self._get_record(name)
-        return [(key, _item.decode(value)) for key, value in await self._store.list_items(record.id, after, limit)]
+        return [(key, read(Item, value)) for key, value in await self._store.list_items(record.id, after, limit)]
 
     async def describe_recovery(self) -> list[Recovery]:
         """Return the watchers with overdue scans, for start-up; their next scan reports all changes."""
@@ -152,11 +149,11 @@ class Watchers(Triggers[WatcherBody]):
 
     def load(self, record: Record) -> WatcherBody:
         """Decode the body of a watcher's record."""
-        return read_body(_body, record)
+        return read_body(WatcherBody, record)
 
     def save(self, body: WatcherBody) -> str:
         """Encode the body of a watcher's record."""
-        return encode(msgspec.to_builtins(body), "watcher")
+        return encode(plain(body), "watcher")
 
     def next_task(self, record_id: str, body: WatcherBody, now: int) -> NewTask:
         """Return a task that scans immediately."""

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Awaitable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from treadle.kernel.functions.decide import new_run
 from treadle.kernel.functions.steps import CALL, RESULT, SLEEP, START, WAIT, Recorded, make_step
 from treadle.kernel.store.units import Row
@@ -16,6 +14,7 @@ from treadle.model.ids import derived_id
 from treadle.model.names import Lane
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
+from treadle.model.stored import write
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json
 from treadle.workers.functions.branches import Branch
@@ -134,7 +133,7 @@ class CallOperation(WaitOperation):
         super().__init__(driver, name or lane.name, key)
         self.lane, self.payload, self.template, self.kind = lane, payload, template, kind
         if retry is not None:
-            template["policy"] = msgspec.json.encode(retry).decode()
+            template["policy"] = write(retry)
 
     def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:
         execution = self.driver.execution

@@ -134,7 +134,7 @@ class StepOperation:
             name=name,
             facet=None,
             state=StepState.COMPLETED,
-            body=value_store.seal(completed_body(place, text, redo)),
+            body=value_store.seal(completed_body(place, text, redo, None if recorded is None else recorded.more or None)),
         )
 
     async def _wait_for_retry(self, branch: Branch, recorded: Recorded) -> None:
