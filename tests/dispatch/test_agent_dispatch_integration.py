@@ -290,7 +290,9 @@ async def test_timeout_mechanism_reclaims_task(coordinator, scene):
     await until(lambda: is_(coordinator, task_id, TaskStatus.PENDING))
     found = await coordinator.get_task(task_id)
     assert found is not None
-    assert (found.attempts, found.error) == (1, "The attempt took longer than 3600 s and was stopped.")
+    assert (found.attempts, found.error) == (1, None)
+    (line,) = await coordinator.get_logs(task_id)
+    assert line.message == "The attempt took longer than 3600 s and was stopped."
     with pytest.raises(ClaimLost):
         await coordinator.update_status(task_id, "completed")
     scene.advance(1)

@@ -68,3 +68,43 @@ async def test_who_may_not_is_not_told_what_others_were_answered(stage: Stage):
         await client.post(BATCH, json=BODY, headers=KEY)
         await stage.engine.tokens.revoke("one")
         assert (await client.post(BATCH, json=BODY, headers=KEY)).status_code == 401
+
+
+ISSUE = {
+    "id": 1,
+    "number": 1,
+    "title": "t",
+    "repository": {
+        "id": 5,
+        "name": "loom",
+        "full_name": "weavers/loom",
+        "owner": {"login": "weavers"},
+        "clone_url": "git@example.org:weavers/loom.git",
+        "default_branch": "main",
+    },
+}
+FLOW = "namespace a {\n  workflow W(n: Int) => (out: Int) andThen {\n    yield W(out = $.n)\n  }\n}\n"
+
+
+async def test_the_kernels_own_keys_with_another_body_are_refused_too(stage: Stage):
+    await stage.engine.flows.publish("a", [("a.afl", FLOW)])
+    bodies = {
+        "/v1/tasks": ({"name": "greet", "payload": {"n": 1}}, {"name": "greet", "payload": {"n": 2}}),
+        "/v1/runs": ({"flow": "a", "workflow": "a.W", "inputs": {"n": 1}}, {"flow": "a", "workflow": "a.W", "inputs": {"n": 2}}),
+        "/v1/dispatch/jobs": ({"issue": ISSUE}, {"issue": {**ISSUE, "number": 2}}),
+    }
+    async with stage.client() as client:
+        for number, (path, (first, other)) in enumerate(bodies.items()):
+            key = {"idempotency_key": f"k{number}"}
+            made = await client.post(path, json=first | key)
+            again = await client.post(path, json=first | key)
+            refused = await client.post(path, json=other | key)
+            assert (made.status_code, again.json()["id"]) == (201, made.json()["id"]), path
+            assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused"), path
+
+
+async def test_the_response_names_the_stored_task(stage: Stage):
+    async with stage.client() as client:
+        first = await client.post("/v1/tasks", json={"name": "greet", "unique_key": "u"})
+        again = await client.post("/v1/tasks", json={"name": "other", "unique_key": "u"})
+    assert again.json() == {"id": first.json()["id"], "name": "greet", "created": False}

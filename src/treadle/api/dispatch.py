@@ -77,7 +77,7 @@ class DispatchedJob(ApiRecord):
     completed_at: Instant | None
     """Time at which it completed or failed permanently."""
     error: str | None
-    """The last error; for a pending or running retry, the cause of the retry."""
+    """The error of a failed or canceled job; a retry clears it."""
     metadata: dict[str, Json]
     """The metadata it was enqueued with, and `worker_id`, its last worker."""
 

@@ -250,10 +250,15 @@ class AgentCoordinator:
         return await self._jobs.read(task)
 
     async def get_all_tasks(
-        self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
+        self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int | None = None
     ) -> list[TaskState]:
-        """Return up to `limit` jobs (1000), newest first; the id of the last one is the `before_id` of the next page."""
-        return (await self.list_jobs(status=status, before_id=before_id, limit=limit))[0]
+        """Return all jobs, newest first, read page by page; with `limit`, one page of up to that many jobs (at most 1000).
+
+        `iter_tasks` does the same without holding all of them in memory.
+        """
+        if limit is not None:
+            return (await self.list_jobs(status=status, before_id=before_id, limit=limit))[0]
+        return [each async for each in self._all(status, before_id, PAGE_LIMIT)]
 
     async def list_jobs(
         self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
@@ -263,12 +268,8 @@ class AgentCoordinator:
 
     async def iter_tasks(self, *, status: TaskStatus | str | None = None) -> AsyncIterator[TaskState]:
         """Iterate over all jobs, newest first, page by page; jobs enqueued meanwhile are not included."""
-        before_id: str | None = None
-        more = True
-        while more:
-            page, before_id, more = await self.list_jobs(status=status, before_id=before_id, limit=100)
-            for each in page:
-                yield each
+        async for each in self._all(status, None, 100):
+            yield each
 
     async def get_logs(self, task_id: str, limit: int = 100) -> list[LogLine]:
         """Return the job's log lines, oldest first: the ends of its executions, and lines of its handler."""
@@ -290,8 +291,9 @@ class AgentCoordinator:
     async def start(self, handler: JobHandler, *, worker_id: str | None = None, grace: Duration = 30) -> None:
         """Run the handler for jobs in this process until `stop`, up to `max_concurrent_tasks` concurrently.
 
-        It takes (task) or (task, ctx), sync or async. Its return value completes the job; exceptions are retried by the job's
-        policy, after which the job has failed. Store errors are logged and retried.
+        It takes (task) or (task, ctx), sync or async. Its return value completes the job; exceptions, and a dict with
+        `"success": False` and an `"error"`, are retried by the job's policy, after which the job has failed. Store errors are
+        logged and retried.
         """
         if self._host is not None:
             raise WorkerUnavailable("This coordinator already runs a handler; stop it first, or create another coordinator.")
@@ -340,6 +342,13 @@ class AgentCoordinator:
         self._ended.set()
 
     # internal
+
+    async def _all(self, status: TaskStatus | str | None, before_id: str | None, size: int) -> AsyncIterator[TaskState]:
+        more = True
+        while more:
+            page, before_id, more = await self.list_jobs(status=status, before_id=before_id, limit=size)
+            for each in page:
+                yield each
 
     async def _take(self, worker_id: str) -> HeldJob | None:
         """Claim and hold one executable job; wake due jobs first, because there may be no worker to do it."""

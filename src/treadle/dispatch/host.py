@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +16,17 @@ from treadle.engine import Engine
 from treadle.kernel.store.units import Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import Event, TaskSettled
 from treadle.model.clock import milliseconds
-from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable
+from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable, TreadleError
 from treadle.model.names import HANDLER
-from treadle.model.outcomes import Waiting
+from treadle.model.outcomes import Problem, Retry, Succeeded, Waiting
 from treadle.model.values import decode, encode
 from treadle.wiring.machine import Machine
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
 JobHandler = Callable[..., Any]
-"""Takes (task: TaskState) or (task, ctx); results and exceptions mean the same as for every handler."""
+"""Takes (task: TaskState) or (task, ctx); results and exceptions mean the same as for every handler, except that a result with
+`success: False` fails the attempt (D64)."""
 
 
 class DispatchHost(AgentHost):
@@ -100,7 +101,22 @@ async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: C
 
 
 def _kept(returned: Any, ctx: Context) -> Any:
-    """Return the handler's result; its checkpoint is kept beside the job's worker."""
+    """Return the handler's outcome: a reported failure is a failure, and a checkpoint is kept beside the job's worker."""
+    result = returned.result if isinstance(returned, Succeeded) else returned
+    if isinstance(result, Mapping) and result.get("success") is False:
+        return Retry(Problem("failed", _reason(result.get("error"))))
     if isinstance(returned, Waiting) and returned.checkpoint is not None:
         return Waiting(returned.wait_for, {**notes_of(ctx.task), CHECKPOINT: returned.checkpoint})
     return returned
+
+
+def _reason(error: Any) -> str:
+    """Return the text of a reported error; it may be any value."""
+    if isinstance(error, Mapping) and isinstance(error.get("message"), str):
+        error = error["message"]
+    if isinstance(error, str) and error.strip():
+        return error
+    try:
+        return "failed" if error is None or error == "" else encode(error, "error")
+    except TreadleError:
+        return f"failed, with an error of type {type(error).__name__}"

@@ -52,7 +52,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: int | None = None
     """The time when it completed or failed permanently."""
     error: str | None = None
-    """The last error; for a job that waits or runs again, the reason."""
+    """The error of a failed or canceled job. A retry clears it; the log lines of the job keep it."""
     metadata: dict[str, Any] = {}
     """The metadata given to `enqueue`, and `worker_id`, its last worker."""
 
@@ -91,7 +91,7 @@ def state_of(task: Task, payload: dict[str, Json]) -> TaskState:
         attempts=task.failures,
         last_attempt_at=task.claimed_at,
         completed_at=task.finished_at if status in (TaskStatus.COMPLETED, TaskStatus.FAILED) else None,
-        error=(decode(task.error) or {}).get("message"),
+        error=None if status in (TaskStatus.PENDING, TaskStatus.RUNNING) else (decode(task.error) or {}).get("message"),
         metadata={**(given if isinstance(given, dict) else {}), **notes_of(task)},
     )
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Callable, Coroutine, Iterator
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from treadle.agents.connection import Connection
 from treadle.dispatch.config import DispatchConfig
 from treadle.dispatch.coordinator import AgentCoordinator
-from treadle.engine.sync import blocking
+from treadle.dispatch.records import TaskState, TaskStatus
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    @wraps(method)
+    def call(self: BlockingCoordinator, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return self._on_loop(method(self._inner, *arguments, **options))
+
+    return call
 
 
 class BlockingCoordinator:
     """`AgentCoordinator` on an agent's store; methods take the arguments of the methods of the same name there."""
 
     def __init__(self, connection: Connection, config: DispatchConfig | None = None) -> None:
-        self.run = connection.run
+        self._on_loop = connection.run
         self._inner: AgentCoordinator = connection.run(_made(connection, config))
+        self.config = self._inner.config
 
     def __enter__(self) -> Self:
         return self
@@ -23,17 +37,44 @@ class BlockingCoordinator:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    enqueue = blocking(AgentCoordinator.enqueue)
-    dequeue = blocking(AgentCoordinator.dequeue)
-    update_status = blocking(AgentCoordinator.update_status)
-    retry = blocking(AgentCoordinator.retry)
-    cancel = blocking(AgentCoordinator.cancel)
-    get_task = blocking(AgentCoordinator.get_task)
-    get_all_tasks = blocking(AgentCoordinator.get_all_tasks)
-    get_logs = blocking(AgentCoordinator.get_logs)
-    desired_workers = blocking(AgentCoordinator.desired_workers)
-    start = blocking(AgentCoordinator.start)
-    stop = blocking(AgentCoordinator.stop)
+    enqueue = _blocking(AgentCoordinator.enqueue)
+    submit = _blocking(AgentCoordinator.submit)
+    dequeue = _blocking(AgentCoordinator.dequeue)
+    update_status = _blocking(AgentCoordinator.update_status)
+    retry = _blocking(AgentCoordinator.retry)
+    cancel = _blocking(AgentCoordinator.cancel)
+    get_task = _blocking(AgentCoordinator.get_task)
+    get_all_tasks = _blocking(AgentCoordinator.get_all_tasks)
+    list_jobs = _blocking(AgentCoordinator.list_jobs)
+    get_logs = _blocking(AgentCoordinator.get_logs)
+    desired_workers = _blocking(AgentCoordinator.desired_workers)
+    start = _blocking(AgentCoordinator.start)
+    run = _blocking(AgentCoordinator.run)
+    stop = _blocking(AgentCoordinator.stop)
+
+    def iter_tasks(self, *, status: TaskStatus | str | None = None) -> Iterator[TaskState]:
+        """Iterate over all jobs, newest first, page by page; jobs enqueued meanwhile are not included."""
+        before_id: str | None = None
+        more = True
+        while more:
+            page, before_id, more = self.list_jobs(status=status, before_id=before_id, limit=100)
+            yield from page
+
+    def holds(self, task_id: str) -> bool:
+        """Whether this object still holds the job."""
+
+        async def ask() -> bool:
+            return self._inner.holds(task_id)
+
+        return self._on_loop(ask())
+
+    def drain(self) -> None:
+        """Dequeue nothing from now on; held jobs continue, and can be settled."""
+
+        async def ask() -> None:
+            self._inner.drain()
+
+        self._on_loop(ask())
 
 
 async def _made(connection: Connection, config: DispatchConfig | None) -> AgentCoordinator:

@@ -23,7 +23,7 @@ from treadle.api.tasks import (
 )
 from treadle.api.wire import record_of
 from treadle.kernel.queue.service import Enqueued, TaskSpec
-from treadle.model.errors import InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
+from treadle.model.errors import IdempotencyKeyReused, InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.values import Json, decode
 from treadle.service.group import Group
@@ -69,7 +69,7 @@ class Tasks(Group, TasksApi):
     ) -> TaskCreated:
         self.access.check_list(options.get("task_list", DEFAULT_LIST))
         spec = TaskSpec(name=name, payload={} if payload is None else payload, **options)
-        (made,) = await self.engine.enqueue_many([spec])
+        (made,) = await self._enqueue([spec])
         return await self._made(made, name)
 
     async def enqueue_many(self, tasks: Sequence[TaskRequest]) -> TasksCreated:
@@ -78,15 +78,28 @@ class Tasks(Group, TasksApi):
         for wish in tasks:
             self.access.check_list(wish.task_list)
         specs = [TaskSpec(**asdict(wish) | {"payload": wish.payload or {}}) for wish in tasks]
-        made = await self.engine.enqueue_many(specs)
+        made = await self._enqueue(specs)
         return TasksCreated([await self._made(each, wish.name) for each, wish in zip(made, tasks, strict=True)])
+
+    async def _enqueue(self, specs: Sequence[TaskSpec]) -> Sequence[Enqueued]:
+        """Enqueue; `KeyTaken` if a key stands for a different request that the caller may not see."""
+        try:
+            return await self.engine.enqueue_many(specs)
+        except IdempotencyKeyReused as error:
+            if self.access.task_lists and error.stored_id is not None:
+                stored = await self.engine.store.find_task(error.stored_id)
+                if stored is not None and not self.access.may_use(stored.task_list):
+                    raise KeyTaken(next(spec.name for spec in specs if spec.idempotency_key == error.key)) from None
+            raise
 
     async def _made(self, made: Enqueued, name: str) -> TaskCreated:
         """The new task, or the one that its keys stand for; `KeyTaken` if the caller may not see that one."""
-        if not made.created and self.access.task_lists:
+        if not made.created:
             with suppress(TaskNotFound):  # the task may have been pruned
-                if not self.access.may_use((await self.engine.kernel.reads.get_task(made.id)).task_list):
+                stored = await self.engine.kernel.reads.get_task(made.id)
+                if not self.access.may_use(stored.task_list):
                     raise KeyTaken(name)
+                name = stored.name
         return TaskCreated(made.id, name, made.created)
 
     async def get(self, task_id: str) -> TaskDetail:

@@ -24,6 +24,7 @@ from treadle.kernel.store.pages import all_steps
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
+from treadle.kernel.store.repeats import check_run_repeat
 from treadle.kernel.store.units import Answer, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError
@@ -108,7 +109,9 @@ class Functions:
         answer = await self._committer.submit(Unit(tasks=(task,), rows=rows), self._patience)
         reach("function.after_commit")
         if run.idempotency_key is not None and run.idempotency_key in answer.existing:
-            return answer.existing[run.idempotency_key], False
+            existing = answer.existing[run.idempotency_key]
+            await check_run_repeat(self._store, self._value_store, run, existing)
+            return existing, False
         return run.id, True
 
     async def prepare(

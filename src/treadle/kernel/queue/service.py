@@ -12,7 +12,8 @@ import msgspec
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import TaskStore
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.repeats import check_task_repeat
 from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
@@ -81,7 +82,7 @@ class Queue:
 
     def __init__(
         self,
-        store: TaskStore,
+        store: Store,
         committer: Committer,
         ids: Ids,
         value_store: ValueStore,
@@ -113,7 +114,8 @@ class Queue:
         """Store the tasks; all are checked first, so an invalid one changes nothing.
 
         Up to 500 are atomic; more are stored in several commits, in order. After an error, repeat the call only with unique or
-        idempotency keys: without them it creates new tasks.
+        idempotency keys: without them it creates new tasks. Raises `IdempotencyKeyReused`, after storing the others, if a key
+        identifies a stored task with another name, list or payload.
         """
         now = None
         checked: list[NewTask] = []
@@ -126,6 +128,7 @@ class Queue:
             if big:
                 blobs[task.id] = big
         done: list[Enqueued] = []
+        repeated: list[tuple[NewTask, str]] = []
         reach("enqueue.before_commit")
         chunks = [tuple(checked[start : start + _TASKS_PER_UNIT]) for start in range(0, len(checked), _TASKS_PER_UNIT)]
         units = [Unit(tasks=chunk, rows=tuple(blob for task in chunk for blob in blobs.get(task.id, ()))) for chunk in chunks]
@@ -134,9 +137,13 @@ class Queue:
             existing = answer.existing
             for task in chunk:
                 owner = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
-                owner = answer.same.get(task.id, owner) if answer.same else owner
+                if answer.same and task.id in answer.same:
+                    owner = answer.same[task.id]
+                    repeated.append((task, owner))
                 done.append(Enqueued(owner, owner == task.id))
         reach("enqueue.after_commit")
+        for task, owner in repeated:
+            await check_task_repeat(self._store, self._value_store, task, owner)
         return done
 
     async def cancel(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:

@@ -35,6 +35,7 @@ from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.repeats import check_run_repeat
 from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, MoveRun, PutFlow, PutRun, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang import Program
@@ -189,7 +190,9 @@ class Runs:
         answer = await self._committer.submit(new.unit, self._patience)
         reach("advance.after_commit")
         if new.run.idempotency_key is not None and new.run.idempotency_key in answer.existing:
-            return StartedRun(answer.existing[new.run.idempotency_key], created=False)
+            existing = answer.existing[new.run.idempotency_key]
+            await check_run_repeat(self._store, self._value_store, new.run, existing)
+            return StartedRun(existing, created=False)
         new.committed()
         return StartedRun(new.run.id)
 

@@ -46,9 +46,11 @@ class InvalidFlow(InvalidInput):
 class IdempotencyKeyReused(InvalidInput):
     code = "idempotency_key_reused"
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"The key {key} was already used for a different request; a key stands for one request for a week.")
-        self.key = key
+    def __init__(self, key: str, entity: str | None = None, stored_id: str | None = None) -> None:
+        """`stored_id` is the id of the task or run (`entity`) that the key identifies."""
+        of = "" if stored_id is None else f", which created the {entity} {stored_id}"
+        super().__init__(f"The key {key} was already used for a different request{of}; use a new key for a new request.")
+        self.key, self.stored_id = key, stored_id
 
 
 class InvalidSchedule(InvalidInput):

@@ -1,0 +1,39 @@
+"""Comparison of a repeated request with the task or run that its idempotency key identifies.
+
+Requests are equal if kind, name, task list and payload are. Options such as priority or delay are not compared, because they
+change after the request or depend on its time. A request whose task or run was pruned counts as repeated.
+"""
+
+from __future__ import annotations
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import IdempotencyKeyReused
+from treadle.model.runs import Run
+from treadle.model.tasks import NewTask
+
+
+async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask, owner_id: str) -> None:
+    """Raise `IdempotencyKeyReused` if the task with the key came from a different request.
+
+    A live task with the same unique key represents both requests. The payload of a revived task may have been edited since.
+    """
+    stored = await store.find_task(owner_id)
+    if stored is None or (task.unique_key is not None and stored.unique_key == task.unique_key):
+        return
+    if stored.lane == task.lane:
+        if value_store.same(stored.payload, task.payload):
+            return
+        if any(move.move == "requeue" for move in await store.list_moves(owner_id)):
+            return
+    raise IdempotencyKeyReused(task.idempotency_key or "", "task", owner_id)
+
+
+async def check_run_repeat(store: Store, value_store: ValueStore, run: Run, owner_id: str) -> None:
+    """Raise `IdempotencyKeyReused` if the run with the key came from a different request; versions are not compared."""
+    stored = await store.find_run(owner_id)
+    if stored is None:
+        return
+    same = (stored.kind, stored.workflow, stored.task_list) == (run.kind, run.workflow, run.task_list)
+    if not same or not value_store.same(stored.inputs, run.inputs):
+        raise IdempotencyKeyReused(run.idempotency_key or "", "run", owner_id)

@@ -1,0 +1,84 @@
+"""Results that report a failure, cleared errors, complete lists, and the calls of the blocking facade."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from tests.dispatch.scenes import issue
+
+from treadle.dispatch import AgentCoordinator, BlockingCoordinator, DispatchConfig, TaskStatus
+from treadle.model.errors import TaskFailed
+
+NOT_JSON = object()
+
+
+@pytest.mark.parametrize("threaded", [False, True], ids=["async", "thread"])
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ("tests do not pass", "tests do not pass"),
+        (None, "failed"),
+        ("", "failed"),
+        ({"message": "no space", "code": 28}, "no space"),
+        ({"code": 28}, '{"code":28}'),
+        (["a", 1], '["a",1]'),
+        (0, "0"),
+        (NOT_JSON, "failed, with an error of type object"),
+    ],
+)
+async def test_a_result_that_reports_no_success_fails_the_job(engine, error, message, threaded):
+    returned = {"success": False, "error": error}
+
+    async def on_loop(_: Any) -> Any:
+        return returned
+
+    async with AgentCoordinator(engine, DispatchConfig(max_retries=0)) as coordinator:
+        await coordinator.start((lambda _: returned) if threaded else on_loop, worker_id="worker-1")
+        task_id = await coordinator.enqueue(issue())
+        with pytest.raises(TaskFailed):
+            await engine.result(task_id, timeout=20)
+        found = await coordinator.get_task(task_id)
+        assert found is not None
+        assert (found.status, found.error) == (TaskStatus.FAILED, message)
+
+
+@pytest.mark.parametrize("result", [{"success": True, "pr": 7}, {"success": None}, {"success": 0}, {"error": "none"}, {}])
+async def test_every_other_result_completes_the_job(engine, coordinator, result):
+    async def solve(_: Any) -> Any:
+        return result
+
+    await coordinator.start(solve, worker_id="worker-1")
+    assert await engine.result(await coordinator.enqueue(issue()), timeout=20) == result
+
+
+async def test_an_automatic_retry_clears_the_error(coordinator, scene):
+    task_id = await coordinator.enqueue(issue())
+    await coordinator.dequeue("worker-1")
+    await coordinator.update_status(task_id, "failed", "boom", retry=True)
+    waiting = await coordinator.get_task(task_id)
+    scene.advance(1)
+    running = await coordinator.dequeue("worker-1")
+    assert (waiting.status, waiting.attempts, waiting.error) == (TaskStatus.PENDING, 1, None)
+    assert (running.status, running.attempts, running.error) == (TaskStatus.RUNNING, 1, None)
+    assert [line.message for line in await coordinator.get_logs(task_id)] == ["boom"]
+    await coordinator.update_status(task_id, "failed", "boom again")
+    assert (await coordinator.get_task(task_id)).error == "boom again"
+
+
+async def test_get_all_tasks_returns_more_than_a_page(coordinator, monkeypatch):
+    monkeypatch.setattr("treadle.dispatch.coordinator.PAGE_LIMIT", 3)
+    ids = [await coordinator.enqueue(issue(number)) for number in range(1, 8)]
+    assert [job.id for job in await coordinator.get_all_tasks()] == ids[::-1]
+    assert [job.id for job in await coordinator.get_all_tasks(status="pending", before_id=ids[5])] == ids[4::-1]
+    assert [job.id for job in await coordinator.get_all_tasks(limit=2)] == ids[:4:-1]
+
+
+def test_the_blocking_coordinator_has_every_call_with_the_same_arguments():
+    calls = [name for name, _ in inspect.getmembers(AgentCoordinator, inspect.isfunction) if not name.startswith("_")]
+    assert len(calls) > 15
+    for name in calls:
+        assert inspect.signature(getattr(BlockingCoordinator, name)).parameters.keys() == (
+            inspect.signature(getattr(AgentCoordinator, name)).parameters.keys()
+        ), name

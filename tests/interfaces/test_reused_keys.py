@@ -1,0 +1,91 @@
+"""An idempotency key stands for one request: the same one returns its task or run, a different one is rejected."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import ALL, url_of
+
+from treadle import Engine, TaskSpec
+from treadle.model.errors import IdempotencyKeyReused
+
+BIG = "x" * 20_000
+FIRST: dict[str, Any] = {"name": "a.B", "payload": {"n": 1, "m": [True, None], "big": BIG}}
+DIFFERENT = [
+    {"payload": {"n": 2, "m": [True, None], "big": BIG}},
+    {"payload": {"n": 1, "m": [1, None], "big": BIG}},
+    {"payload": {"n": 1, "m": [True, None], "big": BIG + "y"}},
+    {"payload": {"n": 1, "m": [True, None]}},
+    {"payload": None},
+    {"name": "a.C"},
+    {"task_list": "other"},
+]
+SAME: list[dict[str, Any]] = [
+    {},
+    {"payload": {"big": BIG, "m": [True, None], "n": 1}},
+    {"priority": 3},
+    {"delay": 60},
+]
+
+
+@pytest.fixture(params=ALL)
+async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
+    async with Engine(url_of(request.param, request, tmp_path)) as made:
+        yield made
+
+
+def spec(**changes: Any) -> TaskSpec:
+    return TaskSpec(idempotency_key="k", **(FIRST | changes))
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["live", "ended"])
+async def test_a_task_key_is_rejected_for_a_different_request_only(engine: Engine, ended: bool) -> None:
+    (first,) = await engine.enqueue_many([spec()])
+    if ended:
+        await engine.kernel.queue.cancel(first.id)
+    for change in SAME:
+        assert await engine.enqueue_many([spec(**change)]) == [(first.id, False)]
+    for change in DIFFERENT:
+        with pytest.raises(IdempotencyKeyReused, match=first.id):
+            await engine.enqueue_many([spec(**change)])
+
+
+async def test_requests_that_cannot_be_compared_count_as_repeated(engine: Engine) -> None:
+    (edited,) = await engine.enqueue_many([spec()])
+    await engine.kernel.queue.cancel(edited.id)
+    await engine.kernel.queue.retry(edited.id, payload={"n": 5})
+    assert await engine.enqueue_many([spec()]) == [(edited.id, False)]
+    live = await engine.enqueue("a.B", {"n": 1}, unique_key="u")
+    for _ in range(2):
+        again = await engine.enqueue("a.B", {"n": 2}, unique_key="u", idempotency_key="other")
+        assert (again.id, again.created) == (live.id, False)
+
+
+async def test_a_function_key_is_rejected_for_a_different_request_only(engine: Engine) -> None:
+    for name in ("f", "g"):
+
+        async def body(payload: dict[str, Any], ctx: Any) -> None:
+            """Never run here."""
+
+        engine.function(name)(body)
+    first = await engine.start_function("f", {"n": 1, "m": 2}, idempotency_key="k")
+    again = await engine.start_function("f", {"m": 2, "n": 1}, idempotency_key="k")
+    assert (again.id, again.created) == (first.id, False)
+    for name, payload, more in (("f", {"n": 2}, {}), ("g", {"n": 1, "m": 2}, {}), ("f", {"n": 1, "m": 2}, {"task_list": "other"})):
+        with pytest.raises(IdempotencyKeyReused, match=first.id):
+            await engine.start_function(name, payload, idempotency_key="k", **more)
+
+
+FLOW = [("a.afl", "namespace a {\n  workflow W(n: Int) => (out: Int) andThen {\n    yield W(out = $.n)\n  }\n}\n")]
+
+
+async def test_a_run_key_is_rejected_for_a_different_request_only(engine: Engine) -> None:
+    first = await engine.start_run(FLOW, "a.W", {"n": 1}, idempotency_key="k")
+    again = await engine.start_run(FLOW, "a.W", {"n": 1}, idempotency_key="k")
+    assert (again.id, again.created) == (first.id, False)
+    for inputs, more in (({"n": 2}, {}), ({"n": 1}, {"task_list": "other"})):
+        with pytest.raises(IdempotencyKeyReused, match=first.id):
+            await engine.start_run(FLOW, "a.W", inputs, idempotency_key="k", **more)
