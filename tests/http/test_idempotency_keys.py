@@ -95,10 +95,10 @@ async def test_the_kernels_own_keys_with_another_body_are_refused_too(stage: Sta
     }
     async with stage.client() as client:
         for number, (path, (first, other)) in enumerate(bodies.items()):
-            key = {"idempotency_key": f"k{number}"}
-            made = await client.post(path, json=first | key)
-            again = await client.post(path, json=first | key)
-            refused = await client.post(path, json=other | key)
+            key = {"Idempotency-Key": f"k{number}"}
+            made = await client.post(path, json=first, headers=key)
+            again = await client.post(path, json=first, headers=key)
+            refused = await client.post(path, json=other, headers=key)
             assert (made.status_code, again.json()["id"]) == (201, made.json()["id"]), path
             assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused"), path
 
