@@ -152,7 +152,12 @@ class Agent:
             if number and self._monotonic() - started > longest / 2000:
                 self._persistence.run(self._persistence.release(each, "earlier tasks took too long"))
                 continue
-            self._handle(each, registry.find(each.task.name))
+            try:
+                self._handle(each, registry.find(each.task.name))
+            except KeyboardInterrupt:
+                for left in held[number:]:
+                    self._persistence.run(self._persistence.release(left, "the agent was interrupted"))
+                raise
         prompts = self._ask_prompts(registry, self._config.max_concurrent - len(held))
         self._persistence.run(self._persistence.kernel.run_services.log_lines.flush())
         return len(held) + prompts

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from treadle.agents.connection import forbid_event_loop
+from treadle.agents.invoke import CtrlC
 from treadle.agents.persistence import Persistence
 from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.kernel.runs.records import ExecutionResult as KernelResult
@@ -26,6 +27,7 @@ from treadle.model.outcomes import Failed, Problem, Succeeded
 from treadle.model.states import RunState
 from treadle.model.tasks import Preclaimed, Task
 from treadle.model.values import Json
+from treadle.workers.call import outcome_of_error
 
 _log = logging.getLogger("treadle.agents")
 _PAUSE = 0.02
@@ -200,9 +202,14 @@ class Evaluator:
                 break
             for task, payload in mine:
                 try:
-                    returned = dispatcher.dispatch(task.name, payload)
-                except Exception as error:
-                    self.fail_step(task.step_id or "", str(error) or type(error).__name__, code="handler_error")
+                    with CtrlC() as ctrl_c:
+                        returned = dispatcher.dispatch(task.name, payload)
+                except BaseException as error:
+                    if ctrl_c.pressed:
+                        raise
+                    problem = outcome_of_error(error).problem
+                    kind, trace = problem.type or "", problem.traceback
+                    self.fail_step(task.step_id or "", problem.message, code=problem.code, error_type=kind, traceback=trace)
                 else:
                     self.continue_step(task.step_id or "", returned)
             result = self.persistence.run(self._to_fixed_point(run_id))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Self
 
 from treadle.model.errors import NonRetryable
 from treadle.model.outcomes import Outcome
@@ -91,7 +93,41 @@ async def _within(coroutine: Coroutine[Any, Any, Any], timeout_for: int | None) 
 
 def attempt(call: Callable[..., Any], payload: dict[str, Any], context: Context) -> Outcome:
     """Run a handler in this thread; every end but Ctrl-C is an outcome."""
-    try:
-        return outcome_of(call(payload, context))
-    except (Exception, SystemExit) as error:
-        return outcome_of_error(error)
+    with CtrlC() as ctrl_c:
+        try:
+            return outcome_of(call(payload, context))
+        except BaseException as error:
+            if ctrl_c.pressed:
+                raise
+            return outcome_of_error(error)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether the exception may be Ctrl-C, which only the main thread receives."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+class CtrlC:
+    """Distinguishes Ctrl-C from a KeyboardInterrupt raised by user code, which is a failure like any other.
+
+    Only the main thread receives Ctrl-C, and only if the program has not installed its own handler for SIGINT.
+    """
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    def __enter__(self) -> Self:
+        self._press: Callable[[int, Any], None] | None = None
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._press = self._interrupt
+            signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._press is not None and signal.getsignal(signal.SIGINT) is self._press:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _interrupt(self, _: int, __: Any) -> None:
+        self.pressed = True
+        raise KeyboardInterrupt

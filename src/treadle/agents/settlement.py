@@ -14,6 +14,7 @@ from typing import Any
 
 from treadle.agents.claims import Held
 from treadle.agents.evaluator import Evaluator
+from treadle.agents.invoke import is_interrupt
 from treadle.agents.persistence import Persistence
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.store.units import DONE, Answer, Finish, Park
@@ -48,7 +49,9 @@ class EvaluatorSettler:
                 raise
             except InvalidInput as error:
                 outcome = _unstorable(error)
-            except Exception as error:
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
                 _log.error("the evaluator raised for step %s, whose task is settled without it: %r", task.step_id, error)
         if self._persistence.claims.take(task.id) is not None:
             self._settle(held, outcome)
@@ -79,6 +82,10 @@ class EvaluatorSettler:
             self._evaluator.resume(run_id, self._asts.get(run_id))
         except TreadleError as error:
             _log.error("run %s could not be resumed: %s", run_id, error)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            _log.error("the evaluator raised while it resumed run %s: %r", run_id, error)
 
     async def settle(self, task: Task, claim: Claim, decided: Finish | Park) -> Answer:
         """Settle for the worker of `start` through an overriding evaluator, in a thread, because its methods block."""

@@ -49,11 +49,14 @@ class StepLog:
 
 
 def call_logged(context: Context, monotonic: Callable[[], float], timeout_for: int | None, work: Callable[[], Any]) -> Outcome:
-    """Call a handler's function in this thread, with log lines around it; every end but Ctrl-C is an outcome."""
+    """Call a handler's function in this thread, with log lines around it; every end but KeyboardInterrupt is an outcome."""
     narrator = StepLog(context, monotonic)
     narrator.begin()
     try:
         outcome = outcome_of(work())
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt as error:
+        narrator.end(outcome_of_error(error), timeout_for)
+        raise  # the caller knows whether it is Ctrl-C
+    except BaseException as error:
         outcome = outcome_of_error(error)
     return narrator.end(outcome, timeout_for)

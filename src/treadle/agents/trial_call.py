@@ -29,7 +29,7 @@ def try_handler(
         returned = call_tool(function, payload_for(payload, context, _ignore, registration.metadata), registration.timeout_ms)
     except NonRetryable:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise NonRetryable(f"The handler failed: {type(error).__name__}: {error}", "handler_error") from error
     outcome = outcome_of(returned)
     if not isinstance(outcome, Succeeded):

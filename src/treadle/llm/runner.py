@@ -31,6 +31,7 @@ from treadle.model.tasks import Claim, LogLine, Preclaimed, Task
 from treadle.model.values import Json, decode
 from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
+from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
     from treadle.engine import Engine
@@ -172,7 +173,9 @@ class ClaudeAgentRunner:
             return outcome_of(await self._service.answer(program, facet, payload, task, description=description))
         except LLMError as error:
             return error.outcome
-        except Exception as error:
+        except BaseException as error:
+            if stops_caller(error):
+                raise
             return outcome_of_error(error)
 
     async def _settle(self, task: Task, outcome: Outcome) -> None:

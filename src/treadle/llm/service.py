@@ -30,6 +30,7 @@ from treadle.model.values import Json
 from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
     from treadle.engine import Engine
@@ -105,7 +106,9 @@ class LLMService:
             outcome = outcome_of(await self.answer(*found, payload, ctx.task))
         except LLMError as error:
             outcome = error.outcome
-        except Exception as error:
+        except BaseException as error:
+            if stops_caller(error):
+                raise
             outcome = outcome_of_error(error)
         return narrator.end(outcome)
 

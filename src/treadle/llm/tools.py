@@ -14,7 +14,9 @@ from treadle.lang.program import ListType as _ListType
 from treadle.llm.schemas import object_schema
 from treadle.llm.tool_names import ToolNames
 from treadle.model.names import short_name
+from treadle.model.user_values import error_text, type_name
 from treadle.model.values import Json
+from treadle.workers.interruptions import caught, origin, result_of, stops_caller
 
 _LONGEST_RESULT = 100_000
 """Maximum number of characters of a tool's result that the model sees."""
@@ -59,8 +61,11 @@ class Toolbox:
         try:
             result = await run_tool(handler, given)
             return _shown(result), False
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"[:_LONGEST_RESULT], True
+        except BaseException as error:
+            if stops_caller(error):
+                raise
+            error = origin(error)
+            return f"{type_name(error)}: {error_text(error)}"[:_LONGEST_RESULT], True
 
 
 def make_toolbox(program: Program, facet: Facet, registry: Tools | None, defined: Sequence[Mapping[str, Any]] = ()) -> Toolbox:
@@ -115,7 +120,7 @@ async def run_tool(handler: Callable[..., Any], given: dict[str, Json]) -> Any:
     call = getattr(handler, "call", handler)
     if inspect.iscoroutinefunction(call):
         return await call(given)
-    result = await asyncio.to_thread(call, given)
+    result = result_of(await asyncio.to_thread(caught, call, given))
     return await result if inspect.isawaitable(result) else result
 
 

@@ -30,7 +30,7 @@ from treadle.model.user_values import error_code, error_text, shown, storable, t
 from treadle.model.values import decode
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled
-from treadle.workers.interruptions import stops_caller
+from treadle.workers.interruptions import origin, stops_caller
 
 _TRACEBACK_LIMIT = 16 * 1024
 
@@ -199,9 +199,11 @@ def _plain_duration(duration_for: object) -> int:
 
 def outcome_of_error(error: BaseException, default_code: str = "handler_error") -> Retry | Failed:
     """Return the outcome for an exception that a handler raised; one that is not Treadle's gets the default code."""
+    error = origin(error)
     kind, message, code = type_name(error), error_text(error), error_code(error, default_code)
-    if isinstance(error, KeyError) and type(error).__str__ is KeyError.__str__:
-        message = f"{kind}: {message}"  # its text is only the key
+    is_key = isinstance(error, KeyError) and type(error).__str__ is KeyError.__str__
+    if message != kind and (is_key or not isinstance(error, Exception)):
+        message = f"{kind}: {message}"  # its text is only the key, or only an exit code
     problem = Problem(code, message, kind, _trace_of(error))
     return Failed(problem) if isinstance(error, NonRetryable) else Retry(problem)
 

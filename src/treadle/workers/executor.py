@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -29,6 +29,7 @@ from treadle.model.values import decode, encode
 from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
+from treadle.workers.interruptions import caught, result_of
 
 
 class ProcessDied(TreadleError):
@@ -49,7 +50,7 @@ class SystemExecutor:
     async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
         """Call the handler in a thread; after a cancellation the thread stays occupied until the handler returns."""
         # the copied context has, for example, the span of the attempt
-        call = self._threads.submit(contextvars.copy_context().run, _returned, handler.call, arguments)
+        call = self._threads.submit(contextvars.copy_context().run, caught, handler.call, *arguments)
         try:
             returned = await asyncio.wrap_future(call)
         except asyncio.CancelledError:
@@ -57,9 +58,7 @@ class SystemExecutor:
                 self._count(handler.name, 1)
                 call.add_done_callback(lambda _: self._count(handler.name, -1))
             raise
-        if isinstance(returned, _Raised):
-            raise returned.error
-        return returned
+        return result_of(returned)
 
     def _count(self, name: str, more: int) -> None:
         with self._counting:
@@ -105,22 +104,6 @@ class SystemExecutor:
     def close(self) -> None:
         """Accept no more calls; running threads finish by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-class _Raised:
-    """An exception of a handler in a thread: a future cannot transport each, e.g. not `StopIteration`."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-def _returned(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    try:
-        return call(*arguments)
-    except BaseException as error:
-        return _Raised(error)
 
 
 def _pickled(handler: Handler) -> bytes:

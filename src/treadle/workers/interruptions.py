@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 
 def stops_caller(error: BaseException) -> bool:
@@ -17,3 +19,32 @@ def stops_caller(error: BaseException) -> bool:
     except RuntimeError:
         return True
     return task is None or (isinstance(error, asyncio.CancelledError) and task.cancelling() > 0)
+
+
+def origin(error: BaseException) -> BaseException:
+    """Return the exception that user code raised: Python replaces a `StopIteration` that leaves a coroutine."""
+    return error.__cause__ if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration) else error
+
+
+class _Raised:
+    """An exception of a call in a thread: a future cannot transport each, e.g. not `StopIteration`."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def caught(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call user code in a thread; `result_of` returns its result, or raises its exception, in the awaiting coroutine."""
+    try:
+        return call(*arguments)
+    except BaseException as error:
+        return _Raised(error)
+
+
+def result_of(returned: Any) -> Any:
+    """Return the result of a call made by `caught`, or raise its exception."""
+    if isinstance(returned, _Raised):
+        raise returned.error
+    return returned

@@ -33,7 +33,7 @@ from treadle.model.user_values import error_text, text_of, type_name
 from treadle.model.values import Json, decode, encode
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
-from treadle.workers.interruptions import stops_caller
+from treadle.workers.interruptions import origin, stops_caller
 
 if TYPE_CHECKING:
     from treadle.workers.call import Executor
@@ -154,6 +154,7 @@ async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: Ext
     except BaseException as error:
         if stops_caller(error):
             raise
+        error = origin(error)
         return Failed(Problem("specialist_raised", f"specialist raised: {error_text(error)}", type_name(error)))
     reach("external.after_start")
     return _started(methods, ctx, returned, intent.token)

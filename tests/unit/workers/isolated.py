@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -80,3 +81,23 @@ def hang_with_a_child(payload: Any) -> None:
 def hang(payload: Any) -> None:
     Path(payload["file"]).write_text(str(os.getpid()))
     time.sleep(60)
+
+
+class Panic(BaseException):
+    """Like the panics of native extensions: not an `Exception`."""
+
+
+RAISED: dict[str, BaseException] = {
+    "SystemExit": SystemExit(3),
+    "KeyboardInterrupt": KeyboardInterrupt("stop"),
+    "CancelledError": asyncio.CancelledError("inner"),
+    "GeneratorExit": GeneratorExit("gone"),
+    "StopIteration": StopIteration("empty"),
+    "StopAsyncIteration": StopAsyncIteration("empty"),
+    "BaseExceptionGroup": BaseExceptionGroup("two", [KeyboardInterrupt(), ValueError()]),
+    "Panic": Panic("index out of bounds"),
+}
+
+
+def raise_named(payload: Any) -> None:
+    raise RAISED[payload["kind"]]

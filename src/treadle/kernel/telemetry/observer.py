@@ -142,7 +142,7 @@ class Telemetry:
         for observer in self._observers:
             try:
                 observer(event)
-            except Exception:
+            except BaseException:
                 self.remove(observer)
                 _log.exception("an observer failed; it is removed")
 
