@@ -15,9 +15,9 @@ from tests.agents.test_runner_service import a_service
 from tests.interfaces.engines import BOUND, make_engine
 from tests.interfaces.llm_scene import FLOW as DESK
 from tests.interfaces.llm_scene import GOOD, TARGET, settings_for
-from tests.unit.goals.making import bundle, objective, workorder
+from tests.unit.goals.artifacts import bundle, objective, workorder
+from tests.unit.workers.harness import context
 from tests.unit.workers.isolated import RAISED, raise_named
-from tests.unit.workers.workshop import context
 
 from treadle import Engine, ExternalProductionHandle, RenderEvent, RunFailed, Specialist, StepFailed, TaskFailed
 from treadle.agents import (
