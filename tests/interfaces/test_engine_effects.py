@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 from tests.interfaces.engines import ALL, BOUND, Refusing, make_engine, url_of
 
-from treadle import Context, EffectFailed, EffectUnknown, Engine, NonRetryable, RetryPolicy, TaskFailed, Waiting
+from treadle import (
+    ApprovalRequest,
+    AwaitingApproval,
+    Context,
+    EffectFailed,
+    EffectUnknown,
+    Engine,
+    NonRetryable,
+    RetryPolicy,
+    TaskFailed,
+    Waiting,
+)
 from treadle.codecs import Zlib
 from treadle.kernel.effects.decide import Effect
 from treadle.settings import Settings
@@ -180,7 +191,57 @@ async def test_an_unknown_effect_that_is_asked_for_again_in_the_attempt_is_the_s
         task = await engine.enqueue("pay")
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await moves_of(engine, task.id) == ["tool_call.unknown", "succeed"]
-    assert len(set(service.calls)) == 1
+    assert_repeated(service, 2)
+
+
+def assert_repeated(service: Service, count: int) -> None:
+    """The service was called that often for one effect: each time under a new idempotency key, and the same dedupe key."""
+    assert len(service.calls) == len({key for key, _ in service.calls}) == count
+    assert len({dedupe for _, dedupe in service.calls}) == 1
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "sync"])
+@pytest.mark.parametrize("between", ["wait", "approval", "error caught", "retry", "all of them"])
+async def test_every_attempt_at_an_unknown_effect_has_a_new_idempotency_key(engine: Engine, between: str, blocking: bool) -> None:
+    service = Service()
+    ways = ["wait", "error caught", "retry", "wait", "approval", "error caught"] if between == "all of them" else [between] * 3
+    service.errors = [TimeoutError("slow") for _ in ways]
+
+    def after(error: TimeoutError, way: str) -> Any:
+        if way == "retry":
+            raise error
+        return Waiting(1) if way == "wait" else AwaitingApproval(ApprovalRequest.of("Again?"))
+
+    async def pay(payload: Any, ctx: Context) -> Any:
+        while True:
+            try:
+                return await ctx.effect("charge", lambda: service.charge(ctx))
+            except TimeoutError as error:
+                if (way := ways.pop(0)) != "error caught":
+                    return after(error, way)
+
+    def pay_blocking(payload: Any, ctx: Context) -> Any:
+        while True:
+            try:
+                return ctx.effect_blocking("charge", lambda: service.charge(ctx))
+            except TimeoutError as error:
+                if (way := ways.pop(0)) != "error caught":
+                    return after(error, way)
+
+    engine.handler("pay", retry=RetryPolicy.of(9, first=0))(pay_blocking if blocking else pay)
+    calls, approvals = len(ways) + 1, ways.count("approval")
+    async with engine, engine.worker():
+        task = await engine.enqueue("pay")
+        result = asyncio.ensure_future(engine.result(task, timeout=BOUND))
+        for _ in range(approvals):
+            async with asyncio.timeout(BOUND):
+                while not (pending := await engine.approvals.list()):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await engine.approvals.decide(pending[0].id, "approve", actor="ada")
+        assert await result == {"receipt": calls}
+        assert (await moves_of(engine, task.id)).count("tool_call.unknown") == calls - 1
+        assert (await engine.verify()).holds
+    assert_repeated(service, calls)
 
 
 async def test_two_effects_alike_are_two_effects_in_every_attempt(engine: Engine) -> None:

@@ -21,6 +21,7 @@ from treadle.kernel.effects.decide import (
     failed,
     is_counted,
     is_definite,
+    last_attempt,
     making,
     no_response,
     read_response,
@@ -42,6 +43,7 @@ from treadle.model.values import Json
 T = TypeVar("T")
 
 _KEYS_PER_READ = 500
+_FURTHER_KEYS = 8
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 """Seconds between reads while the store cannot be reached."""
@@ -167,12 +169,16 @@ class AttemptEffects:
 
     async def _find(self, effect: Effect) -> dict[str, EffectOutcome]:
         """Return the recorded outcomes, newest attempt first."""
-        keys = effect.keys(self._task.attempt)
         found: dict[str, EffectOutcome] = {}
-        for start in range(0, len(keys), _KEYS_PER_READ):
-            page = keys[start : start + _KEYS_PER_READ]
+        read, wanted = 0, self._task.attempt + _FURTHER_KEYS
+        while read < wanted:
+            page = [effect.key(number + 1) for number in range(read, min(wanted, read + _KEYS_PER_READ))]
+            read += len(page)
             rows = await self._kernel.read(partial(self._kernel.store.find_outcomes, page))
             found |= {row.idempotency_key: row for row in rows}
+            if read == wanted and page[-1] in found:
+                wanted += _KEYS_PER_READ
+        keys = effect.keys(last_attempt(effect, self._task.attempt, found))
         return {key: found[key] for key in keys if key in found}
 
     async def _counted(self, found: dict[str, EffectOutcome]) -> bool:

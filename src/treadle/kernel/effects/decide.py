@@ -157,13 +157,27 @@ def decide(
     `counted` reports that a recorded failure was already acted upon: then this is the retry, which makes the effect again.
     `lost` reports that the previous attempt ended without a settlement: its outcome is unknown even without a row.
     """
-    rows = [found[key] for key in effect.keys(attempt) if key in found]
+    last = last_attempt(effect, attempt, found)
+    keys = effect.keys(last)
+    rows = [found[key] for key in keys if key in found]
     for row in rows:
         if row.status == SUCCEEDED:
             return row
+    number = last + 1 if keys[0] in found else last
     if rows and rows[0].status == FAILED:
-        return Begin(effect, attempt) if counted(rows[0]) else rows[0]
-    return Begin(effect, attempt, UNRESOLVED if rows else "none" if lost else None)
+        return Begin(effect, number) if counted(rows[0]) else rows[0]
+    return Begin(effect, number, UNRESOLVED if rows else "none" if lost else None)
+
+
+def last_attempt(effect: Effect, attempt: int, found: Mapping[str, EffectOutcome]) -> int:
+    """The last attempt at the effect by the rows found, at least the task's `attempt`.
+
+    An attempt at the task may make several at the effect: after `Waiting`, an approval, or an error that the handler caught.
+    The numbers above the task's follow each other without a gap.
+    """
+    while effect.key(attempt + 1) in found:
+        attempt += 1
+    return attempt
 
 
 def succeeded(begin: Begin, response: Json, value_store: ValueStore) -> tuple[PutOutcome | PutBlob, ...]:
