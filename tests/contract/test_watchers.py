@@ -23,7 +23,7 @@ from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, Watc
 from treadle.model.names import WATCHER
 from treadle.model.values import decode
 from treadle.model.watchers import Item, Source
-from treadle.workers.scanner import Scanner
+from treadle.workers.scanner import Scanner, scan
 
 EVERY = 30 * SECOND
 
@@ -638,3 +638,64 @@ async def test_names_are_unique_and_what_is_not_there_is_said(timing: Timing, in
     for act in (timing.watchers.get, timing.watchers.pause, timing.watchers.look, timing.watchers.remove):
         with pytest.raises(WatcherNotFound, match="nobody"):
             await act("nobody")
+
+
+# --- files that arrive before the first scan ---
+
+
+async def _survey(source: Source) -> Scan:
+    return scan(source)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_files_that_arrive_before_the_first_scan_are_new(timing: Timing, inbox: Path, tmp_path: Path, paused: bool) -> None:
+    timing.watchers.survey = _survey
+    (inbox / "old").write_text("old")
+    (inbox / "changed").write_text("a")
+    await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job", paused=paused)
+    (inbox / "new").write_text("new")
+    (inbox / "changed").write_text("abc")
+    (tmp_path / "moved").write_text("m")
+    os.utime(tmp_path / "moved", (1, 1))  # older than the watcher, as with `mv` and `cp -p`
+    (tmp_path / "moved").rename(inbox / "moved")
+    if paused:
+        await timing.watchers.resume("inbox")
+    await timing.look()
+    assert sorted(await timing.changes()) == [("created", "moved"), ("created", "new"), ("modified", "changed")]
+    assert [key for key, _ in await timing.watchers.list_seen("inbox")] == ["changed", "moved", "new", "old"]
+    await again(timing, 2)
+    assert len(await timing.changes()) == 3
+    await timing.check()
+
+
+async def test_files_that_arrive_before_the_first_scan_on_another_machine_are_new(timing: Timing, inbox: Path) -> None:
+    (inbox / "old").write_text("old")
+    await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job", looked_by="files")
+    assert timing.watchers.survey is None
+    (inbox / "new").write_text("new")
+    after = timing.clock.now() / 1000 + 1
+    os.utime(inbox / "new", (after, after))
+    await timing.look()
+    assert await timing.changes() == [("created", "new")]
+    assert [key for key, _ in await timing.watchers.list_seen("inbox")] == ["new", "old"]
+
+
+def test_a_moved_file_arrives_when_it_is_moved(inbox: Path) -> None:
+    (inbox / "moved").write_text("m")
+    os.utime(inbox / "moved", (1, 1))
+    (found,) = scan(Source(kind="directory", place=str(inbox))).found
+    assert (found.mtime, found.arrived_at) == (10**9, (inbox / "moved").stat().st_ctime_ns // 1_000_000)
+
+
+async def test_existing_new_tells_all_and_a_missing_directory_is_shown_immediately(timing: Timing, inbox: Path) -> None:
+    timing.watchers.survey = _survey
+    (inbox / "old").write_text("old")
+    await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job", existing="new")
+    await timing.look()
+    assert await timing.changes() == [("created", "old")]
+    made = await timing.watchers.create("lost", directory=str(inbox / "nowhere"), settle=0, task="job")
+    assert made.body.error is not None
+    assert made.body.error["code"] == "path_not_found"
+    (inbox / "nowhere").mkdir()
+    await timing.look()
+    assert (await timing.watchers.get("lost")).body.error is None

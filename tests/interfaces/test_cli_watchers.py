@@ -17,7 +17,7 @@ def test_a_watcher_is_added_shown_edited_paused_resumed_and_removed(treadle: Tre
     assert listed == treadle.json("watchers", "show", "inbox")
     people = treadle("watchers", "list").out
     assert all(word in people for word in ("inbox", "*.csv", "created, modified", "task greet"))
-    assert "items of the first scan counted as seen" in treadle("watchers", "show", "inbox").out
+    assert "files that existed when it was added count as seen" in treadle("watchers", "show", "inbox").out
     edited = treadle.json("watchers", "edit", "inbox", "--every", "5m", "--on", "deleted", "--no-hash")
     assert (edited["every_for"], edited["changes"], edited["source"]["hashing"]) == (300_000, ["deleted"], False)
     assert treadle.json("watchers", "pause", "inbox")["state"] == "paused"
@@ -35,7 +35,9 @@ def test_a_worker_tells_of_changes_and_says_what_it_has_seen(treadle: Treadle):
     inbox.mkdir()
     (inbox / "old").write_text("old")
     treadle.json("watchers", "add", "inbox", "--directory", "inbox", "--every", "1s", "--settle", "0", "--task", "greet")
+    (Path(treadle.folder) / "nowhere").mkdir()
     treadle.json("watchers", "add", "lost", "--file", "nowhere/flag", "--every", "1s", "--task", "greet")
+    (Path(treadle.folder) / "nowhere").rmdir()
     with treadle.started("worker", "--handlers", "jobs", "--json") as worker:
         while not treadle.json("watchers", "seen", "inbox")["seen"]:
             pass
@@ -53,6 +55,20 @@ def test_a_worker_tells_of_changes_and_says_what_it_has_seen(treadle: Treadle):
     assert "cannot scan: path_not_found" in treadle("watchers", "show", "lost").out
     assert treadle.json("why", lost["task_id"])["code"] == "backoff"
     assert treadle.json("store", "verify")["holds"]
+
+
+def test_a_missing_directory_is_an_error_and_existing_files_are_mentioned(treadle: Treadle):
+    for source in (("--directory", "nowhere"), ("--file", "nowhere/flag")):
+        missing = treadle("watchers", "add", "x", *source, "--task", "greet", "--json")
+        assert (missing.code, missing.error["code"]) == (2, "invalid_watcher")
+        assert "nowhere" in missing.error["message"]
+    elsewhere = treadle("watchers", "add", "x", "--directory", "nowhere", "--looked-by", "files", "--task", "greet")
+    assert elsewhere.code == 0
+    (Path(treadle.folder) / "inbox").mkdir()
+    added = treadle("watchers", "add", "inbox", "--directory", "inbox", "--task", "greet").out
+    assert "already exist count as seen" in added
+    added = treadle("watchers", "add", "all", "--directory", "inbox", "--existing", "new", "--task", "greet").out
+    assert "already exist start work too" in added
 
 
 def test_a_dry_run_says_what_the_first_look_would_find(treadle: Treadle):
@@ -84,6 +100,7 @@ def test_bad_input_is_an_error_and_makes_no_database(treadle: Treadle, arguments
 
 
 def test_what_is_not_there_or_taken_is_said(treadle: Treadle):
+    (Path(treadle.folder) / "inbox").mkdir()
     treadle.json("watchers", "add", "inbox", "--directory", "inbox", "--task", "greet")
     taken = treadle("watchers", "add", "inbox", "--directory", "inbox", "--task", "greet", "--json")
     assert (taken.code, taken.error["code"]) == (5, "watcher_exists")

@@ -126,7 +126,9 @@ class SourceOptions(TypedDict, total=False):
     url: Annotated[str | None, Doc("An http or https URL")]
     pattern: Annotated[str, Doc("Files of the directory, e.g. `*.csv` or `2027/**/*.csv`; default: all", "*.csv")]
     recursive: Annotated[bool, Doc("Apply the pattern at every depth of the directory")]
-    existing: Annotated[Literal["seen", "new"], Doc("Treat items found by the first scan as `seen` (default) or as `new`")]
+    existing: Annotated[
+        Literal["seen", "new"], Doc("Treat items that exist when the watcher is added as `seen` (default) or as `new`")
+    ]
 
 
 class WatcherChanges(TargetOptions, total=False):

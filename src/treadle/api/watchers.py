@@ -66,7 +66,7 @@ class Watcher(ApiRecord):
     every_for: int
     settle_for: int
     existing: str
-    """Whether items of the first scan counted as `seen` or as `new`."""
+    """Whether items that existed when the watcher was added count as `seen` or as `new`."""
     looked_by: str
     items: int
     """Number of items in the last scan."""

@@ -21,7 +21,7 @@ CHANGES = (CREATED, MODIFIED, DELETED)
 
 SEEN, NEW = "seen", "new"
 EXISTING = (SEEN, NEW)
-"""Whether the items of the first scan count as seen, or as created."""
+"""Whether items that existed when the watcher was created count as seen, or as created."""
 
 EVERY_FOR = 30_000
 SETTLE_FOR = 2_000
@@ -104,6 +104,8 @@ class WatcherBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     existing: str = SEEN
     looked_by: str = ENGINE_LIST
     """The task list whose workers scan: for a path that exists only on some machines."""
+    listed: bool = False
+    """Whether the existing files were listed when the watcher was created; if not, the first scan identifies them by time."""
     begun: bool = False
     """Whether the first scan has finished."""
     digest: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from treadle.kernel.functions.operations import FunctionRuns
@@ -16,8 +17,10 @@ from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.settler import Settler
 from treadle.kernel.triggers.target import Starters
+from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers
+from treadle.model.watchers import Source
 from treadle.workers.log_writer import LazyLogWriter
 
 if TYPE_CHECKING:
@@ -88,9 +91,17 @@ class TriggerServices:
         self.starters = Starters(store, kernel.queue, lambda: kernel.run_services.runs, lambda: kernel.run_services.functions)
         self.schedules = Schedules(store, committer, ids, self.starters, namespace=namespace)
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
+        self.watchers.survey = _survey
         self.firer = Firer(store, committer, self.schedules, self.starters)
 
     def scanner(self, source_reader: SourceReader) -> WatcherScanner:
         """Return the service that scans for watchers with the given file and network access."""
         kernel = self._kernel
         return WatcherScanner(kernel.store, kernel.committer, self.watchers, self.starters, kernel.ids, kernel.emit, source_reader)
+
+
+async def _survey(source: Source) -> Scan:
+    """List the files of a source on this machine, in a thread."""
+    from treadle.workers.scanner import scan
+
+    return await asyncio.to_thread(scan, source)

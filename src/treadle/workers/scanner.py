@@ -67,7 +67,7 @@ def _scan_file(source: Source) -> Scan:
         raise _failed(path, error) from None
     if not stat.S_ISREG(state.st_mode):
         raise LookFailed("path_not_a_file", f"{path} is not a file.")
-    return Scan((Found(path.name, state.st_size, state.st_mtime_ns, path.name),))
+    return Scan((_found(path.name, state),))
 
 
 def _scan_directory(source: Source) -> Scan:
@@ -75,17 +75,18 @@ def _scan_directory(source: Source) -> Scan:
     matches = compile_pattern(source.pattern, recursive=source.recursive)
     depth = None if source.recursive or "**" in source.pattern else source.pattern.count("/")
     unreadable: list[str] = []
-    found = [
-        Found(key_of(name), state.st_size, state.st_mtime_ns, name)
-        for name, state in _walk(root, "", depth, unreadable)
-        if matches.fullmatch(name)
-    ]
+    found = [_found(name, state) for name, state in _walk(root, "", depth, unreadable) if matches.fullmatch(name)]
     found.sort()
     problem = None
     if unreadable:
         shown = ", ".join(unreadable[:_SHOWN]) + (", ..." if len(unreadable) > _SHOWN else "")
         problem = f"{len(unreadable)} of its directories cannot be read: {shown}."
     return Scan(found, tuple(unreadable), problem)
+
+
+def _found(name: str, state: os.stat_result) -> Found:
+    arrived_at = max(state.st_mtime_ns, state.st_ctime_ns) // 1_000_000
+    return Found(key_of(name), state.st_size, state.st_mtime_ns, name, arrived_at)
 
 
 def _walk(root: Path, below: str, depth: int | None, unreadable: list[str]) -> Iterator[tuple[str, os.stat_result]]:

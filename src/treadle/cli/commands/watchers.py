@@ -13,9 +13,9 @@ from treadle.cli.output.format import facts, grid, ms, plain, pretty, short, sta
 from treadle.cli.session import NotOverHttp, Session
 from treadle.engine import Engine
 from treadle.model.clock import as_text, span
-from treadle.model.errors import TaskNotFound
-from treadle.model.names import check_name
-from treadle.model.watchers import DIRECTORY
+from treadle.model.errors import InvalidWatcher, TaskNotFound
+from treadle.model.names import ENGINE_LIST, check_name
+from treadle.model.watchers import DIRECTORY, FILE, SEEN, WatcherBody
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,8 +48,17 @@ async def add(
     if dry_run:
         _try_out(session, name, options)
         return
-    async with session.api(migrate=True, first=lambda engine: _check(engine, name, options)) as api:
-        _done(session, await api.watchers.create(name, paused=paused, **options))
+    async with session.api(migrate=True, first=lambda engine: _check_here(engine, name, options)) as api:
+        watcher = await api.watchers.create(name, paused=paused, **options)
+    session.show(watcher, lambda: plain(_added(watcher)))
+
+
+def _added(watcher: Watcher) -> str:
+    existing = "count as seen; --existing new starts work for them too" if watcher.existing == SEEN else "start work too"
+    lines = [f"{watcher.name} is {watcher.state} now; items that already exist {existing}."]
+    if watcher.error is not None:
+        lines.append(f"It cannot scan on this machine: {watcher.error.get('message')}")
+    return "\n".join(lines)
 
 
 def _absolute(options: WatcherOptions) -> WatcherOptions:
@@ -62,17 +71,29 @@ def _absolute(options: WatcherOptions) -> WatcherOptions:
     return found
 
 
-def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
-    """Check the options before the database is created."""
+def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> WatcherBody:
+    """Check the options."""
     from treadle.kernel.watchers.options import make_body
 
     check_name(name, "watcher name")
-    engine.watchers.check(make_body(options))
+    body = make_body(options)
+    engine.watchers.check(body)
+    return body
+
+
+def _check_here(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
+    """Check the options, and the path if workers are on this machine, before the database is created."""
+    body = _check(engine, name, options)
+    if body.looked_by == ENGINE_LIST and not engine.store.url.startswith("postgresql"):
+        place = Path(body.source.place)
+        if body.source.kind == DIRECTORY and not place.is_dir():
+            raise InvalidWatcher(f"There is no directory {place}. Create it first.")
+        if body.source.kind == FILE and not place.parent.is_dir():
+            raise InvalidWatcher(f"There is no directory {place.parent}. Create it first.")
 
 
 def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     """Print the items that a scan would find on this machine now."""
-    from treadle.kernel.watchers.options import make_body
     from treadle.model.watchers import HTTP, NEW
     from treadle.workers.fetch import fetch
     from treadle.workers.scanner import scan
@@ -80,8 +101,7 @@ def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     if session.chosen.remote:
         raise NotOverHttp("A dry run scans this machine, not the server's: omit --server (and TREADLE_SERVER).")
     engine = Engine("memory://", settings=session.settings)
-    _check(engine, name, options)
-    body = make_body(options)
+    body = _check(engine, name, options)
     if body.source.kind == HTTP:
         names, problem = ([] if fetch(body.source, None, engine.kernel.clock.monotonic).gone else [body.source.place]), None
     else:
@@ -204,7 +224,7 @@ def show_watcher(watcher: Watcher, task: TaskDetail | None, now: datetime) -> Re
         ("starts", target_words(watcher.target)),
         ("every", span(watcher.every_for)),
         ("settles", span(watcher.settle_for)),
-        ("seen", f"{watcher.items}; items of the first scan counted as {watcher.existing}"),
+        ("seen", f"{watcher.items}; files that existed when it was added count as {watcher.existing}"),
         ("fired", watcher.fired),
     ]
     if task is not None and task.finished_at is None:

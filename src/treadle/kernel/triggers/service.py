@@ -19,7 +19,7 @@ from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import check_limit, every_record, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
-from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import UnreadableValue, unreadable
 from treadle.kernel.triggers.target import Prepared, Starters
@@ -138,8 +138,8 @@ class Triggers(ABC, Generic[B]):
             raise self.not_found(name)
         return record
 
-    async def _put(self, name: str, body: B, *, paused: bool, actor: str) -> str:
-        """Store a new record, with its task unless it begins paused; return its id."""
+    async def _put(self, name: str, body: B, *, paused: bool, actor: str, items: tuple[tuple[str, str | None], ...] = ()) -> str:
+        """Store a new record with its items, and its task unless it begins paused; return its id."""
         record_id, text = self._ids.new_id(), self.save(body)
         tasks = () if paused else (self.next_task(record_id, body, await self._store.now()),)
         record = Record(
@@ -151,7 +151,7 @@ class Triggers(ABC, Generic[B]):
             body=text,
             task_id=tasks[0].id if tasks else None,
         )
-        rows: tuple[Row, ...] = (PutRecord(record),)
+        rows: tuple[Row, ...] = (PutRecord(record), *((PutItems(record_id, items),) if items else ()))
         if paused:
             rows = (*rows, ChangeRecord(record_id, 0, text, "pause", ACTIVE, PAUSED, actor=actor))
         reach("operate.before_commit")

@@ -26,6 +26,8 @@ class Found:
     size: int
     mtime: int
     name: str
+    arrived_at: int = 0
+    """Milliseconds: the later of the last changes of its content and of its name or owner (a moved file keeps its mtime)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,10 @@ STARTS = 200
 ROTATE = 200
 """Idle scans after which the task is replaced, to keep its history short."""
 
+ARRIVED_FOR = 2000
+"""If the files were not listed when the watcher was created, those that changed up to this many milliseconds earlier count as
+new: the clocks of file systems are coarse and not the store's."""
+
 _FIRST_RETRY_FOR, _LONGEST_RETRY_FOR = 1000, 300_000
 
 
@@ -95,8 +99,8 @@ class _Turn:
 
     @property
     def baseline(self) -> bool:
-        """Whether new items count as seen: on the first scan, for items that existed before."""
-        return not self.body.begun and self.body.existing == SEEN
+        """Whether items that existed before the watcher count as seen: on the first scan, unless they are to be reported."""
+        return not self.body.begun and not self.body.listed and self.body.existing == SEEN
 
 
 @dataclass(slots=True)
@@ -191,7 +195,7 @@ class WatcherScanner:
                 found.get(key),
                 now=turn.now,
                 settle_for=body.settle_for,
-                baseline=turn.baseline,
+                baseline=turn.baseline and key in found and found[key].arrived_at < turn.record.created_at - ARRIVED_FOR,
                 hidden=is_under(key, scan.unreadable),
             )
             for key in sorted({*items, *found})

@@ -6,25 +6,31 @@ the scans, and `decide.py` decides which differences are changes.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Unpack
+
+import msgspec
 
 from treadle.api.options import SourceOptions, WatcherOptions
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.units import Unit
 from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, read_body, replacing
+from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.options import check_options, edit_body, make_body
-from treadle.model.errors import IllegalMove, InvalidWatcher, WatcherExists, WatcherNotFound
-from treadle.model.names import WATCHER, Lane, check_name
+from treadle.model.errors import IllegalMove, InvalidWatcher, LookFailed, WatcherExists, WatcherNotFound
+from treadle.model.names import ENGINE_LIST, WATCHER, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import GRACE_FOR
 from treadle.model.states import WATCHER as MACHINE
-from treadle.model.stored import plain, read
+from treadle.model.stored import plain, read, write
 from treadle.model.tasks import NewTask
 from treadle.model.values import encode
-from treadle.model.watchers import Item, WatcherBody
+from treadle.model.watchers import HTTP, SEEN, Item, Source, WatcherBody
 
+BASELINE_LIMIT = 1000
+"""Maximum number of files that count as seen because they were listed when the watcher was created."""
 RECENT = 20
 """Number of recent changes kept in the record."""
 
@@ -51,18 +57,39 @@ class Watchers(Triggers[WatcherBody]):
     machine = MACHINE
     not_found = WatcherNotFound
     exists = WatcherExists
+    survey: Callable[[Source], Awaitable[Scan]] | None = None
+    """Lists the files of a source on this machine, or raises `LookFailed`."""
 
     # changes by operators
 
     async def create(self, name: str, *, paused: bool = False, actor: str = "python", **options: Unpack[WatcherOptions]) -> Watcher:
         """Start a task, a workflow or a function for each change of files or of an address; see `WatcherOptions`.
 
-        Workers check whether the path exists, possibly on another machine: until it does, the watcher shows an error.
+        Files that exist now count as seen unless `existing="new"`; later ones are new, also before the first scan. Workers scan,
+        possibly on another machine: until the path exists there, the watcher shows an error.
         """
         check_name(name, "watcher name")
         body = make_body(options)
         self.check(body)
-        return await self.get(await self._put(name, body, paused=paused, actor=actor))
+        body, items = await self._baseline(body)
+        return await self.get(await self._put(name, body, paused=paused, actor=actor, items=items))
+
+    async def _baseline(self, body: WatcherBody) -> tuple[WatcherBody, tuple[tuple[str, str | None], ...]]:
+        """Return the files that exist now as seen items, if this machine has the path and there are not too many.
+
+        The first scan identifies the others by their times.
+        """
+        if self.survey is None or body.source.kind == HTTP or body.looked_by != ENGINE_LIST:
+            return body, ()
+        try:
+            scan = await self.survey(body.source)
+        except LookFailed as error:
+            problem = {"code": error.reason, "message": str(error)}
+            return msgspec.structs.replace(body, error=problem, error_at=await self._store.now()), ()
+        if body.existing != SEEN or len(scan.found) > BASELINE_LIMIT:
+            return body, ()
+        body = msgspec.structs.replace(body, listed=True)
+        return body, tuple((each.key, write(Item(size=each.size, mtime=each.mtime))) for each in scan.found)
 
     def check(self, body: WatcherBody) -> None:
         """Raise the error of an invalid watcher."""
