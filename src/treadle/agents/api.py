@@ -24,8 +24,11 @@ class PersistenceAPI(Protocol):
         """Atomically move the oldest pending task of those names to RUNNING and return it; None if there is none.
 
         A short name also matches qualified tasks. No two callers, in any process, receive the same task. This object remembers
-        the claim and settles under it; the claim is not renewed, and expires after two minutes.
+        the claim and settles under it; the claim expires after two minutes, unless `extend_task` extends it.
         """
+
+    def extend_task(self, task_id: str, duration_ms: int = 120_000) -> bool:
+        """Extend the claim on a task claimed here to that duration from now; False if the claim was lost."""
 
     def get_task(self, task_id: str) -> TaskDefinition | None:
         """Return the task in any state."""

@@ -35,6 +35,11 @@ class Claims:
             if held.task.step_id is not None:
                 self._steps[held.task.step_id] = held.task.id
 
+    def find(self, task_id: str) -> Held | None:
+        """Return the claim on the task."""
+        with self._lock:
+            return self._held.get(task_id)
+
     def take(self, task_id: str) -> Held | None:
         """Remove and return the claim on the task, which is about to be settled."""
         with self._lock:

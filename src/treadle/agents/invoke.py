@@ -61,11 +61,10 @@ def payload_for(
         "_task_id": task.id,
         "_step_id": task.step_id or "",
         "_workflow_id": task.run_id or "",
+        "_handler_metadata": {} if metadata is None else metadata,
         "_step_log": step_log,
         "_update_step": update_step,
     }
-    if metadata:
-        added["_handler_metadata"] = metadata
     return {**payload, **added}
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from treadle.agents.connection import on_loop
+from treadle.agents.connection import LEASE_FOR, on_loop
 from treadle.agents.entities import TaskDefinition, TaskState, task_of
 from treadle.agents.records import Records
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.store.queries import Renewal
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, TaskNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
@@ -36,10 +37,18 @@ class Persistence(Records):
         return None
 
     @on_loop
+    async def extend_task(self, task_id: str, duration_ms: int = LEASE_FOR) -> bool:
+        """Extend the claim on a task claimed here to that duration from now; False if the claim was lost."""
+        held = self.claims.find(task_id)
+        if held is None:
+            return False
+        return task_id in await self.kernel.store.extend([Renewal(held.claim)], duration_ms)
+
+    @on_loop
     async def get_task(self, task_id: str) -> TaskDefinition | None:
         try:
             return await self._shown(await self.engine.get_task(task_id))
-        except TaskNotFound:
+        except (TaskNotFound, InvalidInput):  # an id that no store could have made is unknown, too
             return None
 
     def get_pending_tasks(self, task_list: str = DEFAULT_LIST) -> list[TaskDefinition]:

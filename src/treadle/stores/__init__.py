@@ -35,6 +35,11 @@ def make_store(url: str, clock: Clock) -> Store:
             from treadle.stores.sqlite import SqliteStore
 
             return SqliteStore(path, clock=clock)
+        case "mongodb" | "mongodb+srv":
+            raise InvalidStoreUrl(
+                "There is no MongoDB store (D66): use a PostgreSQL store to share work between machines, or a SQLite file on one. "
+                f"Compile and submit flows again, and register their handlers in the new store. {_FORMS}"
+            )
         case "postgresql" | "postgres":
             from treadle.stores.postgres import PostgresStore
 
