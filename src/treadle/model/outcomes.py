@@ -26,7 +26,8 @@ class Problem:
         """Return the problem with plain texts that both stores accept, cut to their limits."""
         limits = ((self.code, CODE_LIMIT), (self.message, TEXT_LIMIT), (self.type, CODE_LIMIT), (self.traceback, TEXT_LIMIT))
         code, message, kind, trace = (None if text is None else storable(text, limit) for text, limit in limits)
-        return Problem(code or "failed", message or "", kind, trace)
+        code = code or "failed"
+        return Problem(code, message or code, kind, trace)
 
     def as_json(self) -> dict[str, str]:
         """Return the parts that are set."""

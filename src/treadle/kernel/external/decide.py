@@ -63,7 +63,7 @@ def called_back(
 def problem_of(reported: ExternalProductionFailure) -> Problem:
     """Return the task's failure for a failure reported by the service."""
     checked = check_failure(reported)
-    return Problem(checked.error_code or FAILED, checked.failure_detail)
+    return Problem(checked.error_code or FAILED, checked.failure_detail or "The service reported a failure without a detail.")
 
 
 def failure_of(decided: Finish) -> ExternalProductionFailure | None:
