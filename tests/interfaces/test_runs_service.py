@@ -160,7 +160,7 @@ async def test_inputs_that_no_store_keeps_are_refused(memory: Hands) -> None:
 
 async def test_an_idempotency_key_names_the_first_run(hands: Hands) -> None:
     first = await hands.engine.start_run(SHOP, "Checkout", {"item": "pen"}, idempotency_key="order-1")
-    again = await hands.engine.start_run(SHOP, "Checkout", {"item": "other"}, idempotency_key="order-1")
+    again = await hands.engine.start_run(SHOP, "Checkout", {"item": "pen"}, idempotency_key="order-1")
     assert (first.created, again.created, again.id) == (True, False, first.id)
     assert len(await hands.live(first.id)) == 2
     both = await asyncio.gather(

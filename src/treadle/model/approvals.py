@@ -129,7 +129,7 @@ def check_request(request: ApprovalRequest) -> ApprovalRequest:
 
 def _plain(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request made of plain JSON values."""
-    given = {name: getattr(request, name) for name in request.__struct_fields__}
+    given = {name: value for name in request.__struct_fields__ if (value := getattr(request, name)) is not msgspec.UNSET}
     return msgspec.convert(decode(encode(given, "request", 2 * PAYLOAD_LIMIT)), ApprovalRequest)
 
 
