@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from tests.api.conftest import Scene
+
+from treadle.model.errors import TreadleError
 
 
 async def test_an_idle_system_is_well(scene: Scene):
@@ -32,3 +37,16 @@ async def test_what_there_is_to_do_is_counted_and_what_nobody_serves_is_a_troubl
     assert status.tasks.waiting == 1
     assert [each.schedule for each in status.next_firings] == ["nightly"]
     assert status.next_firings[0].at > status.now
+
+
+async def test_why_accepts_a_schedule_or_watcher_by_name_and_by_id(scene: Scene, tmp_path: Path):
+    schedule = await scene.engine.schedules.create("nightly", cron="0 3 * * *", task="greet")
+    watcher = await scene.engine.watchers.create("inbox", directory=str(tmp_path), task="greet")
+    for name, made in (("nightly", schedule), ("inbox", watcher)):
+        by_name = await scene.api.system.why(name)
+        assert by_name == await scene.api.system.why(made.id) == await scene.api.system.why(made.task_id or "")
+    await scene.engine.schedules.pause("nightly")
+    paused = await scene.api.system.why("nightly")
+    assert (paused.code, paused.text) == ("paused", "the schedule is paused; resume it with `treadle schedules resume nightly`")
+    with pytest.raises(TreadleError, match="nobody"):
+        await scene.api.system.why("nobody")

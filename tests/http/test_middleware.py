@@ -107,7 +107,7 @@ async def test_health_needs_no_token_and_says_when_the_store_does_not_answer(sta
 
         monkeypatch.setattr(stage.engine.store, "now", down)
         ill = await client.get("/health")
-        assert (ill.status_code, ill.json()["code"]) == (503, "store_unavailable")
+        assert (ill.status_code, ill.json()["code"], ill.headers["Retry-After"]) == (503, "store_unavailable", "1")
         assert "secret" not in ill.text
 
 

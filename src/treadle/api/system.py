@@ -121,7 +121,10 @@ class SystemApi(Protocol):
         """Status of the system. Finished tasks are not counted, so the cost does not grow with the history."""
 
     @contract.get("/why/{any_id}")
-    async def why(self, any_id: Annotated[str, Doc("Id of a task, run, objective, approval or external job")]) -> Why:
+    async def why(
+        self,
+        any_id: Annotated[str, Doc("Id of a task, run, objective, approval or external job, or the name of a schedule or watcher")],
+    ) -> Why:
         """The reason for the state of a task, run or objective, in one line; for an approval or external job, that of its task."""
 
     @contract.get("/pace")

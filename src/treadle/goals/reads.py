@@ -131,7 +131,9 @@ class GoalReads:
             task = await self._store.find_task(task_id)
             if task is not None and not task.finished:
                 return f"{what}: {(await self._reads.why(task_id)).text}"
-        return "a role is processing it"
+        return (
+            "no role is processing it: it has no live task; `treadle recover` and every worker with `--topology FILE` continue it"
+        )
 
     async def _describe(self, blocker: Blocker) -> str:
         """Describe the blockers, with the status of blocking objectives: one that is BLOCKED itself waits for a person."""

@@ -49,6 +49,9 @@ def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, tree.Implicit]]:
 def _check_fields(params: tuple[tree.Param, ...], rule: str, what: str, opening: Opening, context: Context) -> None:
     check_unique((param.name for param in params), rule, what, opening.source, context)
     for param in params:
+        if param.name.text.startswith("_") and what == "parameter":
+            message = f"parameter `{param.name.text}` begins with `_`: such keys of a payload belong to the runner"
+            context.reporter.report("reserved-parameter", opening.source, param.name.span, message)
         check_type(param.type, opening, context)
 
 

@@ -6,8 +6,10 @@ from treadle.api.system import ScheduleFiring, Status, StoreState, SystemApi, Ta
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.status import read_status, troubles
+from treadle.kernel.store.pages import find_by_name_or_id
+from treadle.kernel.triggers.service import ACTIVE, PAUSED
 from treadle.model.errors import RunNotFound, TaskNotFound
-from treadle.model.states import OBJECTIVE
+from treadle.model.states import OBJECTIVE, SCHEDULE, WATCHER
 from treadle.service.group import Group
 from treadle.service.task_records import why_run, why_task
 
@@ -56,10 +58,26 @@ class System(Group, SystemApi):
         )
 
     async def why(self, any_id: str) -> Why:
+        if (found := await self._why_named(any_id)) is not None:
+            return found
         for find in (self._why_task, self._why_run, self._why_record):
             if (found := await find(any_id)) is not None:
                 return found
         raise TaskNotFound(any_id, "task or run")
+
+    async def _why_named(self, name: str) -> Why | None:
+        """Explain the live schedule or watcher of that name, or the schedule or watcher of that id, by its task."""
+        engine = self.engine
+        for entity in (SCHEDULE, WATCHER):
+            record = await find_by_name_or_id(engine.store, engine.kernel.settings.namespace, entity.entity, name)
+            if record is None:
+                continue
+            found = None if record.task_id is None else await self._why_task(record.task_id)
+            if found is not None and record.state == ACTIVE:
+                return found
+            resume = f"; resume it with `treadle {record.entity}s resume {record.name}`" if record.state == PAUSED else ""
+            return Why(record.id, record.name or "", record.state, record.state, f"the {record.entity} is {record.state}{resume}")
+        return None
 
     async def _why_task(self, task_id: str) -> Why | None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Protocol
 
 from treadle.kernel.telemetry.events import Emit
@@ -55,6 +56,15 @@ class Machine(Protocol):
 _HERE: set[str] = set()
 
 
+def _is_zombie(pid: int) -> bool:
+    """Read the state of the process from /proc; False on systems without it."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return status.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+
+
 class SystemMachine:
     """The machine of this process."""
 
@@ -64,7 +74,7 @@ class SystemMachine:
         self.owner_ids = _HERE
 
     def is_alive(self, pid: int) -> bool:
-        """Send signal 0 to the process."""
+        """Send signal 0 to the process; a zombie, which has ended but was not reaped, is not alive."""
         if pid == self.pid:
             return False
         try:
@@ -72,8 +82,8 @@ class SystemMachine:
         except ProcessLookupError:
             return False
         except OSError:
-            return True  # the process belongs to another user
-        return True
+            pass  # the process belongs to another user
+        return not _is_zombie(pid)
 
     def executor(self, threads: int) -> ClosableExecutor:
         """Return real threads and processes."""

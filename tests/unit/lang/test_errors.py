@@ -13,6 +13,7 @@ CASES = [
     (P + "workflow W() andThen {\n s = F()\n s = F() }", "duplicate-step", 4, 2, ["`s`", "line 3"]),
     ("namespace n { schema S { a: Long,\n a: Long } }", "duplicate-field", 2, 2, ["`a`", "line 1"]),
     ("facet A(a: Long,\n a: Long)", "duplicate-parameter", 2, 2, ["`a`", "line 1"]),
+    ("event facet A(a: Long,\n _b: Long)", "reserved-parameter", 2, 2, ["`_b`", "runner"]),
     ("event facet A() => (a: Long,\n a: Long)", "duplicate-return", 2, 2, ["`a`", "line 1"]),
     (P + "workflow W() andThen { s = F(a = 1,\n a = 2) }", "duplicate-argument", 3, 2, ["`a`", "line 2"]),
     ("namespace a { use b.c }", "unknown-namespace", 1, 19, ["`b.c`"]),

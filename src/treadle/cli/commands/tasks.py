@@ -77,7 +77,12 @@ async def show(session: Session, task_id: TaskId) -> None:
 
 async def why(
     session: Session,
-    any_id: Annotated[str, argument(metavar="ID", help="The id of a task, a run, an objective, an approval or an external job")],
+    any_id: Annotated[
+        str,
+        argument(
+            metavar="ID", help="The id of a task, run, objective, approval or external job, or the name of a schedule or watcher"
+        ),
+    ],
 ) -> None:
     """Explain the state of a task, a run or an objective in one line; for an approval or an external job, that of its task."""
     async with session.api() as api:

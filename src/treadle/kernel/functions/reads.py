@@ -89,8 +89,16 @@ def why_suspended(waiting: Sequence[Recorded], reasons: Mapping[str, str], unser
 
     `unserved` reports that no live worker can continue it.
     """
-    waits = [_waits_for(each, reasons.get(each.task_id or "")) for each in waiting[:NAMED]]
-    more = len(waiting) - len(waits)
+    alike: dict[tuple[str, str, object], list[Recorded]] = {}
+    for each in waiting:
+        key = reasons.get(each.task_id or "") or (each.wake_at, (each.error or {}).get("message"))
+        alike.setdefault((each.kind, each.name, key), []).append(each)
+    shown = list(alike.values())[:NAMED]
+    waits = [
+        _waits_for(steps[0], reasons.get(steps[0].task_id or "")) + (f" (and {len(steps) - 1} more like it)" if steps[1:] else "")
+        for steps in shown
+    ]
+    more = len(waiting) - sum(map(len, shown))
     rest = (f"; and {more} more" if more else "") + (f"; {unserved}" if unserved else "")
     return Reason("suspended", "waits for " + "; ".join(waits) + rest)
 

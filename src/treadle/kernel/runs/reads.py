@@ -29,7 +29,11 @@ from treadle.model.values import decode
 _STATES = tuple(state.value for state in RunState)
 _KINDS = ("workflow", "function")
 _NAMED = 3
-"""Number of live tasks named in a reason."""
+"""Number of different reasons named in the reason of a run."""
+_SHOWN = 50
+"""Number of live tasks whose steps can be named."""
+_COUNTED = 1000
+"""Number of live tasks counted in a reason."""
 _AT_ONCE = 20
 """Limit on concurrent queries."""
 
@@ -195,11 +199,11 @@ class RunReads:
     async def why(self, run_id: str) -> Reason:
         """The reason why the run is in its state."""
         run = await self.get_run(run_id)
-        tasks = [] if run.finished else await self.list_live_tasks(run.id)
+        tasks = [] if run.finished else await self.list_live_tasks(run.id, _COUNTED)
         own = next((task for task in tasks if is_suspended(task)), None) if run.state == RunState.RUNNING else None
         if own is not None and (reason := await self._why_suspended(own)):
             return reason
-        rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_NAMED] if task.step_id])
+        rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_SHOWN] if task.step_id])
         paths = {row.id: row.path for row in (show_step(row, self._value_store) for row in rows)}
         broken = None if run.finished else await self._find_broken(run, tasks)
         context = await self._wait_context(tasks[:_NAMED])
@@ -268,9 +272,15 @@ def why_run(
         )
     if not tasks:
         return Reason("stuck", "it has no live task; repair it with `treadle runs resume`")
-    reasons = [(task, why(task, servers, now, context=known.get(task.id))) for task in tasks[:_NAMED]]
-    parts = [f"{paths.get(task.step_id or '', task.name)} ({task.name}): {reason.text}" for task, reason in reasons]
-    more = len(tasks) - len(parts)
+    reasons = [(task, why(task, servers, now, context=known.get(task.id))) for task in tasks]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for task, reason in reasons:
+        alike.setdefault((task.name, reason.text), []).append(paths.get(task.step_id or "", task.name))
+    parts = [
+        f"{names[0]}{f' and {len(names) - 1} other step(s)' if len(names) > 1 else ''} ({name}): {text}"
+        for (name, text), names in list(alike.items())[:_NAMED]
+    ]
+    more = sum(len(names) for names in list(alike.values())[_NAMED:])
     code = reasons[0][1].code if len(tasks) == 1 else "steps"
     return Reason(code, "waits for " + "; ".join(parts) + (f"; and {more} more" if more else ""))
 
