@@ -71,7 +71,7 @@ class Objective(Artifact):
     title: str
     acceptance_criteria: list[str] = field(default_factory=list)
     type: str = "TICKET"
-    """`TICKET` or `STANDING`."""
+    """`TICKET`, `STANDING`, or another type that a topology declares."""
     status: str = "NEW"
     """`NEW`, `TODO`, `IN_PROGRESS`, `BLOCKED` or `DONE`."""
     importance: int = 2
@@ -342,7 +342,7 @@ class ObjectivesApi(Protocol):
         *,
         acceptance_criteria: Annotated[Sequence[str], Criteria] = (),
         type: Annotated[  # noqa: A002 - the word of the artifact
-            Literal["TICKET", "STANDING"], Doc("The rules of the topology that apply")
+            str, Doc("The type, whose rules a topology declares", "TICKET")
         ] = "TICKET",
         importance: Level = 2,
         urgency: Level = 2,

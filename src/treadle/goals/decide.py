@@ -101,11 +101,16 @@ class Decision:
 # --- tasks ---
 
 
+def role_lane(namespace: str, kind: str, objective_type: str) -> Lane:
+    """Return the lane of a role's tasks for one type, so that only processes whose topology has the type claim them."""
+    return Lane(namespace, kind, ENGINE_LIST, objective_type)
+
+
 def readiness_task(namespace: str, objective: Objective, occasion: str) -> NewTask:
     """Return the task that checks whether the objective is executable; `occasion` distinguishes one check from another."""
     return NewTask(
         id=derived_id(objective.objective_id, f"readiness/{occasion}"),
-        lane=Lane(namespace, GOAL_READINESS, ENGINE_LIST, GOAL_READINESS),
+        lane=role_lane(namespace, GOAL_READINESS, objective.type),
         payload=encode({"objective_id": objective.objective_id}),
         root_id=objective.objective_id,
     )
@@ -153,7 +158,7 @@ def decide_readiness(
         )
         objective = _replace(objective, emitted_version=objective.status_version)
         decision.new.append(event)
-        decision.tasks.append(_schedule_task(namespace, event))
+        decision.tasks.append(_schedule_task(namespace, event, objective.type))
         decision.result |= {"emitted": True, "event_id": event.event_id}
     if objective != seen.objective or move is not None:
         data = None if review is None else {"approved": review["approved"], "reason": review.get("reason")}
@@ -161,10 +166,10 @@ def decide_readiness(
     return decision
 
 
-def _schedule_task(namespace: str, event: ReadinessEvent) -> NewTask:
+def _schedule_task(namespace: str, event: ReadinessEvent, objective_type: str) -> NewTask:
     return NewTask(
         id=schedule_task_id(event.event_id),
-        lane=Lane(namespace, GOAL_SCHEDULE, ENGINE_LIST, GOAL_SCHEDULE),
+        lane=role_lane(namespace, GOAL_SCHEDULE, objective_type),
         payload=encode({"event_id": event.event_id}),
         root_id=event.resource_id,
     )
@@ -312,6 +317,7 @@ def decide_executed(
     error: dict[str, Json] | None,
     now: Instant,
     namespace: str = DEFAULT_NAMESPACE,
+    objective_type: str | None = None,
 ) -> Decision:
     """Store the handler's result, or the reason for its absence (D42), as the output bundle; set the workorder EXECUTED.
 
@@ -327,7 +333,7 @@ def decide_executed(
     decision.tasks.append(
         NewTask(
             id=gate_task_id(workorder.work_order_id),
-            lane=Lane(namespace, GOAL_GATE, ENGINE_LIST, GOAL_GATE),
+            lane=role_lane(namespace, GOAL_GATE, objective_type or GOAL_GATE),
             payload=encode({"work_order_id": workorder.work_order_id}),
             root_id=workorder.objective_id,
         )

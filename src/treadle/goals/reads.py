@@ -164,14 +164,19 @@ class GoalReads:
     async def claims(self, kind: str | None = None) -> list[ClaimHeld]:
         """Return the claims held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
         which = TaskFilter(states=(TaskState.RUNNING,), namespace=self._namespace, kind=kind)
-        found = [claim_of(task) for task in await self._store.list_tasks(which, CLAIMS_SHOWN)]
+        found = []
+        for task in await self._store.list_tasks(which, CLAIMS_SHOWN):
+            earlier = None
+            if task.kind == GOAL_GATE:  # the runner claimed the same workorder before
+                earlier = await self._store.find_task(run_task_id(decode(task.payload)["work_order_id"]))
+            found.append(claim_of(task, 0 if earlier is None else earlier.claim_version))
         for claim in found:
             check_document("claim_record", claim.as_json())
         return found
 
 
-def claim_of(task: Task) -> ClaimHeld:
-    """Return the claim of a held task."""
+def claim_of(task: Task, earlier: int = 0) -> ClaimHeld:
+    """Return the claim of a held task; `earlier` is the last version of the claims of another role on the same resource."""
     resource_type, name = _RESOURCES.get(task.kind, ("TASK", ""))
     return ClaimHeld(
         resource_type=resource_type,
@@ -179,7 +184,7 @@ def claim_of(task: Task) -> ClaimHeld:
         owner_id=task.owner_id or "",
         lease_expires_at=Instant.of(task.wake_at or 0),
         heartbeat_at=Instant.of(task.heartbeat_at or 0),
-        claim_version=task.claim_version,
+        claim_version=earlier + task.claim_version,
         task_id=task.id,
     )
 

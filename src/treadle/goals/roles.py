@@ -103,7 +103,10 @@ class Roles:
         """Return the handler for tasks of that kind and name, if this process has that role."""
         if kind not in self._kinds:
             return None
-        return self._runner(name) if kind == GOAL_RUN else self._own.get(kind)
+        if kind == GOAL_RUN:
+            return self._runner(name)
+        # a task that belongs to no type has its kind as its name: follow-ups for dependants, the monitor
+        return self._own.get(kind) if name == kind or name in self._context.topology.types else None
 
     def _runner(self, name: str) -> Handler | None:
         user = self._context.registry.find(name)

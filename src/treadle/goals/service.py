@@ -36,9 +36,9 @@ from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_NAMESPACE, check_key
+from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.states import OBJECTIVE
-from treadle.model.values import Json, encode
+from treadle.model.values import Json, decode, encode
 
 BODY_LIMIT = 64 * 1024
 """Maximum size of an objective in bytes: it is read and written often, and copied into every context snapshot."""
@@ -88,6 +88,8 @@ class Objectives:
         """
         objective_id = self._ids.new_id()
         check_actor(actor)
+        criteria = _criteria(acceptance_criteria)
+        _list(blocked_by, "blocked_by")
 
         async def attempt() -> Objective:
             now = await self._now()
@@ -95,8 +97,8 @@ class Objectives:
             objective = Objective(
                 objective_id=objective_id,
                 title=_text(title, "title", 500),
-                acceptance_criteria=[_text(each, "acceptance criterion", 4000) for each in acceptance_criteria],
-                type=_one_of(type, tuple(ObjectiveType), "type"),
+                acceptance_criteria=criteria,
+                type=check_name(type, "type"),
                 importance=_level(importance, "importance"),
                 urgency=_level(urgency, "urgency"),
                 blockers=blockers,
@@ -139,7 +141,7 @@ class Objectives:
     ) -> builtins.list[Objective]:
         """Return a page of objectives, newest first; the id of the last one is the `before_id` of the next page."""
         check_limit(limit)
-        states = tuple(_one_of(each, tuple(Status), "status") for each in statuses)
+        states = tuple(_one_of(each, tuple(Status), "status") for each in _list(statuses, "statuses"))
         before = None if before_id is None else parse_id(before_id, "cursor")
         return [seen.objective for seen in await self._artifacts.list_objectives(states, before, limit)]
 
@@ -219,7 +221,7 @@ class Objectives:
         if title is not None:
             given["title"] = _text(title, "title", 500)
         if acceptance_criteria is not None:
-            given["acceptance_criteria"] = [_text(each, "acceptance criterion", 4000) for each in acceptance_criteria]
+            given["acceptance_criteria"] = _criteria(acceptance_criteria)
         if importance is not None:
             given["importance"] = _level(importance, "importance")
         if urgency is not None:
@@ -360,6 +362,17 @@ def _text(value: object, what: str, limit: int) -> str:
     return value
 
 
+def _list(value: object, what: str) -> builtins.list[Any]:
+    """Return the list; text is rejected, because it would be a list of characters."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+        raise InvalidInput(f"{what} is a list of texts, not {type(value).__name__}.")
+    return [*value]
+
+
+def _criteria(value: object) -> builtins.list[str]:
+    return [_text(each, "acceptance criterion", 4000) for each in _list(value, "acceptance_criteria")]
+
+
 def _level(value: object, what: str) -> int:
     if type(value) is not int or value not in LEVELS:
         raise InvalidInput(f"{what} is a whole number from 0 to 4 (4 is the highest), not {value!r}.")
@@ -375,7 +388,8 @@ def _one_of(value: object, choices: tuple[str, ...], what: str) -> str:
 def _metadata(value: Mapping[str, Json] | None) -> dict[str, Json]:
     if value is not None and not isinstance(value, Mapping):
         raise InvalidInput(f"metadata is a dict (a JSON object), not {type(value).__name__}.")
-    return dict(value or {})
+    made: dict[str, Json] = decode(encode(dict(value or {}), "metadata", BODY_LIMIT))
+    return made
 
 
 def _check_size(objective: Objective) -> None:

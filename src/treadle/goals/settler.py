@@ -195,7 +195,8 @@ class GoalSettler:
         title = workorder.diazotroph_type if seen is None else seen.objective.title
         error = decode(finish.error) or {"code": "failed", "message": "It failed."} if _failed(finish) else None
         result = None if error is not None else decode(finish.result)
-        return decide_executed(workorder, record, title, result, error, await self._now(), self._namespace)
+        of_type = None if seen is None else seen.objective.type
+        return decide_executed(workorder, record, title, result, error, await self._now(), self._namespace, of_type)
 
     async def _gate(self, work_order_id: str, finish: Finish) -> Decision:
         topology = self._need_topology()

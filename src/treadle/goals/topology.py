@@ -193,14 +193,19 @@ class _Reader:
         return roles
 
     def _types(self, value: Json) -> dict[str, TypeRules]:
-        known = tuple(str(each) for each in ObjectiveType)
-        types = {}
-        given = self._mapping(value, "types", known)
-        if isinstance(value, dict) and not value:
-            self._wrong("types", f"needs at least one of {', '.join(known)}")
-        for name, rules in given.items():
-            if name in known and (made := self._type(rules, _join("types", name))) is not None:
-                types[name] = made
+        known = [str(each) for each in ObjectiveType]
+        types: dict[str, TypeRules] = {}
+        if not isinstance(value, dict):
+            self._wrong("types", f"must be a mapping from types, such as TICKET, to their rules, not {_kind(value)}")
+            return {}
+        if not value:
+            self._wrong("types", "needs at least one type, such as TICKET")
+        for name, rules in value.items():
+            self._name(name, _join("types", name), "type")
+            if name not in known and (near := difflib.get_close_matches(str(name), known, 1, 0.9)):
+                self._wrong(_join("types", name), f"is too similar to a built-in type; did you mean {near[0]}?")
+            if (made := self._type(rules, _join("types", name))) is not None:
+                types[str(name)] = made
         return types
 
     def _type(self, value: Json, path: str) -> TypeRules | None:

@@ -27,7 +27,7 @@ class ObjectiveLine(ApiRecord):
     status: str
     """`NEW`, `TODO`, `IN_PROGRESS`, `BLOCKED` or `DONE`."""
     type: str
-    """`TICKET` or `STANDING`."""
+    """`TICKET`, `STANDING`, or another type that a topology declares."""
     importance: int
     """From 0 to 4, 4 is the highest."""
     urgency: int
@@ -121,7 +121,7 @@ async def objective_add(
     title: Annotated[str, Doc("The goal in one line of up to 500 characters", "greet must name the person")],
     acceptance_criteria: Annotated[Sequence[str], Criteria] = (),
     type: Annotated[  # noqa: A002 - the word of the artifact
-        Literal["TICKET", "STANDING"], Doc("The rules of the topology that apply")
+        str, Doc("The type, whose rules a topology declares", "TICKET")
     ] = "TICKET",
     importance: Level = 2,
     urgency: Level = 2,

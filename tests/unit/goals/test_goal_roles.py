@@ -99,7 +99,7 @@ def test_an_executable_objective_emits_the_event_of_its_status_with_the_task_tha
     assert (made.event_id, made.resource_id, made.processed) == (event_id_of(ID, 1), ID, False)
     (task,) = decision.tasks
     assert (task.lane, decode(task.payload)) == (
-        Lane("default", "goal.schedule", "engine", "goal.schedule"),
+        Lane("default", "goal.schedule", "engine", "TICKET"),
         {"event_id": made.event_id},
     )
     assert (after(decision).emitted_version, move(decision)) == (1, None)

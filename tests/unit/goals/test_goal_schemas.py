@@ -89,7 +89,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("context_snapshot", SNAPSHOT | {"objective": {}}, "objective"),
     ("event", event().as_json() | {"event_type": "PARTY"}, "event_type"),
     ("event", event().as_json() | {"processed": True}, "processed"),
-    ("objective", objective().as_json() | {"type": "EPIC"}, "type"),
+    ("objective", objective().as_json() | {"type": ""}, "type"),
     ("objective", objective().as_json() | {"status": "DOING"}, "status"),
     ("objective", objective().as_json() | {"importance": 5}, "importance"),
     ("objective", objective().as_json() | {"urgency": -1}, "urgency"),

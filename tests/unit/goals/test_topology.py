@@ -85,7 +85,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ([], "", "must be a mapping with name, roles, types"),
     ("text", "", "not the text 'text'"),
     ({}, "", "needs types"),
-    ({"types": {}}, "types", "needs at least one of TICKET, STANDING"),
+    ({"types": {}}, "types", "needs at least one type, such as TICKET"),
     ({"types": {"TIKET": TYPE}}, "types.TIKET", "did you mean TICKET?"),
     ({"types": {"TICKET": TYPE}, "rolls": {}}, "rolls", "did you mean roles?"),
     ({"types": {"TICKET": TYPE}, "name": 5}, "name", "must be text, not 5"),

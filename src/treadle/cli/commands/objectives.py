@@ -9,7 +9,7 @@ from treadle.cli.command import argument, option
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import facts, grid, ms, plain, short
 from treadle.cli.session import Session
-from treadle.goals.records import ObjectiveType, Status
+from treadle.goals.records import Status
 from treadle.model.clock import as_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def add(
     session: Session,
     title: Annotated[str, argument(metavar="TITLE", help="The goal, in one line")],
     accept: Criteria = None,
-    kind: Annotated[ObjectiveType, option("--type", help="Type, which selects the rules of the topology")] = ObjectiveType.TICKET,
+    kind: Annotated[str, option("--type", help="Type, which selects the rules of the topology")] = "TICKET",
     importance: Level = 2,
     urgency: Level = 2,
     blocked_by: Annotated[
@@ -64,7 +64,7 @@ async def add(
         made = await api.objectives.add(
             title,
             acceptance_criteria=accept or [],
-            type=kind.value,
+            type=kind,
             importance=importance,
             urgency=urgency,
             blocked_by=blocked_by or [],
