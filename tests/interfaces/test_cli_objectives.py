@@ -95,7 +95,7 @@ def test_a_topology_is_checked_with_all_that_is_wrong(treadle: Treadle):
     place.write_text("types:\n  TIKET: {}\n  TICKET:\n    handler: greeet\n    gates: [regx]\n    budgt: 5\n")
     refused = treadle("objectives", "topology", "check", "topology.yaml")
     assert refused.code == 2
-    assert "line 2, types.TIKET: is unknown here; known are TICKET, STANDING; did you mean TICKET?" in refused.out
+    assert "line 2, types.TIKET: is too similar to a built-in type; did you mean TICKET?" in refused.out
     assert "line 6, types.TICKET.budgt" in refused.out
     problems = json.loads(treadle("objectives", "topology", "check", "topology.yaml", "--json").out)["problems"]
     assert [(each["path"], each["line"]) for each in problems] == [("types.TIKET", 2), ("types.TICKET.budgt", 6)]

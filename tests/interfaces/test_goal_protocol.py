@@ -171,7 +171,7 @@ async def test_every_claim_validates_against_the_claim_record_schema(engine: Eng
         check_document("claim_record", claim.as_json())
         found[kind] = claim.resource_type
         assert claim.owner_id == task.owner_id
-        assert claim.claim_version == task.claim_version
+        assert claim.claim_version == task.claim_version + (kind == GATE)  # the runner claimed the same workorder once
         if kind != "handler":
             await settle(engine, task, OK if kind == GATE else {"content": "ok"})
     assert found == {READINESS: "TASK", SCHEDULE: "EVENT", RUN: "WORKORDER", GATE: "WORKORDER", "handler": "TASK"}

@@ -85,7 +85,7 @@ async def test_an_objective_is_as_it_was_given_and_new(engine: Engine):
         {"title": "x" * 501},
         {"title": 5},
         {"actor": ""},
-        {"type": "EPIC"},
+        {"type": "not a name"},
         {"importance": 5},
         {"urgency": -1},
         {"urgency": True},
@@ -664,11 +664,17 @@ async def test_a_reviewer_who_asks_somebody_else_is_no_reviewer(small: Engine, t
     assert (await small.objectives.get(made.objective_id)).status == "NEW"
 
 
-async def test_a_type_that_the_topology_does_not_have_is_blocked(engine: Engine):
-    trail = await worked(engine, await approved(engine, type="STANDING"))
-    assert trail.objective.status == "BLOCKED"
-    assert "no rules for objectives of type STANDING" in trail.why
-    assert [event.processed_reason for event in trail.events] == ["NO_TYPE_IN_TOPOLOGY"]
+async def test_a_type_that_the_topology_does_not_have_waits_for_one_that_does(engine: Engine, tmp_path: Path):
+    @engine.handler("do")
+    async def do(payload: Any) -> Any:
+        return {"content": "ok"}
+
+    other = await approved(engine, type="STANDING")
+    assert (await worked(engine, await approved(engine))).objective.status == "DONE"
+    trail = await engine.objectives.show(other.objective_id)
+    assert (trail.objective.status, trail.events, trail.objective.blockers) == ("TODO", [], [])
+    use_topology(engine, tmp_path, TOPOLOGY.replace("TICKET", "STANDING"))
+    assert (await worked(engine, other)).objective.status == "DONE"
 
 
 async def test_workorders_wait_in_the_list_that_the_topology_names(small: Engine, tmp_path: Path):
