@@ -204,6 +204,7 @@ class _Reader:
             self._name(name, _join("types", name), "type")
             if name not in known and (near := difflib.get_close_matches(str(name), known, 1, 0.9)):
                 self._wrong(_join("types", name), f"is too similar to a built-in type; did you mean {near[0]}?")
+                continue
             if (made := self._type(rules, _join("types", name))) is not None:
                 types[str(name)] = made
         return types
