@@ -16,7 +16,6 @@ import msgspec
 
 from treadle.api.objectives import (
     ArtifactDigest,
-    Blocker,
     BundleError,
     ContextSnapshot,
     GateReport,
@@ -52,6 +51,7 @@ from treadle.goals.records import (
     work_order_id_of,
 )
 from treadle.goals.topology import Topology, TypeRules
+from treadle.goals.transitions import LONGEST_REASON, approved, blocked, resolve_blocker, text_blocker, unblocked
 from treadle.model.ids import derived_id
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE, Lane
 from treadle.model.records import Record
@@ -62,10 +62,6 @@ Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBund
 
 _replace = dataclasses.replace
 _BUNDLE_KEYS = frozenset({"title", "metadata", "content", "notes"})
-BLOCKERS_KEPT = 20
-"""Resolved blockers that an objective keeps."""
-
-_LONGEST_REASON = 2000
 _LONGEST_BLOCKER = 400
 
 
@@ -138,7 +134,8 @@ def decide_readiness(
     """
     objective, move, actor = seen.objective, None, "readiness"
     resolved = [
-        _resolve(each, now, actor) if each.objective_id in done and not each.resolved else each for each in objective.blockers
+        resolve_blocker(each, now, actor) if each.objective_id in done and not each.resolved else each
+        for each in objective.blockers
     ]
     if resolved != objective.blockers:
         objective, move = _replace(objective, blockers=resolved), "resolve"
@@ -173,43 +170,6 @@ def _schedule_task(namespace: str, event: ReadinessEvent, objective_type: str) -
         payload=encode({"event_id": event.event_id}),
         root_id=event.resource_id,
     )
-
-
-def approved(objective: Objective, actor: str, now: Instant) -> Objective:
-    """Return the objective as approved by a person (or the topology's reviewer)."""
-    version = objective.status_version + 1
-    return _replace(objective, status=Status.TODO, status_version=version, approved_by=actor, approved_at=now)
-
-
-def unblocked(objective: Objective) -> Objective:
-    """Return the objective without its blockers; its count of failed workorders restarts."""
-    return _replace(objective, status=Status.TODO, status_version=objective.status_version + 1, failed_workorders=0)
-
-
-def _resolve(blocker: Blocker, now: Instant, actor: str) -> Blocker:
-    return _replace(blocker, resolved=True, resolved_at=now, resolved_by=actor)
-
-
-def resolved_by(objective: Objective, actor: str, now: Instant) -> Objective:
-    """Return the objective with all its blockers resolved."""
-    return _replace(objective, blockers=[each if each.resolved else _resolve(each, now, actor) for each in objective.blockers])
-
-
-def blocked(objective: Objective, blocker: Blocker) -> Objective:
-    """Return the objective, BLOCKED by the given blocker."""
-    resolved = [each for each in objective.blockers if each.resolved][-BLOCKERS_KEPT:]
-    kept = [each for each in objective.blockers if not each.resolved or each in resolved]
-    return _replace(objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*kept, blocker])
-
-
-def text_blocker(objective: Objective, text: str) -> Blocker:
-    """Return a blocker that only a person resolves."""
-    return Blocker(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:_LONGEST_REASON])
-
-
-def next_blocker_id(objective: Objective) -> str:
-    """Return a blocker id that is unused in the objective."""
-    return f"b{max((int(each.blocker_id[1:]) for each in objective.blockers), default=0) + 1}"
 
 
 # --- scheduler ---
@@ -424,7 +384,7 @@ def _judged(
         objective_id=workorder.objective_id,
         bundle_id=bundle.bundle_id,
         gate_result=result,
-        reason=reason[:_LONGEST_REASON],
+        reason=reason[:LONGEST_REASON],
         gates=list(reports),
         created_at=now,
     )

@@ -13,20 +13,10 @@ from typing import Any
 from treadle.api.objectives import Blocker, ClaimHeld, Objective
 from treadle.api.wire import Instant
 from treadle.goals.artifacts import Artifacts
-from treadle.goals.decide import (
-    Changed,
-    Decision,
-    Seen,
-    approved,
-    blocked,
-    next_blocker_id,
-    readiness_task,
-    resolved_by,
-    text_blocker,
-    unblocked,
-)
+from treadle.goals.decide import Changed, Decision, Seen, readiness_task
 from treadle.goals.reads import GoalReads, ObjectiveTrail
 from treadle.goals.records import LEVELS, ObjectiveNotFound, ObjectiveType, Status
+from treadle.goals.transitions import approved, blocked, next_blocker_id, resolved_by, text_blocker, unblocked
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
