@@ -12,7 +12,15 @@ from tests.api.conftest import Scene
 from treadle import lang
 from treadle.api.flows import SourceText
 from treadle.model.access import Access, Scope
-from treadle.model.errors import FlowNotFound, Forbidden, FunctionNotFound, InvalidFlow, InvalidInput, WorkflowNotFound
+from treadle.model.errors import (
+    FlowNotFound,
+    Forbidden,
+    FunctionNotFound,
+    IdempotencyKeyReused,
+    InvalidFlow,
+    InvalidInput,
+    WorkflowNotFound,
+)
 from treadle.service import Service
 from treadle.service.flows import SOURCES_LIMIT
 
@@ -143,7 +151,9 @@ async def test_functions_are_known_started_and_adopted(scene: Scene):
 
     first = await scene.api.functions.start("order", {"n": 4}, version=1, idempotency_key="k", task_list="shop")
     assert (first.created, first.kind, first.workflow, first.task_list) == (True, "function", "order", "shop")
-    assert (await scene.api.functions.start("order", {"n": 4}, idempotency_key="k")).id == first.id
+    assert (await scene.api.functions.start("order", {"n": 4}, idempotency_key="k", task_list="shop")).id == first.id
+    with pytest.raises(IdempotencyKeyReused):
+        await scene.api.functions.start("order", {"n": 4}, idempotency_key="k")
     adopted = await scene.api.functions.adopt(first.id, 2)
     assert (adopted.id, adopted.servers) == (first.id, 0)
     async with scene.engine.worker(task_lists=("shop",)):

@@ -10,7 +10,15 @@ from tests.api.conftest import Scene
 from treadle.api.flows import SourceText
 from treadle.api.runs import RunStarted
 from treadle.model.access import Access, Scope
-from treadle.model.errors import IllegalMove, InvalidFlow, InvalidInput, InvalidInputs, RunNotFound, StepNotFound
+from treadle.model.errors import (
+    IdempotencyKeyReused,
+    IllegalMove,
+    InvalidFlow,
+    InvalidInput,
+    InvalidInputs,
+    RunNotFound,
+    StepNotFound,
+)
 from treadle.service import Service
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
@@ -77,9 +85,11 @@ async def test_a_key_stands_for_the_first_run_and_a_published_flow_is_started_by
     await scene.engine.flows.publish("tea", [("tea.afl", TEA)])
     inputs = {"litres": 0.5, "cups": []}
     first = await scene.api.runs.start("tea", inputs=inputs, idempotency_key="k", task_list="kitchen", priority=2)
-    second = await scene.api.runs.start("tea", inputs=inputs, idempotency_key="k")
+    second = await scene.api.runs.start("tea", inputs=inputs, idempotency_key="k", task_list="kitchen")
     assert (first.created, second.created, second.id) == (True, False, first.id)
     assert (second.task_list, second.priority, second.idempotency_key) == ("kitchen", 2, "k")
+    with pytest.raises(IdempotencyKeyReused, match=first.id):
+        await scene.api.runs.start("tea", inputs=inputs, idempotency_key="k")
     assert [run.id for run in (await scene.api.runs.list(flow="tea")).runs] == [first.id]
 
 
@@ -309,10 +319,11 @@ async def test_a_token_for_one_list_sees_and_starts_only_what_is_in_it(scene: Sc
         with pytest.raises(RunNotFound):
             await call(there.id)
     secret = await brew(scene, task_list="bar", idempotency_key="k")
-    with pytest.raises(RunNotFound):  # the key of a run that it may not see tells nothing of that run
+    with pytest.raises(IdempotencyKeyReused) as reused:  # the key of a run that it may not see tells nothing else of that run
         await cook.runs.start_from_source(
             SOURCES, "tea.Brew", {"litres": 1.0, "cups": []}, task_list="kitchen", idempotency_key="k"
         )
     assert secret.created
+    assert "bar" not in str(reused.value)
     with pytest.raises(Exception, match="bar"):
         await cook.runs.start_from_source(SOURCES, "tea.Brew", {"litres": 1.0, "cups": []}, task_list="bar")
