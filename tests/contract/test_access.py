@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -14,17 +15,19 @@ from treadle.kernel.access.sessions import Sessions
 from treadle.kernel.access.tokens import Tokens
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.retention import KEEP_RECORDS_FOR, Retention
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.units import Unit
 from treadle.kernel.store.verify import verify
-from treadle.model.access import Scope
+from treadle.model.access import Scope, granted
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, TokenExists, TokenNotFound, Unauthorized
 from treadle.testing import ManualClock
 from treadle.testing.contract.task_steps import UNKNOWN_ID, ids, moves_of
 from treadle.testing.ids import SeededIds
 
-READ, WORK, OPERATE, ADMIN = Scope
+READ, ENQUEUE, WORK, APPROVE, OPERATE, PUBLISH, REGISTER, ADMIN = Scope
 SECOND, HOUR = 1_000, 3_600_000
 
 shared = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
@@ -90,9 +93,23 @@ async def test_who_shows_a_tokens_secret_may_do_what_it_grants_under_its_name(ga
     made = await gate.tokens.create("ada", ["operate"], expires=60, task_lists=["orders"], actor="root")
     access = await gate.tokens.find_access(made.secret)
     assert access == made.token.access()
-    assert (access.actor, access.scopes, access.task_lists) == ("ada", {OPERATE, WORK, READ}, ("orders",))
+    assert (access.actor, access.scopes, access.task_lists) == ("ada", {OPERATE, WORK, ENQUEUE, READ}, ("orders",))
     assert (access.token_id, access.expires_at, access.session_id) == (made.token.id, clock.now() + 60 * SECOND, None)
     assert made.secret.startswith(f"tdl_{made.token.id.replace('-', '')}_")
+
+
+@pytest.mark.parametrize("given", [["operate"], ["read", "operate"], ["work"], ["read"], ["admin"]])
+async def test_a_token_of_an_older_version_keeps_what_it_granted(gate, given):
+    made = await gate.tokens.create("old", given)
+    record = await gate.store.find_record(made.token.id)
+    body = json.loads(record.body)
+    del body["separate"]  # as stored before approving and publishing were permissions of their own
+    await gate.committer.submit(Unit(rows=(ChangeRecord(record.id, record.version, json.dumps(body)),)), 5)
+    gate.clock.advance(10)
+    access = await gate.tokens.find_access(made.secret)
+    more = {APPROVE, PUBLISH} if "operate" in given else set()
+    assert access.scopes == granted([Scope(each) for each in given]) | more
+    assert set((await gate.tokens.get("old")).scopes) == {*given, *more}
 
 
 async def test_every_secret_is_another_and_opens_only_its_own_token(gate):
@@ -183,7 +200,7 @@ async def test_a_token_made_by_another_process_is_accepted_at_once(gate, databas
     assert not await gate.tokens.any_live()
     secret = await other.make("theirs", WORK)
     assert await gate.tokens.any_live()
-    assert (await gate.tokens.find_access(secret)).scopes == {WORK}
+    assert (await gate.tokens.find_access(secret)).scopes == {WORK, ENQUEUE}
 
 
 async def test_a_token_is_not_looked_up_at_every_use(gate, store, monkeypatch):
@@ -334,7 +351,11 @@ async def test_a_session_grants_what_its_token_grants(gate, clock):
     assert opened.cookie.startswith("tds_")
     found = await gate.sessions.find(opened.cookie)
     assert found.access == opened.access
-    assert (found.access.actor, found.access.scopes, found.access.task_lists) == ("ada", {OPERATE, WORK, READ}, ("orders",))
+    assert (found.access.actor, found.access.scopes, found.access.task_lists) == (
+        "ada",
+        {OPERATE, WORK, ENQUEUE, READ},
+        ("orders",),
+    )
     assert (found.access.token_id, found.access.expires_at) == (made.token.id, clock.now() + 12 * HOUR)
     assert found.access.session_id is not None
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.interfaces.commands import Treadle
 
+from treadle.model.access import Scope
+
 _TAB = """
 source <({treadle} completion bash)
 COMP_WORDS=({words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
@@ -58,7 +60,7 @@ def test_options_values_and_names_are_completed(treadle: Treadle):
     assert words(treadle, "tasks", "list", "--s") == ["--state", "--store", "--server"]
     assert words(treadle, "--json", "runs", "list", "--state", "p") == ["pending", "paused"]
     assert words(treadle, "lists", "policy", "night", "") == ["wait", "ignore"]
-    assert words(treadle, "token", "create", "me", "--scope", "") == ["read", "work", "operate", "admin"]
+    assert words(treadle, "token", "create", "me", "--scope", "") == [*Scope]
     assert words(treadle, "--ver") == ["--verbose", "--version"]
     assert words(treadle, "objectives", "topology", "") == ["check"]
     assert words(treadle, "nothing", "") == []

@@ -44,8 +44,8 @@ def until(treadle: Treadle, *arguments: str) -> list[dict[str, object]]:
 
 def test_decisions_and_external_jobs_are_made_under_the_name_of_the_token(treadle: Treadle):
     (treadle.folder / "hands.py").write_text(HANDS)
-    ada = treadle.json("token", "create", "ada", "--scope", "operate")["secret"]
-    eve = treadle.json("token", "create", "eve", "--scope", "operate")["secret"]
+    ada = treadle.json("token", "create", "ada", "--scope", "operate", "--scope", "approve")["secret"]
+    eve = treadle.json("token", "create", "eve", "--scope", "operate", "--scope", "approve")["secret"]
     with treadle.started("up", "--handlers", "hands", "--json") as up:
         treadle.environment |= {"TREADLE_SERVER": json.loads(up.first)["url"], "TREADLE_TOKEN": ada}
         made = treadle.json("enqueue", "refund", "-p", "amount=5")["id"]
@@ -69,7 +69,7 @@ def test_decisions_and_external_jobs_are_made_under_the_name_of_the_token(treadl
 
 
 def test_schedules_watchers_and_objectives_are_operated_through_a_server(treadle: Treadle):
-    ada = treadle.json("token", "create", "ada", "--scope", "operate")["secret"]
+    ada = treadle.json("token", "create", "ada", "--scope", "operate", "--scope", "approve")["secret"]
     with treadle.started("serve", "--json", TREADLE_WATCH_ALLOW="/srv/in") as serving:
         treadle.environment |= {"TREADLE_SERVER": json.loads(serving.first)["url"], "TREADLE_TOKEN": ada}
         would = treadle.json("schedules", "add", "nightly", "--cron", "0 3 * * *", "--task", "greet", "--dry-run")

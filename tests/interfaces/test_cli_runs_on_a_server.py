@@ -40,7 +40,7 @@ def test_runs_flows_and_functions_are_used_through_a_server(treadle: Treadle):
     (treadle.folder / "tea.afl").write_text(FLOW)
     (treadle.folder / "bad.afl").write_text(FLOW.replace("Double", "Duoble"))
     (treadle.folder / "hands.py").write_text(HANDS)
-    secret = treadle.json("token", "create", "ada", "--scope", "operate")["secret"]
+    secret = treadle.json("token", "create", "ada", "--scope", "operate", "--scope", "publish")["secret"]
     with treadle.started("up", "--handlers", "hands", "--json") as up:
         treadle.environment |= {"TREADLE_SERVER": json.loads(up.first)["url"], "TREADLE_TOKEN": secret}
 

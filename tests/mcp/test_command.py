@@ -32,7 +32,7 @@ async def test_over_stdio_a_scope_narrows_what_a_model_may_do(treadle: Treadle):
         listed = {tool.name for tool in (await client.list_tools()).tools}
         assert listed == {tool.name for tool in TOOLS.values() if tool.scope is Scope.READ}
         said = refused(await client.call_tool("task_enqueue", {"name": "x"}))
-        assert (said["code"], said["scope"]) == ("forbidden", "work")
+        assert (said["code"], said["scope"]) == ("forbidden", "enqueue")
         assert told(await client.call_tool("task_list", {}))["tasks"] == []
 
 

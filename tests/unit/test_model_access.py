@@ -7,13 +7,17 @@ import pytest
 from treadle.model.access import GRANTS, OPEN, Access, Scope, Token, check_token_name, granted, parse_scopes
 from treadle.model.errors import Forbidden, InvalidInput, ListForbidden, TooManyAttempts, TreadleError, Unauthorized
 
-READ, WORK, OPERATE, ADMIN = Scope
+READ, ENQUEUE, WORK, APPROVE, OPERATE, PUBLISH, REGISTER, ADMIN = Scope
 
 TABLE = {
     READ: {READ},
-    WORK: {WORK},
-    OPERATE: {OPERATE, WORK, READ},
-    ADMIN: {ADMIN, OPERATE, WORK, READ},
+    ENQUEUE: {ENQUEUE},
+    WORK: {WORK, ENQUEUE},
+    APPROVE: {APPROVE, READ},
+    OPERATE: {OPERATE, WORK, ENQUEUE, READ},
+    PUBLISH: {PUBLISH, ENQUEUE, READ},
+    REGISTER: {REGISTER, READ},
+    ADMIN: {*Scope},
 }
 
 
@@ -35,7 +39,7 @@ def test_every_scope_has_its_grants_and_has_itself():
 
 
 def test_several_scopes_grant_what_any_of_them_does():
-    assert granted([READ, WORK]) == {READ, WORK}
+    assert granted([READ, WORK]) == {READ, WORK, ENQUEUE}
     assert granted([]) == frozenset()
 
 
@@ -57,7 +61,7 @@ def test_an_access_without_task_lists_is_for_all_of_them():
 
 def test_a_token_acts_under_its_name():
     token = Token("t", "ada", "active", (OPERATE,), ("orders",), "root", 1, 2)
-    assert token.access() == Access("ada", frozenset({OPERATE, WORK, READ}), ("orders",), "t", 2)
+    assert token.access() == Access("ada", frozenset({OPERATE, WORK, ENQUEUE, READ}), ("orders",), "t", 2)
 
 
 def test_scopes_are_known_each_once_and_in_order():

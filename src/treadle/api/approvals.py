@@ -165,7 +165,7 @@ class ApprovalsApi(Protocol):
     async def get(self, approval_id: ApprovalId) -> ApprovalDetail:
         """One approval: the question, its context, votes, moves, and the pending condition."""
 
-    @contract.post("/approvals/{approval_id}/approve", Scope.OPERATE)
+    @contract.post("/approvals/{approval_id}/approve", Scope.APPROVE)
     async def approve(
         self,
         approval_id: ApprovalId,
@@ -175,11 +175,11 @@ class ApprovalsApi(Protocol):
     ) -> Approval:
         """Approve as the caller; the deciding vote resumes the waiting work immediately."""
 
-    @contract.post("/approvals/{approval_id}/deny", Scope.OPERATE)
+    @contract.post("/approvals/{approval_id}/deny", Scope.APPROVE)
     async def deny(self, approval_id: ApprovalId, *, reason: Reason = None) -> Approval:
         """Deny as the caller; the deciding vote fails the waiting task immediately."""
 
-    @contract.post("/approvals/decide", Scope.OPERATE)
+    @contract.post("/approvals/decide", Scope.APPROVE)
     async def decide_many(
         self,
         approval_ids: Annotated[Sequence[str], Doc("Ids of the approvals, at most 100", ["01935b8e-7c3a-7000-8000-000000000000"])],

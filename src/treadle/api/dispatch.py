@@ -127,7 +127,7 @@ class DispatchApi(Protocol):
     ) -> DispatchedJobPage:
         """Jobs, newest first."""
 
-    @contract.post("/dispatch/jobs", Scope.WORK, status=201, lists=True, creates=True, problems=(STORAGE_ERROR,))
+    @contract.post("/dispatch/jobs", Scope.ENQUEUE, status=201, lists=True, creates=True, problems=(STORAGE_ERROR,))
     async def enqueue(
         self,
         issue: Annotated[Issue, Doc("The issue", _EXAMPLE)],

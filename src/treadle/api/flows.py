@@ -275,7 +275,7 @@ class FlowsApi(Protocol):
     ) -> FlowGraph:
         """The graph of a flow."""
 
-    @contract.post("/flows/{name}/versions", Scope.OPERATE, status=201, creates=True)
+    @contract.post("/flows/{name}/versions", Scope.PUBLISH, status=201, creates=True)
     async def publish(self, name: Annotated[str, Doc("The name of the flow", "shop")], sources: Sources) -> FlowVersion:
         """Publish a flow as the next version of a name; publishing it again adds no version. Live runs keep their version."""
 

@@ -49,7 +49,7 @@ class FunctionsApi(Protocol):
     async def list(self) -> FunctionList:
         """Known functions by version, with the number of live servers and live runs of each."""
 
-    @contract.post("/functions/runs", Scope.WORK, status=201, lists=True, creates=True)
+    @contract.post("/functions/runs", Scope.ENQUEUE, status=201, lists=True, creates=True)
     async def start(
         self,
         name: Annotated[str, Doc("The function's name", "order")],

@@ -70,7 +70,7 @@ class HandlerTrial(ApiRecord):
 
 
 class HandlersApi(Protocol):
-    """Handler registrations. Calls that load code need the scope `admin`."""
+    """Handler registrations. Calls that load code need the scope `register`."""
 
     @contract.get("/handlers")
     async def list(self) -> HandlerList:
@@ -80,7 +80,7 @@ class HandlersApi(Protocol):
     async def get(self, facet_name: FacetName) -> Handler:
         """One registration."""
 
-    @contract.put("/handlers/{facet_name}", Scope.ADMIN)
+    @contract.put("/handlers/{facet_name}", Scope.REGISTER)
     async def register(
         self,
         facet_name: FacetName,
@@ -98,7 +98,7 @@ class HandlersApi(Protocol):
         A missing module is looked up again when a task arrives; a module outside the allowed folders is refused.
         """
 
-    @contract.post("/handlers/{facet_name}", Scope.ADMIN)
+    @contract.post("/handlers/{facet_name}", Scope.REGISTER)
     async def edit(
         self,
         facet_name: FacetName,
@@ -113,11 +113,11 @@ class HandlersApi(Protocol):
     ) -> Handler:
         """Edit a registration."""
 
-    @contract.delete("/handlers/{facet_name}", Scope.ADMIN)
+    @contract.delete("/handlers/{facet_name}", Scope.REGISTER)
     async def remove(self, facet_name: FacetName) -> HandlerRemoved:
         """Remove a registration; tasks of the facet wait until another is registered."""
 
-    @contract.post("/handlers/{facet_name}/test", Scope.ADMIN)
+    @contract.post("/handlers/{facet_name}/test", Scope.REGISTER)
     async def test(
         self,
         facet_name: FacetName,

@@ -367,7 +367,7 @@ class ObjectivesApi(Protocol):
     async def get(self, objective_id: ObjectiveId) -> ObjectiveDetail:
         """One objective: its status with the reason, its workorders, their outputs and judgements."""
 
-    @contract.post("/objectives/{objective_id}/approve", Scope.OPERATE)
+    @contract.post("/objectives/{objective_id}/approve", Scope.APPROVE)
     async def approve(self, objective_id: ObjectiveId) -> Objective:
         """Approve a NEW objective for work; approving an approved one changes nothing."""
 

@@ -271,7 +271,7 @@ class RunsApi(Protocol):
     ) -> RunCounts:
         """Number of runs, by state."""
 
-    @contract.post("/runs", Scope.WORK, status=201, lists=True, creates=True)
+    @contract.post("/runs", Scope.ENQUEUE, status=201, lists=True, creates=True)
     async def start(
         self,
         flow: Annotated[str, Doc("Name or digest of a published flow", "shop")],
@@ -283,7 +283,7 @@ class RunsApi(Protocol):
     ) -> RunStarted:
         """Start a workflow of a published flow; when this returns, the run is durable."""
 
-    @contract.post("/runs/from-source", Scope.OPERATE, status=201, lists=True, creates=True)
+    @contract.post("/runs/from-source", Scope.PUBLISH, status=201, lists=True, creates=True)
     async def start_from_source(
         self,
         sources: Sources,

@@ -213,7 +213,7 @@ class TasksApi(Protocol):
     ) -> TaskPage:
         """Tasks, newest first."""
 
-    @contract.post("/tasks", Scope.WORK, status=201, lists=True, creates=True)
+    @contract.post("/tasks", Scope.ENQUEUE, status=201, lists=True, creates=True)
     async def enqueue(
         self,
         name: Annotated[str, Doc("The handler's name", "billing.Charge")],
@@ -222,7 +222,7 @@ class TasksApi(Protocol):
     ) -> TaskCreated:
         """Enqueue a task; when this returns, the task is durable."""
 
-    @contract.post("/tasks/batch", Scope.WORK, status=201, lists=True, creates=True)
+    @contract.post("/tasks/batch", Scope.ENQUEUE, status=201, lists=True, creates=True)
     async def enqueue_many(
         self,
         tasks: Annotated[

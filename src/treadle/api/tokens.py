@@ -22,7 +22,7 @@ class Token(ApiRecord):
     state: str
     """`active`, `expired` or `revoked`."""
     scopes: list[str]
-    """`read`, `work`, `operate`, `admin`, as given on creation."""
+    """`read`, `enqueue`, `work`, `approve`, `operate`, `publish`, `register` or `admin`, as given on creation."""
     task_lists: list[str]
     """The task lists that it is restricted to; empty: all."""
     created_by: str
@@ -59,7 +59,10 @@ class TokensApi(Protocol):
     async def create(
         self,
         name: Annotated[str, Doc("The actor recorded in the log: 1 to 100 printable characters without spaces", "ci")],
-        scopes: Annotated[Sequence[str], Doc("Scopes: `read`, `work`, `operate` or `admin`, at least one", ["read"])],
+        scopes: Annotated[
+            Sequence[str],
+            Doc("At least one of `read`, `enqueue`, `work`, `approve`, `operate`, `publish`, `register`, `admin`", ["read"]),
+        ],
         *,
         expires: Annotated[float | None, Doc("Lifetime in seconds; null: until it is revoked", 86_400)] = None,
         task_lists: Annotated[

@@ -259,7 +259,7 @@ class WorkApi(Protocol):
         title: Annotated[str, Doc("The question, in one line", "Publish these pictures?")],
         *,
         context: Annotated[dict[str, Json] | None, Doc("Information for the decision")] = None,
-        deciders: Annotated[Sequence[str], Doc("Names of the deciders; empty: anybody with the scope `operate`")] = (),
+        deciders: Annotated[Sequence[str], Doc("Names of the deciders; empty: anybody with the scope `approve`")] = (),
         expires: Annotated[float | None, Doc("Seconds after which the approval expires")] = None,
         checkpoint: Annotated[Json, Doc("Returned with the next claim")] = None,
     ) -> ReportAccepted:

@@ -77,7 +77,7 @@ async def approval_show(context: RequestContext, approval_id: ApprovalId, whole:
     return question(await context.api.approvals.get(approval_id), whole)
 
 
-@tool(Scope.OPERATE)
+@tool(Scope.APPROVE)
 async def approval_decide(
     context: RequestContext,
     approval_id: ApprovalId,

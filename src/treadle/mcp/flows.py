@@ -244,7 +244,7 @@ async def flow_show(
     return replace(found, versions=found.versions[:_VERSIONS], sources=found.sources if with_sources else [])
 
 
-@tool(Scope.OPERATE, repeatable=True)
+@tool(Scope.PUBLISH, repeatable=True)
 async def flow_publish(
     context: RequestContext,
     name: Annotated[str, Doc("The name of the flow", "shop")],

@@ -57,7 +57,7 @@ async def afl_manage_handlers(
 ) -> HandlersDone:
     """List, get, register or delete handlers that runners load themselves (`treadle runner`).
 
-    `register` and `delete` need the scope `admin`, because they control which code is loaded. `register` replaces a handler.
+    `register` and `delete` need the scope `register`, because they control which code is loaded. `register` replaces a handler.
     """
     handlers = context.api.handlers
     if action == "list":

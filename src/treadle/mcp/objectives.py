@@ -145,7 +145,7 @@ async def objective_add(
     return objective_line(added)
 
 
-@tool(Scope.OPERATE)
+@tool(changes=True)
 async def objective_manage(
     context: RequestContext,
     objective_id: ObjectiveId,
@@ -153,7 +153,10 @@ async def objective_manage(
     reason: Annotated[str | None, Doc("For `block`: reason; it stays blocked until somebody unblocks it")] = None,
     on: Annotated[str | None, Doc("For `block`: id of the objective that it waits for")] = None,
 ) -> ObjectiveLine:
-    """Approve a NEW objective, block a TODO one, or resolve all blockers of one."""
+    """Approve a NEW objective, block a TODO one, or resolve all blockers of one.
+
+    `approve` needs the scope `approve`; `block` and `unblock` need `operate`.
+    """
     objectives = context.api.objectives
     match action:
         case "approve":

@@ -80,7 +80,7 @@ def task_line(task: Task) -> TaskLine:
     return record_of(TaskLine, task, error=error_line(task.error))
 
 
-@tool(Scope.WORK)
+@tool(Scope.ENQUEUE)
 async def task_enqueue(
     context: RequestContext,
     name: Annotated[str, Doc("The handler's name", "billing.Charge")],

@@ -92,7 +92,7 @@ async def execution(context: RequestContext, run_id: str, wait_for: float, start
     )
 
 
-@tool(Scope.OPERATE)
+@tool(Scope.PUBLISH)
 async def afl_execute_workflow(
     context: RequestContext,
     source: Source = None,
@@ -118,7 +118,7 @@ async def afl_execute_workflow(
     return await execution(context, started.id, wait_for, started)
 
 
-@tool(Scope.WORK)
+@tool(Scope.ENQUEUE)
 async def run_start(
     context: RequestContext,
     flow: Annotated[str, Doc("Name or digest of a published flow", "shop")],
@@ -132,7 +132,7 @@ async def run_start(
 ) -> Execution:
     """Run a workflow of a published flow, and wait briefly for its end. `flow_show` lists its parameters.
 
-    With the scope `work` alone, the run starts, but its progress is not returned.
+    With the scope `enqueue` or `work` alone, the run starts, but its progress is not returned.
     """
     started = await context.api.runs.start(
         flow, workflow_name, inputs, version=version, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list

@@ -1,7 +1,7 @@
 """Scopes, and the access that a token or a session grants to its bearer.
 
-A token has scopes. `admin` grants everything; `operate` grants operator actions, `work` and `read`; `work` grants starting and
-executing work, and nothing else; `read` grants reading, and nothing else. A token may be restricted to some task lists.
+A token has scopes; `GRANTS` lists what each implies. Creating work, executing it, operating it, approving, publishing flows and
+registering Python code are separate permissions. A token may be restricted to some task lists.
 Nothing here is secret: the store holds only a digest of a token's secret, which only `kernel.access.credentials` reads.
 """
 
@@ -20,21 +20,36 @@ class Scope(StrEnum):
 
     READ = "read"
     """Read lists, states, results, events and metrics."""
+    ENQUEUE = "enqueue"
+    """Create work, and nothing else: enqueue tasks and jobs, start published workflows and functions."""
     WORK = "work"
-    """Enqueue, start published workflows, and use the worker protocol: claim, renew, settle."""
+    """Create work, send signals, and use the worker protocol: claim, renew, settle."""
+    APPROVE = "approve"
+    """Decide approvals, and approve objectives."""
     OPERATE = "operate"
-    """Operator actions: cancel, retry, pause, decide approvals, publish flows, set limits."""
+    """Operator actions: cancel, retry, pause, schedule, watch, set limits."""
+    PUBLISH = "publish"
+    """Publish flows, and run workflows of unpublished AFL."""
+    REGISTER = "register"
+    """Register, change and test handlers: Python code below the handler roots of the machine."""
     ADMIN = "admin"
-    """Everything, including tokens and operations that load code."""
+    """Everything, including tokens, retention, and watchers of any path or URL."""
 
 
 GRANTS: dict[Scope, frozenset[Scope]] = {
     Scope.READ: frozenset({Scope.READ}),
-    Scope.WORK: frozenset({Scope.WORK}),
-    Scope.OPERATE: frozenset({Scope.OPERATE, Scope.WORK, Scope.READ}),
+    Scope.ENQUEUE: frozenset({Scope.ENQUEUE}),
+    Scope.WORK: frozenset({Scope.WORK, Scope.ENQUEUE}),
+    Scope.APPROVE: frozenset({Scope.APPROVE, Scope.READ}),
+    Scope.OPERATE: frozenset({Scope.OPERATE, Scope.WORK, Scope.ENQUEUE, Scope.READ}),
+    Scope.PUBLISH: frozenset({Scope.PUBLISH, Scope.ENQUEUE, Scope.READ}),
+    Scope.REGISTER: frozenset({Scope.REGISTER, Scope.READ}),
     Scope.ADMIN: frozenset(Scope),
 }
 """The scopes that each scope implies; a token grants the union over its scopes."""
+
+ONCE_OPERATE = frozenset({Scope.OPERATE, Scope.APPROVE, Scope.PUBLISH})
+"""The scopes that `operate` stands for in tokens created before these were separate."""
 
 _LONGEST_NAME = 100
 
@@ -45,7 +60,7 @@ class Access:
 
     actor: str
     scopes: frozenset[Scope]
-    """All granted scopes, including implied ones."""
+    """Granted scopes; implied ones may be left out."""
     task_lists: tuple[str, ...] = ()
     """The task lists that it is restricted to; empty means all."""
     token_id: str | None = None
@@ -56,7 +71,7 @@ class Access:
 
     def may(self, scope: Scope) -> bool:
         """Return whether the scope is granted."""
-        return scope in self.scopes
+        return any(scope in GRANTS[each] for each in self.scopes)
 
     def may_use(self, task_list: str) -> bool:
         """Return whether the task list is permitted."""

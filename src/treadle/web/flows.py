@@ -123,7 +123,7 @@ async def _edit(
         sources=sources,
         checked=checked,
         graph=None if drawn is None else graph_data(drawn),
-        may_publish=service.access.may(Scope.OPERATE),
+        may_publish=service.access.may(Scope.PUBLISH),
     )
 
 

@@ -30,7 +30,7 @@ def add(site: Site) -> None:
 
     @site.page("/handlers/new")
     async def new(request: Request, service: Service) -> Response:
-        service.access.check(Scope.ADMIN)
+        service.access.check(Scope.REGISTER)
         return await site.render(request, "handler.html", service=service, handler=None, trial=None, payload="{}")
 
     @site.page("/handlers/{facet_name}")

@@ -15,6 +15,16 @@ PAGES_AT_ONCE = 10
 """Pages of histories, or steps of pruning, per request; the page then shows the progress and continues."""
 _PROBLEMS = 50
 _DAY = 86_400.0
+_SCOPES = {
+    Scope.READ: "look",
+    Scope.ENQUEUE: "create work",
+    Scope.WORK: "create and execute work",
+    Scope.APPROVE: "decide approvals",
+    Scope.OPERATE: "cancel, retry, pause, schedule",
+    Scope.PUBLISH: "publish flows",
+    Scope.REGISTER: "register Python handlers",
+    Scope.ADMIN: "everything",
+}
 SUMS = ("trees", "tasks", "runs", "steps", "moves", "lines", "records", "freed")
 
 
@@ -24,7 +34,7 @@ def add(site: Site) -> None:
     @site.page("/settings")
     async def tokens(request: Request, service: Service) -> Response:
         found = await if_allowed(service.tokens.list(every="every" in request.query_params))
-        return await site.render(request, "settings_tokens.html", service=service, tokens=found, made=None)
+        return await site.render(request, "settings_tokens.html", service=service, tokens=found, made=None, scopes=_SCOPES)
 
     @site.action("/settings/tokens")
     async def create(request: Request, service: Service) -> Response:
@@ -34,7 +44,7 @@ def add(site: Site) -> None:
         scopes = [str(each) for each in form.getlist("scope")]
         made = await service.tokens.create(name or "", scopes, expires=None if days is None else days * _DAY, task_lists=lists)
         found = await service.tokens.list()
-        return await site.render(request, "settings_tokens.html", service=service, tokens=found, made=made)
+        return await site.render(request, "settings_tokens.html", service=service, tokens=found, made=made, scopes=_SCOPES)
 
     @site.action("/settings/tokens/{token}/revoke")
     async def revoke(request: Request, service: Service) -> Response:

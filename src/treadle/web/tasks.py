@@ -38,7 +38,7 @@ def add(site: Site) -> None:
 
     @site.page("/tasks/new")
     async def new(request: Request, service: Service) -> Response:
-        service.access.check(Scope.WORK)
+        service.access.check(Scope.ENQUEUE)
         return await site.render(request, "task_form.html", service=service, fields=_FIELDS)
 
     @site.action("/tasks")

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from treadle.api.tokens import Token
 
-_SCOPES = "Scope: read, work, operate (includes work and read) or admin (everything); repeatable"
+_SCOPES = (
+    "Scope: read, enqueue, work (includes enqueue), approve (read), operate (read, work), publish (read, enqueue), register (read) "
+    "or admin (everything); repeatable"
+)
 
 
 async def create(

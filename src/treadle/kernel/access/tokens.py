@@ -20,7 +20,7 @@ from treadle.kernel.store.pages import every_record, find_by_name_or_id
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
-from treadle.model.access import Access, Scope, Token, check_token_name, parse_scopes
+from treadle.model.access import ONCE_OPERATE, Access, Scope, Token, check_token_name, parse_scopes
 from treadle.model.clock import Clock, Duration, as_text, milliseconds
 from treadle.model.errors import InvalidInput, TokenExists, TokenNotFound, Unauthorized
 from treadle.model.ids import Ids
@@ -53,6 +53,8 @@ class TokenBody(Stored, frozen=True, kw_only=True):
     created_by: str = ""
     expires_at: int | None = None
     digest: str | None = None
+    separate: bool = False
+    """Whether `operate` excludes `approve` and `publish`; tokens of older versions include them."""
 
     def __repr__(self) -> str:
         return "TokenBody(...)"
@@ -102,6 +104,7 @@ class Tokens:
             scopes=parse_scopes(scopes),
             task_lists=_lists(task_lists),
             created_by=check_key(actor, "actor"),
+            separate=True,
         )
         if body.task_lists and Scope.ADMIN in body.scopes:
             raise InvalidInput("A token with the scope admin cannot be restricted to task lists: it could create one that is not.")
@@ -229,7 +232,7 @@ def _shown(record: Record, now: int) -> Token:
         id=record.id,
         name=record.name or "",
         state=EXPIRED if expired and record.state == ACTIVE else record.state,
-        scopes=body.scopes,
+        scopes=body.scopes if body.separate or Scope.OPERATE not in body.scopes else parse_scopes(ONCE_OPERATE.union(body.scopes)),
         task_lists=body.task_lists,
         created_by=body.created_by,
         created_at=record.created_at,
