@@ -11,8 +11,8 @@ from tests.api.conftest import Scene
 
 from treadle import Engine
 from treadle.model.access import OPEN, Scope
+from treadle.model.addresses import is_allowed
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound, WatchForbidden
-from treadle.model.watchers import Source, is_allowed
 from treadle.service import Service
 from treadle.settings import Settings
 
@@ -100,7 +100,22 @@ async def test_who_is_no_administrator_watches_only_what_the_settings_list():
         ("https://example.org@evil.org/prices", False),
         ("https://example.org.evil.org/prices", False),
         ("https://example.org:port/prices", False),
+        ("HTTPS://example.org./prices", True),
+        ("https://example.org/%70rices", True),
+        ("https://example.org/prices/%252e%252e/admin", False),
+        ("https://example.org/prices%2f..%2fadmin", False),
+        ("https://example.org/prices\\..\\admin", False),
+        ("https://b\u00fccher.example/", True),
+        ("https://xn--bcher-kva.example/x", True),
+        ("http://2130706433/a", True),
+        ("http://0x7f.1/a", True),
+        ("http://[::ffff:127.0.0.1]:80/a", True),
+        ("http://[::1]/a", False),
+        ("/srv/in/50%2e%2e", True),
     ],
 )
 def test_a_place_is_allowed_at_or_below_what_is_listed(place: str, allowed: bool):
-    assert is_allowed(Source(kind="any", place=place), ("/srv/in/", "https://example.org/prices")) is allowed
+    assert (
+        is_allowed(place, ("/srv/in/", "https://example.org/prices", "https://B\u00dcCHER.example", "http://127.0.0.1/a"))
+        is allowed
+    )

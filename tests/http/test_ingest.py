@@ -126,6 +126,17 @@ async def test_a_repeated_delivery_is_the_same_task_even_after_that_ended(hub: H
     assert reopened.json()["task_id"] != first
 
 
+async def test_a_body_replayed_under_another_delivery_id_creates_nothing(hub: Hub):
+    first = (await hub.send(OPENED)).json()["task_id"]
+    async with AgentCoordinator(hub.engine) as coordinator:
+        job = await coordinator.dequeue("worker-1")
+        assert job is not None
+        await coordinator.update_status(job.id, "completed")
+    replayed = await hub.send(OPENED, delivery="another")
+    assert (replayed.status_code, replayed.json()) == (200, {"task_id": first, "created": False})
+    assert await hub.jobs() == 1
+
+
 async def test_an_issue_that_is_opened_with_a_label_is_one_job_though_github_tells_twice(hub: Hub):
     first = await hub.send(OPENED)
     second = await hub.send(OPENED | {"action": "labeled", "label": {"name": "please do"}}, delivery="another")

@@ -35,6 +35,18 @@ async def test_a_body_that_says_it_is_too_large_is_refused(stage: Stage):
     assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
 
+async def test_a_body_that_is_read_before_the_caller_is_known_is_small(stage: Stage):
+    async with stage.client() as client:
+        for body in (b"x" * (16 * 1024 + 1), _parts()):
+            answer = await client.post("/login", content=body, headers={"Content-Type": "application/x-www-form-urlencoded"})
+            assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
+
+
+async def _parts() -> AsyncIterator[bytes]:
+    for _ in range(20):
+        yield b"x" * 1024
+
+
 async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is(stage: Stage):
     limit = stage.engine.kernel.settings.payload_limit + BODY_OVERHEAD
     sent = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -21,10 +20,11 @@ from treadle.model.errors import InvalidPolicy, Refused, StoreError
 from treadle.model.names import HANDLER, check_name
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
 from treadle.model.tasks import LogLine
+from treadle.model.text import safe_logger
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry
 
-_log = logging.getLogger("treadle.agents")
+_log = safe_logger("treadle.agents")
 _CACHED_ASTS = 1000
 GRACE = 30.0
 

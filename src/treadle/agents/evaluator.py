@@ -6,7 +6,6 @@ so any number of threads and processes may drive the same runs.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,10 +25,11 @@ from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.outcomes import Failed, Problem, Succeeded
 from treadle.model.states import RunState
 from treadle.model.tasks import Preclaimed, Task
+from treadle.model.text import safe_logger
 from treadle.model.values import Json
 from treadle.workers.call import outcome_of_error
 
-_log = logging.getLogger("treadle.agents")
+_log = safe_logger("treadle.agents")
 _PAUSE = 0.02
 _STILL_FOR = 5
 """Polls without progress after which a run is checked for lost tasks."""

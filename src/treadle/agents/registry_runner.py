@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import socket
 import threading
 from collections.abc import Iterable, Mapping
@@ -22,11 +21,12 @@ from treadle.agents.step_log import call_logged
 from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import Outcome
+from treadle.model.text import safe_logger
 from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
-_log = logging.getLogger("treadle.agents")
+_log = safe_logger("treadle.agents")
 
 
 @dataclass

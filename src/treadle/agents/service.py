@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import socket
 import threading
@@ -20,12 +19,13 @@ from treadle.agents.poller import agent_handler
 from treadle.agents.tools import ToolRegistry
 from treadle.model.errors import Contended, InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState
+from treadle.model.text import safe_logger
 from treadle.observability.status_server import StatusServer, json_route
 from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
-_log = logging.getLogger("treadle.agents")
+_log = safe_logger("treadle.agents")
 EXECUTE, RESUME = "afl:execute", "afl:resume"
 SWEEP_EVERY = 30.0
 _SWEPT_AT_ONCE = 20

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,9 +21,10 @@ from treadle.model.errors import InvalidInput, StoreError, TreadleError
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
+from treadle.model.text import safe_logger
 from treadle.model.values import decode
 
-_log = logging.getLogger("treadle.agents")
+_log = safe_logger("treadle.agents")
 
 
 class EvaluatorSettler:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
 import click
 
-from treadle.cli.exits import BUG, INTERRUPTED, exit_code_of
+from treadle.cli.exits import BAD_INPUT, BUG, INTERRUPTED, exit_code_of
 from treadle.cli.output.messages import tell_error, tell_flow_error
 from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
+
+_SHOWN = 200
+"""Characters of a file name in a message."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -47,6 +51,9 @@ def execute(arguments: list[str]) -> int:
         tell_error("usage", f"{message} Try: {ctx.command_path if ctx else 'treadle'} --help", as_json=as_json)
         return error.exit_code
     except Exception as error:
+        if (reason := _file_trouble(error)) is not None:
+            tell_error("file_unusable", reason, as_json=as_json)
+            return BAD_INPUT
         if verbose:
             import traceback
 
@@ -56,3 +63,13 @@ def execute(arguments: list[str]) -> int:
             "internal", f"{type(error).__name__}: {error}. This is a bug in Treadle; please report it.{hint}", as_json=as_json
         )
         return BUG
+
+
+def _file_trouble(error: Exception) -> str | None:
+    """The reason why the system does not accept the name of a file, or access to it; None for other errors."""
+    if isinstance(error, OSError) and error.filename is not None:
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        return f"{name if len(name) <= _SHOWN else f'{name[:_SHOWN]}...'} cannot be used: {error.strerror}."
+    if isinstance(error, UnicodeEncodeError):
+        return "The name of a file is not valid UTF-8."
+    return None

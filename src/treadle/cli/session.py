@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shlex
@@ -18,6 +17,7 @@ from click.core import ParameterSource
 
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
+from treadle.model.text import json_text
 from treadle.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Session:
                 from treadle.api.wire import to_builtins
 
                 value = to_builtins(value)
-            sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None) + "\n")
+            sys.stdout.write(json_text(value, indent=2 if sys.stdout.isatty() else None) + "\n")
             sys.stdout.flush()
         else:
             self.console.print(human(), soft_wrap=not self.console.is_terminal)

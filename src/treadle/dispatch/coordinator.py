@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, Self
@@ -30,10 +29,11 @@ from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp
 from treadle.model.names import HANDLER, Lane, check_key
 from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Succeeded
 from treadle.model.tasks import LogLine, Task
+from treadle.model.text import safe_logger
 from treadle.model.values import Json, encode
 from treadle.wiring.machine import Machine, SystemMachine
 
-_log = logging.getLogger("treadle.dispatch")
+_log = safe_logger("treadle.dispatch")
 
 ACTOR = "dispatch"
 """The default actor in the log."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from treadle.dispatch.errors import JobNotFound
 from treadle.dispatch.issues import InvalidIssue
 from treadle.dispatch.records import SHOWN_STATES, TaskState, TaskStatus, state_of
@@ -13,9 +11,10 @@ from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import Lane
 from treadle.model.tasks import LogLine, Task
+from treadle.model.text import safe_logger
 from treadle.model.values import decode
 
-_log = logging.getLogger("treadle.dispatch")
+_log = safe_logger("treadle.dispatch")
 
 
 class Jobs:

@@ -8,7 +8,6 @@ and nothing will be added (D9); a subscriber that resumes may receive some event
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from treadle.kernel.reads.events import GIVE_UP_FOR, Events
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Move
+from treadle.model.text import safe_logger
 from treadle.service.events import event_record
 
 BUFFER = 2000
@@ -32,7 +32,7 @@ PAGE = 500
 _AT_A_TIME = 100
 """Events after which the reader yields to subscribers."""
 
-_LOG = logging.getLogger("treadle.http")
+_LOG = safe_logger("treadle.http")
 
 
 class Message(NamedTuple):

@@ -17,7 +17,7 @@ from treadle.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_iss
 from treadle.http.app_state import state_of
 from treadle.http.openapi import JSON, PUBLIC, Returns, header
 from treadle.http.routes import Routes, json_response
-from treadle.model.errors import Forbidden, InvalidInput, Refused, TreadleError
+from treadle.model.errors import Forbidden, IdempotencyKeyReused, InvalidInput, Refused, TreadleError
 from treadle.model.names import check_key
 
 OPENED = ("opened", "reopened")
@@ -93,8 +93,8 @@ class _Webhook(msgspec.Struct):
 async def ingest_github(request: Request) -> Response:
     """Takes `issues` events. An issue becomes a dispatch job when it is opened or reopened with one of `TREADLE_GITHUB_LABELS`
     (or any issue, if none are set), or when one of them is added. Needs no token: `X-Hub-Signature-256` must be the signature of
-    the body with `TREADLE_GITHUB_SECRET`. A repeated delivery, or an issue with an unfinished job, creates nothing more. All other
-    events are answered with 204.
+    the body with `TREADLE_GITHUB_SECRET`. A repeated body, under any delivery id, creates nothing more; nor does an issue with an
+    unfinished job. All other events are answered with 204.
     """
     engine = state_of(request).engine
     if not (secret := engine.kernel.settings.github_secret):
@@ -112,13 +112,16 @@ async def ingest_github(request: Request) -> Response:
     issue = wanted(webhook, engine.kernel.settings.github_labels)
     if issue is None:
         return Response(status_code=204)
-    made = await coordinator_of(engine).submit(
-        issue,
-        metadata={"source": "github", "delivery": delivery, "action": webhook.action},
-        unique_key=f"github:{issue.repository.id}:{issue.id}",
-        idempotency_key=f"github:{delivery}",
-        trace_id=delivery,
-    )
+    try:
+        made = await coordinator_of(engine).submit(
+            issue,
+            metadata={"source": "github", "delivery": delivery, "action": webhook.action},
+            unique_key=f"github:{issue.repository.id}:{issue.id}",
+            idempotency_key=f"github:{hashlib.sha256(body).hexdigest()}",  # the id of a delivery is not signed, the body is
+            trace_id=delivery,
+        )
+    except IdempotencyKeyReused as reused:  # the same body under another delivery id
+        return json_response(Ingested(reused.stored_id or "", False))
     return json_response(Ingested(made.id, made.created), 202 if made.created else 200)
 
 

@@ -8,7 +8,6 @@ once a second, each caller's access is checked again; waiters without access are
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +15,12 @@ from contextlib import contextmanager
 from treadle.model.access import Access
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError, TooManyWaiting
+from treadle.model.text import safe_logger
 
 CHECK_EVERY = 1.0
 """Seconds between two checks of the waiters' access."""
 
-_LOG = logging.getLogger("treadle.http")
+_LOG = safe_logger("treadle.http")
 
 
 class Waiter:

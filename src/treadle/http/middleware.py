@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from treadle.http.problems import problem
 from treadle.model.clock import Clock
 from treadle.model.ids import Ids
+from treadle.model.text import safe_logger
 
 BODY_OVERHEAD = 1024 * 1024
 """Bytes that a body may have in addition to the largest payload."""
@@ -36,7 +37,9 @@ SAFE = {
 }
 """Default headers of every answer."""
 
-_LOG = logging.getLogger("treadle.http")
+_LOG = safe_logger("treadle.http")
+_PUBLIC_LIMITS = {"/login": 16 * 1024, "/logout": 16 * 1024}
+"""Bytes of bodies that are read before the caller is known. The other public routes check a secret first or sign the body."""
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 
@@ -72,10 +75,11 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            if (length := headers.get("Content-Length", "")).isdigit() and int(length) > self._body_limit:
-                await self._refuse(scope, receive, sent)
+            limit = min(self._body_limit, _PUBLIC_LIMITS.get(scope["path"], self._body_limit))
+            if (length := headers.get("Content-Length", "")).isdigit() and int(length) > limit:
+                await self._refuse(scope, receive, sent, limit)
             else:
-                await self._app(scope, self._bounded(receive), sent)
+                await self._app(scope, self._bounded(receive, limit), sent)
         except Exception as error:  # the edge of a request: the server continues with others
             _LOG.error("request %s failed: %s %s", request_id, scope["method"], _route(scope), exc_info=error)
             if status == 0:
@@ -85,18 +89,18 @@ class RequestMiddleware:
             took_ms = (self._clock.monotonic() - begun) * 1000
             _LOG.log(self._log_level, "%s %s %d %.1f ms %s", scope["method"], _route(scope), status, took_ms, request_id)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
         """Refuse a body that is too large, after reading some of it: a client that is still sending does not read the answer."""
-        left, deadline = 4 * self._body_limit, self._clock.monotonic() + BODY_WITHIN
+        left, deadline = 4 * limit, self._clock.monotonic() + BODY_WITHIN
         with suppress(HTTPException):
             while left > 0:
                 message = await self._soon(receive, deadline)
                 left -= len(message.get("body", b""))
                 if message["type"] != "http.request" or not message.get("more_body"):
                     break
-        await problem(413, "payload_too_large", self._too_large())(scope, receive, send)
+        await problem(413, "payload_too_large", _too_large(limit))(scope, receive, send)
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bounded(self, receive: Receive, limit: int) -> Receive:
         """Limit the size of bodies without a Content-Length, and the time for every body."""
         count, whole, begun = 0, False, self._clock.monotonic()
 
@@ -107,8 +111,8 @@ class RequestMiddleware:
             message = await self._soon(receive, begun + BODY_WITHIN + count / BODY_RATE)
             count += len(message.get("body", b""))
             whole = not message.get("more_body", False)
-            if count > self._body_limit:
-                raise HTTPException(413, self._too_large())
+            if count > limit:
+                raise HTTPException(413, _too_large(limit))
             return message
 
         return bounded
@@ -130,8 +134,9 @@ class RequestMiddleware:
         finally:
             coming.cancel()
 
-    def _too_large(self) -> str:
-        return f"The body may have up to {self._body_limit} bytes; TREADLE_PAYLOAD_LIMIT of the server limits payloads."
+
+def _too_large(limit: int) -> str:
+    return f"The body may have up to {limit} bytes; TREADLE_PAYLOAD_LIMIT of the server limits payloads."
 
 
 def _route(scope: Scope) -> str:

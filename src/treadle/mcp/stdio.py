@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -16,8 +15,9 @@ from mcp.server.stdio import stdio_server
 
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.server import Context, make_server
+from treadle.model.text import safe_logger
 
-_LOG = logging.getLogger("treadle.mcp")
+_LOG = safe_logger("treadle.mcp")
 
 
 @dataclass(frozen=True, slots=True)

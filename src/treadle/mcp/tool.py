@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from treadle.api.wire import to_builtins
 from treadle.mcp.request_context import RequestContext
 from treadle.model.access import Scope
 from treadle.model.errors import TreadleError
+from treadle.model.text import safe_logger
 from treadle.model.values import Json
 
-_LOG = logging.getLogger("treadle.mcp")
+_LOG = safe_logger("treadle.mcp")
 
 Body = Callable[..., Awaitable[ApiRecord]]
 

@@ -6,9 +6,7 @@ delays and repeated scans.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
 
 from treadle.model.names import ENGINE_LIST
 from treadle.model.schedules import Target
@@ -29,8 +27,6 @@ HASH_LIMIT = 64 * 1024 * 1024
 """Bytes of a file or a response that are read for its hash; larger ones are identified by size and time alone."""
 FETCH_FOR = 30_000
 
-_PORTS = {"http": 80, "https": 443}
-
 
 class Source(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The place to scan: files of a directory that match a pattern, one file, or the response of an address."""
@@ -44,28 +40,6 @@ class Source(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """Whether a file with a new mtime counts as modified only if its content changed."""
     hash_limit: int = HASH_LIMIT
     timeout_for: int = FETCH_FOR
-
-
-def is_allowed(source: Source, allowed: Sequence[str]) -> bool:
-    """Return whether the place is, or is below, one of these paths or addresses. Symbolic links are not resolved here."""
-    place = _parts(source.place)
-    return place is not None and any(_begins(place, other) for each in allowed if (other := _parts(each)) is not None)
-
-
-def _parts(place: str) -> tuple[str, ...] | None:
-    """Return origin and path names; None for a place that climbs up or cannot be parsed."""
-    try:
-        split = urlsplit(place) if "://" in place else SplitResult("", "", place, "", "")
-        where = (split.scheme, split.hostname or "", str(split.port or _PORTS.get(split.scheme)))
-    except ValueError:
-        return None
-    names = tuple(name for name in split.path.split("/") if name)
-    climbs = any(unquote(name) in (".", "..") or "\\" in name for name in names)
-    return None if climbs or "@" in split.netloc else (*where, *names)
-
-
-def _begins(place: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    return place[: len(other)] == other
 
 
 class Item(Stored, frozen=True, kw_only=True, omit_defaults=True):

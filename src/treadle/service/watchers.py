@@ -11,8 +11,9 @@ from treadle.api.wire import record_of
 from treadle.kernel.watchers import service as kernel
 from treadle.kernel.watchers.options import make_body
 from treadle.model.access import Scope
+from treadle.model.addresses import is_allowed
 from treadle.model.errors import WatchForbidden
-from treadle.model.watchers import DIRECTORY, HTTP, is_allowed
+from treadle.model.watchers import DIRECTORY, HTTP
 from treadle.service.group import Group
 
 
@@ -26,7 +27,7 @@ class Watchers(Group, WatchersApi):
     async def create(self, name: str, *, paused: bool = False, **options: Unpack[WatcherOptions]) -> Watcher:
         given = _given(options)
         source = make_body(given).source
-        if not self.access.may(Scope.ADMIN) and not is_allowed(source, self.engine.kernel.settings.watch_allow):
+        if not self.access.may(Scope.ADMIN) and not is_allowed(source.place, self.engine.kernel.settings.watch_allow):
             raise WatchForbidden(source.place)
         return _record(await self.engine.watchers.create(name, paused=paused, actor=self.actor, **given))
 

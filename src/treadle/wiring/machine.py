@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -43,7 +43,7 @@ class Machine(Protocol):
     def executor(self, threads: int) -> ClosableExecutor:
         """Return the executor for handlers that must not run on the event loop."""
 
-    def source_reader(self, executor: Executor, clock: Clock) -> SourceReader:
+    def source_reader(self, executor: Executor, clock: Clock, allowed: Sequence[str]) -> SourceReader:
         """Return the file and network access for watchers, in threads of the executor."""
 
     def scripts(self) -> Scripts:
@@ -89,9 +89,9 @@ class SystemMachine:
         """Return real threads and processes."""
         return SystemExecutor(threads)
 
-    def source_reader(self, executor: Executor, clock: Clock) -> SourceReader:
+    def source_reader(self, executor: Executor, clock: Clock, allowed: Sequence[str]) -> SourceReader:
         """Return access to real files and URLs."""
-        return Scanner(executor, clock)
+        return Scanner(executor, clock, allowed)
 
     def scripts(self) -> Scripts:
         """Return a runner that starts its processes with the first script."""

@@ -96,7 +96,7 @@ class WorkerHost:
         self._state = "starting"
         self._executor = self._machine.executor(threads)
         self._scan_executor = self._machine.executor(SCAN_CONCURRENCY)  # separate: scans and handlers do not delay each other
-        self._source_reader = self._machine.source_reader(self._scan_executor, kernel.clock)
+        self._source_reader = self._machine.source_reader(self._scan_executor, kernel.clock, kernel.settings.watch_allow)
         self._log_writer = LogWriter(kernel.store, kernel.emit)
         self._scripts = self._machine.scripts()
         self._loop: asyncio.AbstractEventLoop | None = None

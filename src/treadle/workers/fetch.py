@@ -1,19 +1,19 @@
 """Conditional HTTP requests that detect changes of a URL, bounded in time and size.
 
-The URL is requested as the operator gave it: without proxies of the environment, and without redirects to another host.
+The URL is requested as the operator gave it: without proxies of the environment, and without redirects to another origin.
 """
 
 from __future__ import annotations
 
 import hashlib
 import http.client
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request
 
 from treadle.kernel.watchers.decide import Fetched
+from treadle.model.addresses import is_allowed, normalize
 from treadle.model.errors import LookFailed
 from treadle.model.watchers import Item, Source
 
@@ -22,8 +22,11 @@ _NOT_FOUND = (404, 410)
 _NOT_MODIFIED = 304
 
 
-def fetch(source: Source, item: Item | None, monotonic: Callable[[], float]) -> Fetched:
-    """Request the URL with the validators of the last response; takes no more than about twice the timeout."""
+def fetch(source: Source, item: Item | None, monotonic: Callable[[], float], allowed: Sequence[str] = ()) -> Fetched:
+    """Request the URL with the validators of the last response; takes no more than about twice the timeout.
+
+    A redirect stays on the same origin; from an address that `allowed` lists, it leads to another one that `allowed` lists.
+    """
     until = monotonic() + source.timeout_for / 1000
     headers = {"User-Agent": "treadle", "Accept-Encoding": "identity"}
     if item is not None and item.etag:
@@ -32,7 +35,7 @@ def fetch(source: Source, item: Item | None, monotonic: Callable[[], float]) -> 
         headers["If-Modified-Since"] = item.modified
     request = Request(source.place, headers=headers)  # noqa: S310 - only http and https, which `_opener` alone can do
     try:
-        with _opener().open(request, timeout=source.timeout_for / 1000) as answer:
+        with _opener(allowed).open(request, timeout=source.timeout_for / 1000) as answer:
             return _read(source, answer, lambda: monotonic() > until)
     except HTTPError as error:
         with error:
@@ -74,25 +77,25 @@ def _read(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetched:
     return Fetched(etag=etag, modified=modified, hash=f"sha256:{digest.hexdigest()}", size=size)
 
 
-class _SameHost(HTTPRedirectHandler):
-    """Follows redirects on the same host only."""
+class _SameOrigin(HTTPRedirectHandler):
+    """Follows redirects within an origin and within the allowed addresses."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        self._allowed = allowed
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
-        """Return the next request; raise `LookFailed` if it leaves the host."""
-        if _host(newurl) != _host(req.full_url):
+        """Return the next request; raise `LookFailed` if it leaves them."""
+        before, after = normalize(req.full_url), normalize(newurl)
+        stays = before is not None and after is not None and before.origin == after.origin
+        if not stays or (is_allowed(req.full_url, self._allowed) and not is_allowed(newurl, self._allowed)):
             raise LookFailed("http_redirect", f"{req.full_url} redirects to {newurl}; watch that address if it is right.")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _host(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port
-
-
-def _opener() -> OpenerDirector:
+def _opener(allowed: Sequence[str]) -> OpenerDirector:
     from urllib.request import HTTPDefaultErrorHandler, HTTPErrorProcessor
 
     opener = OpenerDirector()
-    for handler in (HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor, _SameHost):
-        opener.add_handler(handler())
+    for handler in (HTTPHandler(), HTTPSHandler(), HTTPDefaultErrorHandler(), HTTPErrorProcessor(), _SameOrigin(allowed)):
+        opener.add_handler(handler)
     return opener

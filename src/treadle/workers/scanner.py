@@ -27,9 +27,10 @@ _SHOWN = 3
 class Scanner:
     """Scans in threads of an executor, so that a slow disk or service blocks no other work."""
 
-    def __init__(self, executor: Executor, clock: Clock) -> None:
+    def __init__(self, executor: Executor, clock: Clock, allowed: Sequence[str] = ()) -> None:
         self._executor = executor
         self._clock = clock
+        self._allowed = allowed
 
     async def scan(self, source: Source) -> Scan:
         """Return the matching files of a directory, or the single file; raises `LookFailed` if it cannot be read."""
@@ -43,7 +44,7 @@ class Scanner:
 
     async def fetch(self, source: Source, item: Item | None) -> Fetched:
         """Return the response of the URL; raises `LookFailed` without a usable one."""
-        found: Fetched = await self._in_thread(_FETCH, source, item, self._clock.monotonic)
+        found: Fetched = await self._in_thread(_FETCH, source, item, self._clock.monotonic, self._allowed)
         return found
 
     async def _in_thread(self, handler: Handler, *arguments: Any) -> Any:

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from treadle.kernel.approvals.records import ShownApproval
 from treadle.kernel.approvals.service import Approvals
+from treadle.model.addresses import is_allowed
 from treadle.model.clock import as_text
 from treadle.model.errors import ApprovalNotFound, NonRetryable, TreadleError
 from treadle.model.retry import RetryPolicy
@@ -77,7 +78,7 @@ class Notifier:
 
     def _place(self, own: str | None) -> SplitResult:
         """Return the target: the approval's own URL if it has one and it is allowed, else the URL of the settings."""
-        if own is not None and not any(_begins(own, allowed) for allowed in self._allowed):
+        if own is not None and not is_allowed(own, self._allowed):
             raise NonRetryable(
                 f"The approval names {_shown(urlsplit(own))} as its webhook, which is not allowed; "
                 "TREADLE_WEBHOOK_ALLOW lists the allowed URLs.",
@@ -135,17 +136,6 @@ def _body(event: str, delivery_id: str, shown: ShownApproval) -> dict[str, Json]
             "run_id": shown.run_id,
         },
     }
-
-
-def _begins(url: str, allowed: str) -> bool:
-    """Return whether the URL is below an allowed one: same scheme, host and port, and a path below its path."""
-    try:
-        one, other = urlsplit(url), urlsplit(allowed)
-        same = (one.scheme, one.hostname, one.port) == (other.scheme, other.hostname, other.port)
-    except ValueError:
-        return False
-    folder = other.path.rstrip("/")
-    return same and not one.username and (one.path == folder or one.path.startswith(f"{folder}/")) and ".." not in one.path
 
 
 def _shown(place: SplitResult) -> str:

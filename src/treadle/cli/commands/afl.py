@@ -16,9 +16,9 @@ from treadle.cli.command import option
 from treadle.cli.exits import BAD_INPUT, FAILED
 from treadle.cli.input.sources import Files, Places, flow_name, read_sources
 from treadle.cli.output.format import plain
-from treadle.cli.output.messages import printable
 from treadle.cli.session import Session
 from treadle.model.errors import InvalidFlow, InvalidInput
+from treadle.model.text import printable
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def compile_files(
 def tell_diagnostics(compiled: Compiled) -> None:
     """Print all diagnostics on stderr."""
     for diagnostic in compiled.diagnostics:
-        sys.stderr.write(printable(diagnostic.render()) + "\n\n")
+        sys.stderr.write(printable(diagnostic.render(), keep="\n\t") + "\n\n")
     sys.stderr.flush()
 
 
@@ -176,7 +176,7 @@ def _diff(each: _Formatted) -> str:
     lines = difflib.unified_diff(
         each.before.splitlines(), each.after.splitlines(), each.name, f"{each.name} (formatted)", lineterm=""
     )
-    return printable("\n".join(lines))
+    return printable("\n".join(lines), keep="\n\t")
 
 
 class GraphFormat(StrEnum):

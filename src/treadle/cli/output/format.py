@@ -6,9 +6,9 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from treadle.cli.output.messages import printable
 from treadle.model.clock import as_text, span
 from treadle.model.tasks import FRAMEWORK, LogLine
+from treadle.model.text import printable
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def plain(value: object, style: str = "") -> Text:
     """Any value as literal text: no markup, no terminal control."""
     from rich.text import Text
 
-    return Text(printable(str(value)), style=style)
+    return Text(printable(str(value), keep="\n\t"), style=style)
 
 
 def line(said: TaskLogLine | LogLine, before: str = "") -> Text:
@@ -54,7 +54,7 @@ def line(said: TaskLogLine | LogLine, before: str = "") -> Text:
     told = said.said if isinstance(said, LogLine) else said.details
     details = f"  {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}" if told else ""
     style = _LEVELS.get(said.level, "dim" if said.source == FRAMEWORK else "")
-    return plain(f"{as_text(ms(said.at))} {said.level:7} {before}{said.message}{details}", style)
+    return plain(printable(f"{as_text(ms(said.at))} {said.level:7} {before}{said.message}{details}"), style)
 
 
 def state(word: str) -> Text:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from typing import TYPE_CHECKING
 
 from treadle.model.errors import InvalidFlow
+from treadle.model.text import printable, safe_logger
 
 if TYPE_CHECKING:
     from treadle.cli.session import Session
@@ -18,9 +18,9 @@ def tell_error(code: str, message: str, *, as_json: bool) -> None:
     if as_json:
         sys.stderr.write(json.dumps({"error": {"code": code, "message": message}}) + "\n")
     elif _lines_are_json():
-        logging.getLogger("treadle").error(message, extra={"treadle_event": code})
+        safe_logger("treadle").error(message, extra={"treadle_event": code})
     else:
-        line = " ".join(printable(message).split())
+        line = _one_line(message)
         sys.stderr.write(f"treadle: {code}: {line}\n")
     sys.stderr.flush()
 
@@ -39,36 +39,33 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
         sys.stderr.flush()
         return
     for each in found:
-        sys.stderr.write(printable(each.render()) + "\n\n")
+        sys.stderr.write(printable(each.render(), keep="\n\t") + "\n\n")
     tell_error(error.code, first, as_json=False)
 
 
 def tell_warning(message: str) -> None:
     """Print a warning for people on stderr."""
-    sys.stderr.write(f"treadle: warning: {' '.join(printable(message).split())}\n")
+    sys.stderr.write(f"treadle: warning: {_one_line(message)}\n")
     sys.stderr.flush()
 
 
 def tell_note(message: str) -> None:
     """Print a note for people on stderr, beside the output."""
     if _lines_are_json():
-        logging.getLogger("treadle").warning(message)
+        safe_logger("treadle").warning(message)
         return
-    sys.stderr.write(f"{' '.join(printable(message).split())}\n")
+    sys.stderr.write(f"{_one_line(message)}\n")
     sys.stderr.flush()
+
+
+def _one_line(message: str) -> str:
+    return printable(" ".join(message.split()))
 
 
 def _lines_are_json() -> bool:
     """Whether log lines are JSON; a command that failed before setting up logging has none."""
     told = sys.modules.get("treadle.kernel.telemetry.log_format")
     return told is not None and bool(told.lines_are_json())
-
-
-def printable(text: str) -> str:
-    """Escape characters that would control a terminal; line breaks and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def tell_progress(session: Session, text: str) -> None:

@@ -7,7 +7,6 @@ none is left behind when the parent is killed.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -17,11 +16,12 @@ from collections.abc import Callable
 from treadle.cli.exits import INTERRUPTED
 from treadle.cli.process.worker import Serving
 from treadle.cli.session import Session
+from treadle.model.text import safe_logger
 from treadle.settings import child_environment
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
-_log = logging.getLogger("treadle")
+_log = safe_logger("treadle")
 
 
 def worker_command(handlers: list[str], options: Serving) -> list[str]:

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import importlib.util
 import json
-import logging
 import os
 import signal
 import sys
@@ -17,9 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.cli.exits import INTERRUPTED
+from treadle.cli.output.format import plain
 from treadle.cli.output.messages import tell_note
 from treadle.cli.session import Session
 from treadle.engine import Engine
+from treadle.model.text import printable, safe_logger
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
         async with worker as host, server or nullcontext():
             started(host.owner_id, server)
             await stop.wait()
-            logging.getLogger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
+            safe_logger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
     return host.worker.handled, host.worker.released
 
 
@@ -167,14 +168,14 @@ def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> 
         sys.stdout.write(json.dumps(event) + "\n")
     else:
         for line in lines:
-            session.console.print(line, soft_wrap=True)
+            session.console.print(plain(printable(line)), soft_wrap=True)
     sys.stdout.flush()
 
 
 def leave_threads_behind(code: int = 0) -> None:
     """End the process if a sync handler is stuck in its thread, because waiting could take forever."""
     if any(thread.name.startswith("treadle-handler") for thread in threading.enumerate()):
-        logging.getLogger("treadle").warning("abandoning handlers that did not stop; their tasks were released")
+        safe_logger("treadle").warning("abandoning handlers that did not stop; their tasks were released")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -11,9 +11,10 @@ import msgspec
 
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.tasks import Task
+from treadle.model.text import safe_logger
 from treadle.model.values import decode
 
-_log = logging.getLogger("treadle")
+_log = safe_logger("treadle")
 
 current_attempt: ContextVar[tuple[str, str | None] | None] = ContextVar("current_attempt", default=None)
 """The task and trace of the running code, for its log lines."""
@@ -220,7 +221,7 @@ Emit = Callable[[Event], None]
 
 
 def log_event(event: Event) -> None:
-    """The default subscriber: one line per event, through `logging.getLogger("treadle")`."""
+    """The default subscriber: one line per event, through the logger `treadle`."""
     level, text = _words(event)
     if _log.isEnabledFor(level):
         _log.log(level, text, extra={"treadle_event": event})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
@@ -15,9 +14,10 @@ import msgspec
 
 from treadle.kernel.telemetry.events import current_attempt
 from treadle.model.clock import as_text
+from treadle.model.text import json_text, printable, safe_logger, traceback_text
 from treadle.model.values import decode
 
-_log = logging.getLogger("treadle")
+_log = safe_logger("treadle")
 _BETWEEN_WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 _OF_ERRORS = ("code", "message", "type")
 _LIFTED = ("task_id", "trace_id")
@@ -47,7 +47,7 @@ class JsonLines(logging.Formatter):
             error = record.exc_info[1]
             line["error"] = f"{type(error).__name__}: {error}"
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json_text(line, default=str)
 
 
 def event_name(event: object) -> str:
@@ -72,8 +72,11 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record as one line, with its traceback below."""
-        text = f"{as_text(round(record.created * 1000))} {record.levelname.lower()} {record.name}: {record.getMessage()}"
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        message = printable(record.getMessage())
+        text = f"{as_text(round(record.created * 1000))} {record.levelname.lower()} {record.name}: {message}"
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text}\n{traceback_text(record.exc_info)}"
+        return text
 
 
 def set_up_logging(level: str, form: str) -> None:

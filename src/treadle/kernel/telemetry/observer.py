@@ -17,8 +17,9 @@ from treadle.kernel.telemetry.events import Emit, Event, log_event
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.tasks import NewTask, Task
+from treadle.model.text import safe_logger
 
-_log = logging.getLogger("treadle")
+_log = safe_logger("treadle")
 T = TypeVar("T")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.telemetry.events import Emit, LoopError
@@ -148,7 +148,7 @@ class Process:
         """Return threads and processes that are coroutines."""
         return VirtualExecutor(self)
 
-    def source_reader(self, executor: Executor, clock: Clock) -> SourceReader:
+    def source_reader(self, executor: Executor, clock: Clock, allowed: Sequence[str]) -> SourceReader:
         """Return the simulated files."""
         return NoFiles() if self.simulation.source_reader is None else self.simulation.source_reader(self)
 

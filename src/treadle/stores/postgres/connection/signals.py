@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 
 from treadle.model.clock import Clock
 from treadle.model.errors import TreadleError
+from treadle.model.text import safe_logger
 from treadle.stores.postgres.connection.connect import SIGNALS, Connection, Connector, close_connection
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.statements import load_statements
@@ -15,7 +15,7 @@ from treadle.stores.statements import load_statements
 Heard = Callable[[tuple[int, ...]], None]
 
 _SQL = load_statements(__package__, "signals.sql")
-_log = logging.getLogger("treadle.stores.postgres")
+_log = safe_logger("treadle.stores.postgres")
 
 _LONGEST_PAYLOAD = 7000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event
 from typing import Any, TypeVar
 
@@ -34,7 +35,13 @@ def to_json(value: object) -> str:
 
 
 def connect(path: str | None, *, create: bool = True) -> apsw.Connection:
-    """Open a connection without changing the database; None opens a new database in memory."""
+    """Open a connection without changing the database; None opens a new database in memory.
+
+    A new file is readable and writable by its owner only.
+    """
+    if path is not None and create:
+        with suppress(OSError):  # SQLite reports why the file cannot be created; its -wal and -shm files get the same mode
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = apsw.Connection(path or ":memory:", flags=flags, statementcachesize=200)
     connection.set_busy_handler(wait_for_lock)
