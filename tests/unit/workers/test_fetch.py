@@ -40,7 +40,7 @@ def follow(origin: str, target: str, allowed: tuple[str, ...]) -> str:
     try:
         return "followed" if fetch(source, None, time.monotonic, allowed).hash else "nothing"  # noqa: TID251
     except LookFailed as error:
-        return error.code
+        return error.reason
 
 
 @pytest.mark.parametrize(
