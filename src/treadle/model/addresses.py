@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 _PORTS = {"http": 80, "https": 443}
+_NUMBER = re.compile(r"0x[0-9a-f]+|0[0-7]*|[1-9][0-9]*")
 
 
 class Address(NamedTuple):
@@ -67,16 +68,20 @@ def _decoded(name: str) -> str:
 
 
 def _host(host: str) -> str:
-    host = host.rstrip(".")
-    try:
-        if not host or ":" in host:
-            parsed = ipaddress.ip_address(host.partition("%")[0]) if host else None
-            mapped = getattr(parsed, "ipv4_mapped", None)
-            return str(mapped or parsed or "")
-        return socket.inet_ntoa(socket.inet_aton(host)) if host[-1].isalnum() and host[0].isdigit() else _ascii(host)
-    except OSError:  # a name that begins with a digit
-        return _ascii(host)
+    host = host.rstrip(".").lower()
+    if ":" in host:
+        parsed = ipaddress.IPv6Address(host.partition("%")[0])
+        return str(parsed.ipv4_mapped or parsed)
+    return _ipv4(host) or host.encode("idna").decode()
 
 
-def _ascii(host: str) -> str:
-    return host.encode("idna").decode().lower()
+def _ipv4(host: str) -> str | None:
+    """Return the dotted form of any notation of an IPv4 address: `127.1`, `0x7f000001`, `0177.0.0.1`; None for a name."""
+    parts = host.split(".")
+    if not all(_NUMBER.fullmatch(part) for part in parts) or len(parts) > 4:
+        return None
+    *first, last = [int(part, 16 if part.startswith("0x") else 8 if part.startswith("0") else 10) for part in parts]
+    value = last
+    for place, number in enumerate(first):
+        value += number << 8 * (3 - place)
+    return str(ipaddress.IPv4Address(value))
