@@ -80,6 +80,11 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
 
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches all processes of a terminal: the parent of the children ends after them, when its line is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 class ForkServer:
     """The parent, as those see it who want children."""
 
@@ -87,20 +92,29 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
-            self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, preexec_fn=_ignore_interrupts
+            )
         self._line = ours
         self._lock = threading.Lock()
         atexit.register(self.close)
 
     def fork(
-        self, module: str, arguments: list[str], cwd: Path, environment: dict[str, str], stdin: int, stdout: int, stderr: int
+        self,
+        module: str,
+        arguments: list[str],
+        cwd: Path,
+        environment: dict[str, str],
+        streams: list[int],
+        *,
+        interruptible: bool,
     ) -> tuple[int, socket.socket]:
         """Fork a child that runs the module; its pid, and where its exit code will be told."""
-        wish = json.dumps([module, arguments, str(cwd), environment]).encode()
+        wish = json.dumps([module, arguments, str(cwd), environment, interruptible]).encode()
         assert len(wish) < _LONGEST
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            socket.send_fds(self._line, [wish], [stdin, stdout, stderr, theirs.fileno()])
+            socket.send_fds(self._line, [wish], [*streams, theirs.fileno()])
             said = self._line.recv(64)
         assert said, "the parent of the tests' processes is gone"
         return int(said), ours
@@ -122,6 +136,7 @@ def start(
     stdin: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
+    interruptible: bool = True,
 ) -> ForkedProcess:
     """A process that runs `python -m module`; streams that are not given are pipes to read from, stdin is empty."""
     global _fork_server
@@ -141,7 +156,8 @@ def start(
         err = os.fdopen(read, encoding="utf-8")
         opened.append(stderr)
     try:
-        pid, status = _fork_server.fork(module, arguments, cwd, environment, stdin, stdout, stderr)
+        streams = [stdin, stdout, stderr]
+        pid, status = _fork_server.fork(module, arguments, cwd, environment, streams, interruptible=interruptible)
     finally:
         for each in opened:
             os.close(each)
@@ -218,10 +234,10 @@ def _live(wish: bytes, fds: list[int], others: list[int]) -> NoReturn:
     """In the child: be as if just started, run the module, and end with its code."""
     code = 1
     try:
-        module, arguments, cwd, environment = json.loads(wish)
+        module, arguments, cwd, environment, interruptible = json.loads(wish)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.default_int_handler if interruptible else signal.SIG_IGN)
         for number, fd in enumerate(fds[:3]):
             os.dup2(fd, number)
         for fd in (*fds, *others):

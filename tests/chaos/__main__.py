@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 
-from tests.chaos.play import Played, play
+from tests.chaos.play import play
 from tests.chaos.report import as_json, as_markdown, as_text
 from tests.chaos.stage import Plan
 
@@ -29,18 +29,23 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="the report as JSON on stdout; progress goes to stderr")
     parser.add_argument("--record", action="store_true", help="write the section of bench/RESULTS.md")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    try:
+        return _run(options)
+    except KeyboardInterrupt:
+        print("interrupted; all processes were ended", file=sys.stderr)
+        return 130
+
+
+def _run(options: argparse.Namespace) -> int:
     played = []
     for store in options.store or STORES:
         plan = Plan(
             store, options.tasks, options.seed, options.seconds, options.lease, options.workers, options.pause, keep=options.keep
         )
-        try:
-            played.append(_play(plan))
-        except KeyboardInterrupt:
-            print("interrupted; all processes were ended", file=sys.stderr)
-            return 130
+        _say(f"{store}: starting")
+        played.append(asyncio.run(play(plan, _say)))
         if not options.json:
             print(as_text(played[-1]), flush=True)
     if options.json:
@@ -52,22 +57,12 @@ def main() -> int:
     return int(any(each.verdict.problems for each in played))
 
 
-def _play(plan: Plan) -> Played:
-    _start_fork_server()
-    return asyncio.run(play(plan, lambda line: print(line, file=sys.stderr, flush=True)))
-
-
-def _start_fork_server() -> None:
-    """Before anything else, deaf to Ctrl-C: the parent of all processes ends when this one has ended them."""
-    from tests import fork_server
-
-    if fork_server._fork_server is None:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        fork_server._fork_server = fork_server.ForkServer()
-        signal.signal(signal.SIGINT, before)
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _interrupt(number: int, frame: object) -> None:
+    """End everything, whatever runs at this moment; only this process hears an interrupt, and it ends the others."""
     raise KeyboardInterrupt
 
 

@@ -78,7 +78,7 @@ async def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Pl
         keep = plan.keep or bool(played.verdict.problems)
         played.folder = folder if keep else None
         return played
-    except asyncio.CancelledError:  # somebody has seen enough
+    except (asyncio.CancelledError, KeyboardInterrupt):  # somebody has seen enough
         keep = plan.keep
         raise
     finally:

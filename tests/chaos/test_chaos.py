@@ -78,16 +78,17 @@ def test_the_report_says_what_happened(played: Played) -> None:
     assert f"| {played.plan.store} |" in as_markdown([played])
 
 
-async def test_an_interrupted_run_leaves_no_process() -> None:
+@pytest.mark.parametrize("moment", ["starting", "workers are up"])
+async def test_an_interrupted_run_leaves_no_process(moment: str) -> None:
     """Ctrl-C goes to all processes of the terminal's group at once."""
     command = [sys.executable, "-m", "tests.chaos", "--store", "sqlite", "--tasks", "1000"]
     run = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.PIPE, start_new_session=True)
     assert run.stderr is not None
-    while b"workers are up" not in (line := await run.stderr.readline()):
+    while moment.encode() not in (line := await run.stderr.readline()):
         assert line
     os.killpg(run.pid, signal.SIGINT)
     said = await run.stderr.read()
-    assert b"interrupted; all processes were ended" in said
+    assert b"interrupted; all processes were ended" in said, said.decode()
     assert await run.wait() == 130
     with pytest.raises(ProcessLookupError):
         os.killpg(run.pid, 0)
