@@ -26,6 +26,8 @@ import traceback
 from pathlib import Path
 from typing import IO, NoReturn
 
+from tests.limits import BOUND
+
 import treadle
 from treadle.model.errors import MissingDependency
 
@@ -121,7 +123,7 @@ class ForkServer:
 
     def close(self) -> None:
         self._line.close()
-        self._process.wait(10)
+        self._process.wait(BOUND)
 
 
 _fork_server: ForkServer | None = None

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from treadle.agents import Agent, Evaluator, Persistence, TaskDefinition
+from tests.limits import BOUND
 
-BOUND = 20.0
+from treadle.agents import Agent, Evaluator, Persistence, TaskDefinition
 
 PAY = """
 namespace billing {

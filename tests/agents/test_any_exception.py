@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.agents.scenes import ONE, add, one, started, until
 from tests.agents.test_runner_service import a_service
-from tests.interfaces.engines import BOUND, make_engine
+from tests.interfaces.engines import make_engine
 from tests.interfaces.llm_scene import FLOW as DESK
 from tests.interfaces.llm_scene import GOOD, TARGET, settings_for
+from tests.limits import BOUND
 from tests.unit.goals.artifacts import bundle, objective, workorder
 from tests.unit.workers.harness import context
 from tests.unit.workers.isolated import RAISED, raise_named

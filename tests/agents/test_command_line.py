@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import SHARED, url_of
+from tests.limits import BOUND
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "billing"
 
@@ -30,7 +31,7 @@ def run_file(treadle: Treadle, name: str) -> str:
     environment = {**os.environ, "TREADLE_STORE": treadle.store}  # noqa: TID251
     command = [sys.executable, name]
     return subprocess.run(
-        command, cwd=treadle.folder, env=environment, check=True, capture_output=True, text=True, timeout=60
+        command, cwd=treadle.folder, env=environment, check=True, capture_output=True, text=True, timeout=BOUND
     ).stdout
 
 
@@ -54,7 +55,7 @@ def test_the_complete_example_of_the_specification_runs(kind, request, tmp_path,
         assert [server["state"] for server in runners(treadle)] == ["running"]
     finally:
         runner.send_signal(signal.SIGTERM)
-        assert runner.wait(30) == 0
+        assert runner.wait(BOUND) == 0
         runner.stdout.close()
     assert [server["state"] for server in runners(treadle)] == ["stopped"]
 
@@ -101,9 +102,9 @@ def test_a_runner_with_tools_serves_a_status_page_and_stops_at_sigterm(treadle):
     with treadle.started(*serve, AFL_MAX_CONCURRENT="3", AFL_POLL_INTERVAL_MS="9000") as runner:
         said = json.loads(runner.first)
         assert said["handlers"] == ["ProcessPayment", "afl:execute", "afl:resume"]
-        with urllib.request.urlopen(f"http://127.0.0.1:{said['port']}/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{said['port']}/health", timeout=BOUND) as answer:
             assert json.load(answer) == {"ok": True}
-        with urllib.request.urlopen(f"http://127.0.0.1:{said['port']}/status", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{said['port']}/status", timeout=BOUND) as answer:
             config = json.load(answer)["config"]
         assert (config["max_concurrent"], config["poll_interval_ms"]) == (3, 500), "options win over the environment"
         ended = treadle("run", "flow.afl", "--input", "total=1.0", "--json")
@@ -118,7 +119,7 @@ def test_a_runner_with_tools_serves_a_status_page_and_stops_at_sigterm(treadle):
 def test_python_m_treadle_runner_is_the_same_command(treadle):
     treadle.json("handlers", "register", "billing.ProcessPayment", "handlers.billing", "--entrypoint", "process_payment")
     shown = subprocess.run(
-        [sys.executable, "-m", "treadle.runner", "--help"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "treadle.runner", "--help"], capture_output=True, text=True, timeout=BOUND, check=True
     )
     assert "treadle runner" in shown.stdout
     with treadle.started("runner", "--topic", "billing.*", "--topic", "nothing.*", "--json") as runner:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.agents.scenes import BOUND, one, started, until
+from tests.agents.scenes import one, started, until
+from tests.limits import BOUND
 
 from treadle.agents import (
     Agent,

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import pytest
 from tests.agents.scenes import ONE, PAY, add, one, started, until
+from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, ExecutionStatus, MemoryStore, TaskState, WrongThread
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidName, InvalidPolicy, Refused
@@ -292,7 +293,7 @@ def test_a_callback_that_raises_never_ends_the_loop_of_start(memory, evaluator):
 def test_start_runs_up_to_max_concurrent_at_once(memory):
     poller = a_poller(memory, max_concurrent=3)
     together, most, lock = [0], [0], threading.Lock()
-    meet = threading.Barrier(3, timeout=10)
+    meet = threading.Barrier(3, timeout=BOUND)
 
     def work(_: dict) -> dict:
         with lock:

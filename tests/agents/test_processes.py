@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.agents.scenes import until
 from tests.interfaces.engines import SHARED, url_of
+from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, ExecutionStatus, Persistence, ServerState
 from treadle.settings import Settings
@@ -42,7 +43,7 @@ def a_process(mode: str, url: str, file: Path, **environment: str) -> Iterator[s
     finally:
         if process.poll() is None:
             try:
-                process.communicate(timeout=30)
+                process.communicate(timeout=BOUND)
             finally:
                 process.kill()
         process.wait()

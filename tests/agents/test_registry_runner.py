@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.agents.scenes import ONE, add, one, started, until
 from tests.interfaces.engines import SHARED, url_of
+from tests.limits import BOUND
 
 from treadle.agents import (
     Evaluator,
@@ -165,9 +166,9 @@ def test_a_checksum_that_changes_while_tasks_run_is_for_the_next_task(memory, tm
         runner.register_handler("x.Y", "reg_d", checksum="2")
         until(lambda: [each.checksum for each in runner._registrations] == ["2"])
         second = add(memory, "x.Y")
-        assert memory.run(memory.engine.result(second, timeout=20)) == {"v": 2}
+        assert memory.run(memory.engine.result(second, timeout=BOUND)) == {"v": 2}
         gate.unlink()
-        assert memory.run(memory.engine.result(first, timeout=20)) == {"v": 1}
+        assert memory.run(memory.engine.result(first, timeout=BOUND)) == {"v": 1}
 
 
 def test_registrations_are_picked_up_without_a_restart(persistence, tmp_path):
@@ -320,7 +321,7 @@ def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(
         hanging = [add(memory, "x.Hang") for _ in range(2)]
         until(lambda: all(memory.get_task(each).state == TaskState.FAILED for each in hanging))
         assert {error_of(memory, each)["code"] for each in hanging} == {"import_timeout"}
-        assert memory.run(memory.engine.result(add(memory, "x.Fine"), timeout=20)) == {}
+        assert memory.run(memory.engine.result(add(memory, "x.Fine"), timeout=BOUND)) == {}
     gate.touch()
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("treadle-import")])
 

@@ -13,8 +13,9 @@ import urllib.request
 from dataclasses import asdict
 
 import pytest
-from tests.agents.scenes import BOUND, ONE, PAY, add, one, started, until
+from tests.agents.scenes import ONE, PAY, add, one, started, until
 from tests.interfaces.engines import SHARED, url_of
+from tests.limits import BOUND
 
 from treadle.agents import (
     Evaluator,
@@ -53,7 +54,7 @@ def tools_of(**tools: object) -> ToolRegistry:
 
 def get(service: RunnerService, path: str) -> tuple[int, dict]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{service.http_port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{service.http_port}{path}", timeout=BOUND) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -205,7 +206,7 @@ def test_a_tool_that_raises_fails_its_step_and_the_service_goes_on(memory):
         run_id, _ = one(evaluator)
         until(lambda: evaluator.status(run_id).status is ExecutionStatus.ERROR)
         assert "broken tool" in evaluator.status(run_id).error
-        assert memory.run(memory.engine.result(add(memory, "x.Y"), timeout=20)) == {}
+        assert memory.run(memory.engine.result(add(memory, "x.Y"), timeout=BOUND)) == {}
 
 
 def test_work_that_does_not_end_within_shutdown_timeout_is_released_for_others(memory, tmp_path):
@@ -285,7 +286,7 @@ def test_a_service_in_a_main_thread_stops_at_sigterm_and_sigint(tmp_path, number
         server_id = service.stdout.readline().strip()
         service.send_signal(number)
         assert service.stdout.read() == "ended\n"
-        assert service.wait(30) == 0
+        assert service.wait(BOUND) == 0
     with Persistence(url, settings=Settings()) as store:
         assert store.get_server(server_id).state == ServerState.SHUTDOWN
 

@@ -6,8 +6,9 @@ import asyncio
 import re
 
 import pytest
-from tests.agents.scenes import BOUND, add, one, started, until
+from tests.agents.scenes import add, one, started, until
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, Evaluator, Persistence, RegistryRunner, RunnerConfig, RunnerService, ToolRegistry
 from treadle.model.errors import StoreUnavailable

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.api.conftest import Scene
+from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
 from treadle.http.app import make_app
@@ -17,7 +18,6 @@ from treadle.model.errors import AlreadyDecided, ApprovalNotFound, EditsNotAllow
 from treadle.service import Service
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
-BOUND = 60
 
 
 async def ask(engine: Engine, count: int = 1, **options: Any) -> list[str]:

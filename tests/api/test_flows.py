@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from tests.api.conftest import Scene
+from tests.limits import BOUND
 
 from treadle import lang
 from treadle.api.flows import SourceText
@@ -190,7 +191,7 @@ async def test_while_sources_are_compiled_the_server_does_other_things(scene: Sc
 
     def compile_slowly(sources: list[tuple[str, str]]) -> lang.Compiled:
         begun.set()
-        assert told.wait(10)
+        assert told.wait(BOUND)
         return compile_them(sources)
 
     monkeypatch.setattr(lang, "compile_sources", compile_slowly)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.conftest import Scene
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.model.access import OPEN, Scope
@@ -15,8 +16,6 @@ from treadle.model.addresses import is_allowed
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound, WatchForbidden
 from treadle.service import Service
 from treadle.settings import Settings
-
-BOUND = 60
 
 
 async def test_a_watcher_is_created_shown_edited_paused_resumed_and_removed(scene: Scene, tmp_path: Path):

@@ -24,6 +24,7 @@ from tests.chaos.storms import Storms
 from tests.chaos.takeovers import Times, measure, note_dead, times
 from tests.chaos.wishes import draw_wishes
 from tests.crash.private_server import PrivateServer, private_server
+from tests.limits import BOUND
 from tests.simulation.auditor import LIVE
 
 from treadle import Engine
@@ -204,7 +205,7 @@ class Run:
             worker.process.send(signal.SIGTERM)
         for worker in self._stage.workers:
             try:
-                await until(lambda worker=worker: worker.process.exit_code is not None, 30)  # type: ignore[misc]
+                await until(lambda worker=worker: worker.process.exit_code is not None, BOUND)  # type: ignore[misc]
                 if worker.process.exit_code != 0:
                     self._problems.append(f"{worker.name} ended with {worker.process.exit_code} when it was told to stop")
             except TimeoutError:

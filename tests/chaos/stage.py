@@ -15,11 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from tests.crash.private_server import PrivateServer
 from tests.fork_server import ROOT, start
+from tests.limits import BOUND
 
 from treadle.settings import child_environment
-
-BOUND = 60.0
-"""Seconds after which whatever is waited for here has failed."""
 
 HANGS_FOR = 1.3
 """Leases for which the proxy hangs."""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.contract.databases import Database, StoreClock
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.kernel.remote_workers.service import RemoteWorkers
@@ -55,7 +56,7 @@ class Bench:
 
     async def pass_until(self, is_so: Callable[[], bool]) -> None:
         """Let time pass until it is so."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND):
             while not is_so():
                 await self.pass_(0.1)
                 await asyncio.sleep(0.001)
@@ -89,7 +90,7 @@ class Bench:
 
 async def until(is_so: Callable[[], bool]) -> None:
     """Let others run until it is so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND):
         while not is_so():  # noqa: ASYNC110 - many things, none of which says when it happens
             await asyncio.sleep(0.001)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.contract.databases import Database, SqliteMemory, StoreClock
 from tests.contract.protocol import Bench, open_bench, until
+from tests.limits import BOUND
 
 from treadle.model.errors import StoreUnavailable, WorkerNotFound
 
@@ -34,7 +35,7 @@ async def test_a_waiting_claim_gets_what_is_enqueued(shared: Bench) -> None:
     waiting = shared.waiting_claim(worker_id)
     await shared.waits()
     task_id = await shared.put("job")  # the first of its lane
-    (claimed,) = await asyncio.wait_for(waiting, 20)
+    (claimed,) = await asyncio.wait_for(waiting, BOUND)
     assert claimed.task.id == task_id
 
 
@@ -50,7 +51,7 @@ async def test_two_hundred_who_wait_for_fifty_tasks_get_each_once_with_few_looks
     assert shared.claims - before <= 3 * 50
     more = [shared.put("job", {"n": n}) for n in range(50, 200)]
     ids += await asyncio.gather(*more)
-    claimed = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    claimed = await asyncio.wait_for(asyncio.gather(*waiting), BOUND)
     assert sorted(each.task.id for found in claimed for each in found) == sorted(ids)
     assert [each.task.owner_id for found in claimed for each in found] == workers
 
@@ -66,7 +67,7 @@ async def test_those_who_came_first_are_served_first(bench: Bench) -> None:
         each.add_done_callback(lambda _, worker_id=worker_id: order.append(worker_id))
     for _ in workers:
         await bench.put("job")
-    await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    await asyncio.wait_for(asyncio.gather(*waiting), BOUND)
     assert order == workers
 
 
@@ -117,7 +118,7 @@ async def test_a_waiting_claim_gets_nothing_when_its_time_is_over(bench: Bench) 
         await bench.pass_(1)
         await bench.waits()
     await bench.pass_(1)
-    assert await asyncio.wait_for(waiting, 20) == []
+    assert await asyncio.wait_for(waiting, BOUND) == []
 
 
 async def test_a_worker_that_waits_is_alive(bench: Bench) -> None:
@@ -157,7 +158,7 @@ async def test_a_lane_with_a_rate_is_looked_at_when_it_has_a_token(bench: Bench)
         await bench.pass_(1)
         await bench.waits()
     await bench.pass_(1)
-    assert len(await asyncio.wait_for(waiting, 20)) == 1
+    assert len(await asyncio.wait_for(waiting, BOUND)) == 1
 
 
 async def test_pauses_and_limits_hold_and_their_end_is_heard(bench: Bench) -> None:
@@ -171,7 +172,7 @@ async def test_pauses_and_limits_hold_and_their_end_is_heard(bench: Bench) -> No
     await bench.waits()
     assert not waiting.done()
     await bench.engine.lists.resume("default")
-    assert len(await asyncio.wait_for(waiting, 20)) == 1
+    assert len(await asyncio.wait_for(waiting, BOUND)) == 1
 
 
 class Prompts:
@@ -250,14 +251,14 @@ async def test_what_was_claimed_for_a_caller_that_went_away_is_given_back(shared
     task_id = await shared.put("job")
     gate = Gate(shared)
     claiming = shared.waiting_claim(gone)
-    await asyncio.wait_for(gate.reached.wait(), 20)
+    await asyncio.wait_for(gate.reached.wait(), BOUND)
     claiming.cancel()
     with pytest.raises(asyncio.CancelledError):
         await claiming
     assert (await shared.task(task_id)).owner_id == gone
     waiting = shared.waiting_claim(other)
     gate.opened.set()
-    (claimed,) = await asyncio.wait_for(waiting, 20)
+    (claimed,) = await asyncio.wait_for(waiting, BOUND)
     assert (claimed.task.id, claimed.task.takeovers) == (task_id, 0)
     assert await shared.moves(task_id) == ["release"]
 
@@ -290,7 +291,7 @@ async def test_a_caller_that_goes_away_while_it_waits_leaves_nothing_behind(benc
     await bench.waits(2)
     first.cancel()
     task_id = await bench.put("job")
-    (claimed,) = await asyncio.wait_for(second, 20)
+    (claimed,) = await asyncio.wait_for(second, BOUND)
     assert (claimed.task.id, claimed.claim_version, await bench.moves(task_id)) == (task_id, 1, [])
 
 
@@ -299,10 +300,10 @@ async def test_closing_the_engine_lets_all_go_and_holds_nothing(bench: Bench) ->
     gate = Gate(bench)
     claiming = bench.waiting_claim(await bench.worker("job"))
     idle = bench.waiting_claim(await bench.worker("nothing"))
-    await asyncio.wait_for(gate.reached.wait(), 20)
+    await asyncio.wait_for(gate.reached.wait(), BOUND)
     closing = asyncio.ensure_future(bench.workers.close())
     await asyncio.sleep(0)
     gate.opened.set()
-    await asyncio.wait_for(closing, 20)
+    await asyncio.wait_for(closing, BOUND)
     assert (await claiming, await idle) == ([], [])
     assert (await bench.task(task_id)).owner_id is None

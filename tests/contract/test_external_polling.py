@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.contract.databases import Database, StoreClock
 from tests.contract.external import SECOND, Stage, open_stage
+from tests.limits import BOUND
 
 from treadle import (
     ExternalPollingLoop,
@@ -224,7 +225,7 @@ async def test_concurrent_polls_for_different_specialists(stage: Stage) -> None:
     await stage.loop.tick()
     await stage.clock.advance(SECOND)
     ticking = asyncio.ensure_future(stage.loop.tick())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND):
         await begun.wait()
         fast, told = (tasks["fast1"], tasks["fast2"]), [[DISPATCHED, POLLED]] * 2
         while [await stage.kinds(task_id) for task_id in fast] != told:  # noqa: ASYNC110

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.contract.databases import Database, StoreClock
 from tests.contract.protocol import Bench, open_bench
+from tests.limits import BOUND
 
 from treadle import ApprovalRequest, ExternalPollingLoop, ExternalProductionHandle, RetryPolicy
 from treadle.model.errors import ClaimLost, InvalidInput, PollNotSupported, TaskNotFound, TreadleError, WorkerNotFound
@@ -285,7 +286,7 @@ async def test_the_poll_of_a_job_is_left_to_its_specialist(bench: Bench) -> None
     waiting = bench.waiting_claim(worker_id)
     await bench.waits()
     await bench.pass_(1)
-    assert [each.task.id for each in await asyncio.wait_for(waiting, 20)] == [last]
+    assert [each.task.id for each in await asyncio.wait_for(waiting, BOUND)] == [last]
 
 
 async def test_what_makes_no_sense_is_refused_and_the_claim_is_still_held(bench: Bench) -> None:
@@ -458,7 +459,7 @@ async def test_a_worker_that_leaves_holds_nothing_and_is_not_known_any_more(benc
     waiting = bench.waiting_claim(worker_id)
     await bench.waits()
     assert await bench.workers.leave(worker_id) == 2
-    assert await asyncio.wait_for(waiting, 20) == []
+    assert await asyncio.wait_for(waiting, BOUND) == []
     for word in (bench.workers.claim(worker_id), bench.workers.beat(worker_id), bench.workers.leave(worker_id)):
         with pytest.raises(WorkerNotFound):
             await word

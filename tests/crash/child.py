@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.limits import BOUND
 from tests.unit.workers import isolated
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, Specialist, TaskSpec
@@ -144,7 +145,7 @@ def add_payers(engine: Engine) -> None:
         attempt = ctx.attempt if isinstance(ctx, Context) else 0
         headers = {"Idempotency-Key": ctx.idempotency_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": str(attempt)}
         request = urllib.request.Request(f"{url}/step-{number}", b"", headers, method="POST")
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=BOUND) as answer:
             return json.load(answer)
 
     @engine.handler("pay")
@@ -176,7 +177,7 @@ def add_payers(engine: Engine) -> None:
         def pay_step(number: int) -> Any:
             headers = {"Idempotency-Key": ctx.idempotency_key, "Dedupe-Key": ctx.dedupe_key, "Attempt": "1"}
             request = urllib.request.Request(f"{payload['url']}/step-{number}", b"", headers, method="POST")
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=BOUND) as answer:
                 return json.load(answer)["step"]
 
         return [

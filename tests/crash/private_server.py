@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.crash.scene import BOUND
+from tests.limits import BOUND
 
 SETTINGS = """
 fsync = off

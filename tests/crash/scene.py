@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.fork_server import start
+from tests.limits import BOUND
 
 from treadle import Engine, Task
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import StoreError
 from treadle.model.names import ENGINE_LIST
 from treadle.settings import Settings, child_environment
-
-BOUND = 45.0
-"""Seconds after which whatever a test waits for has failed."""
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,9 +7,10 @@ import signal
 from collections import Counter
 
 import pytest
-from tests.crash.scene import BOUND, Scene
+from tests.crash.scene import Scene
 from tests.crash.test_effects import EFFECT_POINTS
 from tests.crash.test_external import EXTERNAL_POINTS
+from tests.limits import BOUND
 
 from treadle import TaskSpec
 from treadle.kernel.store.crashpoints import POINTS

@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.crash.scene import BOUND, Scene
+from tests.crash.scene import Scene
+from tests.limits import BOUND
 
 from treadle.kernel.effects.decide import Effect
 from treadle.model.tasks import Move
@@ -148,7 +149,7 @@ async def test_a_function_of_ten_effects_that_dies_at_any_write_has_one_of_each_
     assert await first.ended() == -signal.SIGKILL
     await scene.start_worker("--lease", 1)
     steps = [f"step-{each}" for each in range(FUNCTION_STEPS)]
-    assert await scene.engine.run_result(started, timeout=45) == steps
+    assert await scene.engine.run_result(started, timeout=BOUND) == steps
     (task,) = await scene.engine.kernel.reads.list_tasks(kind="function", run_id=started.id)
     told = doubts(await scene.engine.kernel.reads.list_moves(task.id))
     assert sum(told.values()) <= 1

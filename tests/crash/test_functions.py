@@ -7,7 +7,8 @@ import signal
 from collections import Counter
 
 import pytest
-from tests.crash.scene import BOUND, Scene
+from tests.crash.scene import Scene
+from tests.limits import BOUND
 
 POINTS = ("function.before_commit", "function.after_commit")
 WRITES = 14

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 from tests.crash.scene import Child, Scene, until
+from tests.limits import BOUND
 
 from treadle import TaskSpec
 
@@ -45,7 +46,7 @@ async def start(scene: Scene) -> list[Child]:
 async def test_eight_claimers_in_four_processes_never_hold_more_than_the_limit(scene: Scene, count: int) -> None:
     task_ids = await fill(scene, count, 0.001)
     children = await start(scene)
-    await until(scene.nothing_is_left, *children, bound=20 + count / 10)
+    await until(scene.nothing_is_left, *children, bound=BOUND + count / 10)
     assert most_at_once(scene) == LIMIT
     ended = [task_id for what, task_id, _, _ in scene.effects() if what == "end"]
     assert sorted(ended) == sorted(task_ids)

@@ -16,11 +16,11 @@ from urllib.parse import quote
 
 import psycopg.conninfo
 import pytest
+from tests.limits import BOUND
 
 from treadle import Context, Engine, RetryPolicy
 from treadle.settings import Settings
 
-BOUND = 45.0
 TASKS = 30
 GAPS = (7, 3, 12, 5, 26, 9, 80)
 """Messages from one break to the next; the last is more than any transaction takes, or one that is sent again would never end."""

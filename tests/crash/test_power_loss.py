@@ -14,13 +14,13 @@ from typing import Any
 
 import apsw
 import pytest
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.settings import Settings
 from treadle.stores.sqlite.connection import wal
 
 NAME = "treadle.db"
-BOUND = 20.0
 
 
 class Disk(apsw.VFS):

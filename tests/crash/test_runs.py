@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash.scene import BOUND, Scene, until
+from tests.crash.scene import Scene, until
+from tests.limits import BOUND
 
 from treadle.kernel.store.queries import TaskFilter
 

@@ -150,7 +150,7 @@ async def test_what_an_isolated_handler_does_ends_with_its_worker(scene: Scene, 
     assert is_running(pid)
     worker.send(signal.SIGKILL)
     assert await worker.ended() == -signal.SIGKILL
-    await until(lambda: not is_running(pid), worker, bound=10)
+    await until(lambda: not is_running(pid), worker)
 
 
 def is_running(pid: int) -> bool:

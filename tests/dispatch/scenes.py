@@ -10,13 +10,12 @@ from typing import Any
 import psycopg
 import pytest
 from tests.interfaces.engines import url_of
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.settings import Settings
 from treadle.testing import ManualClock
-
-BOUND = 20.0
 
 
 def issue(number: int = 7, **more: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import pytest
 from tests.crash.private_server import private_server
 from tests.dispatch.scenes import Scene, issue, sleeping, until
 from tests.interfaces.engines import SHARED, url_of
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.dispatch import AgentCoordinator, DispatchConfig, StorageError, TaskState, TaskStatus
@@ -98,7 +99,7 @@ async def test_a_worker_loop_runs_jobs_to_their_end(coordinator):
 
     await coordinator.start(solve, worker_id="worker-1")
     ids = [await coordinator.enqueue(issue(number)) for number in (1, 2, 3)]
-    results = [await coordinator.engine.result(task_id, timeout=20) for task_id in ids]
+    results = [await coordinator.engine.result(task_id, timeout=BOUND) for task_id in ids]
     assert results == [{"pr": 10}, {"pr": 20}, {"pr": 30}]
     assert {(task.status, task.metadata["worker_id"], task.attempts) for task in seen} == {("running", "worker-1", 0)}
     await coordinator.stop()  # flushes the lines
@@ -168,7 +169,7 @@ async def test_what_no_retry_can_help_fails_at_once_and_a_wait_keeps_its_checkpo
 
     await until(waits)
     scene.advance(1)
-    assert await coordinator.engine.result(patient, timeout=20) == {"branch": "fix-2", "attempts": 0}
+    assert await coordinator.engine.result(patient, timeout=BOUND) == {"branch": "fix-2", "attempts": 0}
 
 
 async def test_no_more_jobs_run_at_once_than_the_limit(coordinator):
@@ -186,7 +187,7 @@ async def test_no_more_jobs_run_at_once_than_the_limit(coordinator):
         await each.start(solve)
     ids = [await workers[0].enqueue(issue(number)) for number in range(1, 21)]
     for task_id in ids:
-        await coordinator.engine.result(task_id, timeout=20)
+        await coordinator.engine.result(task_id, timeout=BOUND)
     for each in workers:
         await each.stop()
     assert 1 <= most <= 3
@@ -314,7 +315,7 @@ async def test_a_handler_that_takes_too_long_is_stopped_and_retried(engine):
     async with AgentCoordinator(engine, DispatchConfig(task_timeout=0.05)) as coordinator:
         await coordinator.start(solve)
         task_id = await coordinator.enqueue(issue())
-        await asyncio.wait_for(stopped.wait(), 20)
+        await asyncio.wait_for(stopped.wait(), BOUND)
         await until(lambda: is_(coordinator, task_id, TaskStatus.PENDING))
         found = await coordinator.get_task(task_id)
         assert found is not None
@@ -400,7 +401,7 @@ class Calls:
             assert not calling.done()
             self._scene.advance(0.001)
         with pytest.raises(StorageError, match=f"4 times while {doing}") as refused:
-            await asyncio.wait_for(calling, 20)
+            await asyncio.wait_for(calling, BOUND)
         self._scene.advance(3)  # the committer's own pause, so that the next call is sent at once
         return refused.value
 
@@ -440,7 +441,7 @@ async def test_retry_logic_activated(shared, trouble):
     await calls.tries("enqueueing a job", 2)
     trouble.end()
     shared.advance(2)
-    task_id = await asyncio.wait_for(enqueueing, 20)
+    task_id = await asyncio.wait_for(enqueueing, BOUND)
     assert [event.again_in for event in await calls.tries("enqueueing a job", 2)] == [1.0, 2.0]
     assert [task.id for task in await coordinator.get_all_tasks()] == [task_id]
 
@@ -497,7 +498,7 @@ async def test_a_server_that_stops_is_survived_by_callers_and_by_worker_loops():
             while len(accepted) < 2:  # a server that recovers may need longer than the clock is told
                 with suppress(StorageError):
                     accepted.append(await hurried(clock, caller.enqueue(issue(3), idempotency_key="3")))
-            await until(lambda: 3 in done, 45)
+            await until(lambda: 3 in done, BOUND)
             while [await status(worker, task_id) for task_id in accepted] != [TaskStatus.COMPLETED] * 2:  # noqa: ASYNC110
                 await asyncio.sleep(0)  # the last settle is on its way
             await caller.engine.close()
@@ -524,4 +525,4 @@ async def test_a_worker_that_cannot_start_tries_again_every_ten_seconds(shared, 
         shared.advance(0.5)
         await asyncio.sleep(0.005)
     await coordinator.stop()
-    await asyncio.wait_for(running, 20)
+    await asyncio.wait_for(running, BOUND)

@@ -15,6 +15,7 @@ from tests.agents.scenes import until
 from tests.dispatch.scenes import issue
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import ALL, SHARED, url_of
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.agents import Persistence, WrongThread
@@ -84,7 +85,7 @@ def test_the_example_runs(kind, request, tmp_path):
 
     def ingest(*arguments: str) -> str:
         command = [sys.executable, "ingest.py", "issue.json", *arguments]
-        done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=BOUND)
         return done.stdout.strip()
 
     first = ingest()
@@ -96,10 +97,10 @@ def test_the_example_runs(kind, request, tmp_path):
         assert agent.stdout is not None
         assert agent.stdout.readline() == "ready\n"
         for task_id in (first, second):
-            until(lambda task_id=task_id: treadle.json("tasks", "show", task_id)["state"] == "completed", 60)
+            until(lambda task_id=task_id: treadle.json("tasks", "show", task_id)["state"] == "completed", BOUND)
     finally:
         agent.send_signal(signal.SIGTERM)
-        assert agent.wait(30) == 0
+        assert agent.wait(BOUND) == 0
         agent.stdout.close()
     shown = treadle.json("tasks", "show", first)
     assert shown["result"] == {"branch": "fix-17"}

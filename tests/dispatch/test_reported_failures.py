@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.dispatch.scenes import issue
+from tests.limits import BOUND
 
 from treadle.dispatch import AgentCoordinator, BlockingCoordinator, DispatchConfig, TaskStatus
 from treadle.model.errors import TaskFailed
@@ -38,7 +39,7 @@ async def test_a_result_that_reports_no_success_fails_the_job(engine, error, mes
         await coordinator.start((lambda _: returned) if threaded else on_loop, worker_id="worker-1")
         task_id = await coordinator.enqueue(issue())
         with pytest.raises(TaskFailed):
-            await engine.result(task_id, timeout=20)
+            await engine.result(task_id, timeout=BOUND)
         found = await coordinator.get_task(task_id)
         assert found is not None
         assert (found.status, found.error) == (TaskStatus.FAILED, message)
@@ -50,7 +51,7 @@ async def test_every_other_result_completes_the_job(engine, coordinator, result)
         return result
 
     await coordinator.start(solve, worker_id="worker-1")
-    assert await engine.result(await coordinator.enqueue(issue()), timeout=20) == result
+    assert await engine.result(await coordinator.enqueue(issue()), timeout=BOUND) == result
 
 
 async def test_an_automatic_retry_clears_the_error(coordinator, scene):

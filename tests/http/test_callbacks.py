@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.limits import BOUND
 
 from treadle import ExternalPollingLoop, ExternalProductionHandle
 from treadle.engine import Engine
@@ -233,8 +234,8 @@ async def test_the_farm_calls_back_and_is_not_asked(fail_at: int | None):
                 "film.Render", {"scene": "dawn", "frames": 2, "seconds_per_frame": 0.01, "fail_at": fail_at}
             )
             if fail_at is None:
-                assert (await engine.result(task, timeout=60))["frames"] == 2
+                assert (await engine.result(task, timeout=BOUND))["frames"] == 2
             else:
                 with pytest.raises(Exception, match="failed"):
-                    await engine.result(task, timeout=60)
+                    await engine.result(task, timeout=BOUND)
             assert (len(farm.jobs), farm.looks) == (1, 0)

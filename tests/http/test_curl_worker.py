@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 WORKER = Path(__file__).parents[2] / "examples" / "curl_worker" / "worker.sh"
-WITHIN = 30
 
 COMMAND = r"""
 payload=$(cat)
@@ -83,7 +83,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 def ended(worker: subprocess.Popen[str]) -> str:
     """All that it said, once it has ended."""
     try:
-        said, _ = worker.communicate(timeout=WITHIN)
+        said, _ = worker.communicate(timeout=BOUND)
     finally:
         if worker.poll() is None:
             os.killpg(worker.pid, signal.SIGKILL)

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 from treadle.client import Client
 from treadle.engine import Engine
@@ -255,7 +256,7 @@ def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
         "worker.stop_signal = stopped\n"
         "main(['up', '--store', 'memory://'])\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=BOUND)
     assert ended.returncode == 0
     assert "pip install 'treadle[http]'" in ended.stderr
     assert "Stopped" in ended.stdout

@@ -16,6 +16,7 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from tests.fork_server import ForkedProcess, start
+from tests.limits import BOUND
 
 HANDLERS = '''
 import os
@@ -103,7 +104,7 @@ class Treadle:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=BOUND,
             preexec_fn=preexec,
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr)
@@ -115,7 +116,7 @@ class Treadle:
             streams = {"stdin": given.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
             process = start("treadle", list(arguments), cwd=self.folder, environment=environment, **streams)
             try:
-                code = process.wait(90)
+                code = process.wait(BOUND)
             finally:
                 process.kill()
             out.seek(0)
@@ -200,5 +201,5 @@ class Running:
 
     def ended(self) -> Ended:
         """Wait for its end; `out` is what it said after its first line."""
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=BOUND)
         return Ended(code, self.out.rest(1), self.err.rest(0))

@@ -18,8 +18,6 @@ SHARED = ("sqlite", "postgres")
 """Databases that several engines can use at once."""
 
 ALL = ("memory", *SHARED)
-BOUND = 20.0
-"""Seconds after which whatever a test waits for has failed."""
 
 
 def url_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:

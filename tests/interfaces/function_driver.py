@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.interfaces.engines import BOUND
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.kernel.queue.decide import failure, settlement

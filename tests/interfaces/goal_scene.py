@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.interfaces.engines import BOUND, make_engine
+from tests.interfaces.engines import make_engine
+from tests.limits import BOUND
 
 from treadle import Engine, Task
 from treadle.api.objectives import Objective

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 ASKERS = """
 from treadle import ApprovalRequest, AwaitingApproval, Engine
@@ -34,7 +35,7 @@ def ask(treadle: Treadle, count: int = 1, **options: object) -> list[str]:
     with treadle.started("worker", "--handlers", "askers") as worker:
         for _ in range(count):
             treadle.json("enqueue", "refund", "--payload", payload)
-        deadline = time.monotonic() + 60  # noqa: TID251
+        deadline = time.monotonic() + BOUND  # noqa: TID251
         while len(found := treadle.json("approvals", "list")["approvals"]) < count:
             assert time.monotonic() < deadline  # noqa: TID251
         worker.stop()
@@ -67,7 +68,7 @@ def test_approving_with_an_edit_takes_effect_without_a_worker(asking: Treadle) -
     assert (shown["state"], shown["ended_by"], shown["edited_by"], shown["reason"]) == ("approved", "ada", "ada", "less")
     assert asking.json("tasks", "show", shown["task_id"])["state"] == "pending"
     with asking.started("worker", "--handlers", "askers"):
-        deadline = time.monotonic() + 60  # noqa: TID251
+        deadline = time.monotonic() + BOUND  # noqa: TID251
         while (task := asking.json("tasks", "show", shown["task_id"]))["state"] != "completed":
             assert time.monotonic() < deadline  # noqa: TID251
     assert task["result"] == {"by": "ada", "amount": 3}

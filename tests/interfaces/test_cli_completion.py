@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 from treadle.model.access import Scope
 
@@ -30,7 +31,7 @@ def tab(treadle: Treadle, *words: str) -> list[str]:
         env=treadle._environment({}),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=BOUND,
         check=True,
     )
     assert ended.stderr == ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 from treadle import Engine, NonRetryable
 from treadle.settings import Settings
@@ -32,7 +33,7 @@ def letters(treadle: Treadle) -> list[str]:
         async with engine, engine.worker():
             for name, number in (("boom", 1), ("boom", 2), ("boom", 3), ("bang", 4)):
                 task = await engine.enqueue(name, {"n": number}, task_list="default")
-                await asyncio.gather(engine.result(task, timeout=20), return_exceptions=True)
+                await asyncio.gather(engine.result(task, timeout=BOUND), return_exceptions=True)
                 ids.append(task.id)
         return ids
 

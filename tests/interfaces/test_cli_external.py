@@ -6,6 +6,7 @@ import time
 
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 FARM = """
 from treadle import Engine, ExternalProductionHandle
@@ -35,7 +36,7 @@ def dispatch(treadle: Treadle) -> dict[str, object]:
     """A job that is at its service; no worker runs any more."""
     with treadle.started("worker", "--handlers", "farm") as worker:
         treadle.json("enqueue", "render")
-        deadline = time.monotonic() + 60  # noqa: TID251
+        deadline = time.monotonic() + BOUND  # noqa: TID251
         while not (found := treadle.json("external", "list")["jobs"]):
             assert time.monotonic() < deadline  # noqa: TID251
         worker.stop()
@@ -61,7 +62,7 @@ def test_poll_now_has_a_worker_poll_at_once(farming: Treadle) -> None:
     job = dispatch(farming)
     farming.json("external", "poll-now", str(job["id"]))
     with farming.started("worker", "--handlers", "farm") as worker:
-        deadline = time.monotonic() + 60  # noqa: TID251
+        deadline = time.monotonic() + BOUND  # noqa: TID251
         while farming.json("external", "list")["jobs"]:
             assert time.monotonic() < deadline  # noqa: TID251
         worker.stop()

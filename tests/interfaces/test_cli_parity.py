@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from tests.fork_server import ROOT
 from tests.interfaces.commands import Ended, Treadle
+from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine, ExternalProductionHandle, NonRetryable
 from treadle.cli import execute
@@ -315,7 +316,7 @@ def test_what_takes_the_terminal_works_on_both(sides: tuple[Side, Side, Treadle]
                 os.write(ours, b"q")
         except OSError:  # it has let go of the terminal
             pass
-        assert top.wait(60) == 0
+        assert top.wait(BOUND) == 0
     os.close(ours)
 
 

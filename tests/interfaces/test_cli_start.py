@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.limits import BOUND
 
 from treadle.cli.app import COMMANDS
 from treadle.cli.command import Leaf, make
@@ -37,7 +38,7 @@ print(*sorted(name for name in sys.modules if name.startswith("treadle.")), file
 def loaded(folder: Path, *arguments: str) -> tuple[list[str], set[str]]:
     """The exit code with the heavy packages, and the modules of Treadle, that a new process has loaded after that command."""
     code = _LOADED.format(arguments=list(arguments), heavy=HEAVY)
-    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=90, check=True)
+    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=BOUND, check=True)
     packages, modules = ended.stderr.splitlines()[-2:]
     return packages.split(), set(modules.split())
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.commands import Ended, Treadle
+from tests.limits import BOUND
 
 from treadle.cli import execute as run_command
 
@@ -191,7 +192,7 @@ def test_an_interrupted_run_is_paused_and_goes_on_where_it_was(tea: Treadle):
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
             (tea.folder / "gate").unlink()
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=BOUND)
         finally:
             process.kill()
     assert (process.returncode, out) == (130, "")
@@ -325,7 +326,7 @@ def test_a_terminal_sees_the_steps_as_a_table(tea: Treadle):
                 break
             if not read:
                 break
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=BOUND)
     os.close(reader)
     assert json.loads(out)["cup"] == "MUG"
     assert b"poured" in seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.interfaces.engines import BOUND
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.kernel.store.system import SystemClock

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from tests.interfaces.commands import Treadle
-from tests.interfaces.engines import ALL, BOUND, url_of
+from tests.interfaces.engines import ALL, url_of
+from tests.limits import BOUND
 
 from treadle import Context, Engine, NonRetryable, TaskFailed, Waiting
 from treadle.codecs import Zlib

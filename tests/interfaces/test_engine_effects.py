@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, Refusing, make_engine, url_of
+from tests.interfaces.engines import ALL, Refusing, make_engine, url_of
+from tests.limits import BOUND
 
 from treadle import (
     ApprovalRequest,

@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
+from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.kernel.reads.events import GIVE_UP_FOR, LOOK_BACK, Events

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from tests.crash.child import load_example
-from tests.interfaces.engines import ALL, BOUND, Refusing, make_engine, url_of
+from tests.interfaces.engines import ALL, Refusing, make_engine, url_of
+from tests.limits import BOUND
 
 from treadle import (
     Engine,

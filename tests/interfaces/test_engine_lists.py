@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
+from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
+from tests.limits import BOUND
 
 from treadle import Engine, TaskSpec
 from treadle.kernel.queue.locks import Locks

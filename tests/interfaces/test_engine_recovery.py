@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
+from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
+from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
 from treadle.kernel.effects.decide import Begin, Effect

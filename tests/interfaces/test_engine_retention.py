@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
+from tests.limits import BOUND
 
 from treadle import Engine, TaskSpec
 from treadle.kernel.store.queries import TaskFilter

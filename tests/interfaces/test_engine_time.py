@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.codecs import Zlib

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from tests.interfaces.commands import Treadle
-from tests.interfaces.engines import BOUND, url_of
+from tests.interfaces.engines import url_of
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.lang import compile_sources, format_source
@@ -187,7 +188,9 @@ async def test_the_inbox_imports_what_is_dropped_and_reports(treadle: Treadle):
 
 
 def test_the_story_of_the_render_farm():
-    ended = subprocess.run([sys.executable, "examples/render_farm/show.py"], cwd=ROOT, capture_output=True, text=True, timeout=90)
+    ended = subprocess.run(
+        [sys.executable, "examples/render_farm/show.py"], cwd=ROOT, capture_output=True, text=True, timeout=BOUND
+    )
     assert ended.returncode == 0, ended.stderr
     assert "the farm is killed" in ended.stdout
     assert "jobs that the farm was given: 1" in ended.stdout

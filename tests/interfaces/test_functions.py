@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.function_driver import Process, Scene, function_scene, parked, until
+from tests.limits import BOUND
 
 from treadle import Engine, RetryPolicy
 from treadle.kernel.functions.steps import StepIds, is_after, step_id

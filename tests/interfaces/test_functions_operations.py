@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
+from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 from tests.interfaces.function_driver import LEASE_FOR, Scene, function_scene, parked, until
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.model.errors import IllegalMove, Refused, RunCanceled, RunFailed, StepFailed, StepNotFound

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.function_driver import Process, Scene, function_scene, until
+from tests.limits import BOUND
 
 from treadle.kernel.store.units import PutRun
 from treadle.model.errors import SignalTimeout

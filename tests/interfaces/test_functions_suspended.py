@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.interfaces.engines import make_engine, url_of
 from tests.interfaces.function_driver import Process, Scene
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.settings import Settings
@@ -78,4 +79,4 @@ async def test_a_restart_on_postgresql_goes_on_too(kind: str, request: pytest.Fi
     async with make_engine(url) as engine:
         engine.function("naps")(naps)
         async with engine.worker():
-            assert [await engine.run_result(each, timeout=20) for each in started] == list(range(20))
+            assert [await engine.run_result(each, timeout=BOUND) for each in started] == list(range(20))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, SHARED, make_engine, url_of
+from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 from tests.interfaces.goal_scene import (
     GATE,
     NOT_OK,
@@ -33,6 +33,7 @@ from tests.interfaces.goal_scene import (
     until,
     use_topology,
 )
+from tests.limits import BOUND
 
 from treadle import Context, Engine
 from treadle.api.objectives import ReadinessEvent, RunRecord, Workorder

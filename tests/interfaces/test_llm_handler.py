@@ -7,8 +7,9 @@ from typing import Any
 
 import anthropic
 import pytest
-from tests.interfaces.engines import BOUND, make_engine
+from tests.interfaces.engines import make_engine
 from tests.interfaces.llm_scene import FLOW, GOOD, TARGET
+from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, MemoryStore
 from treadle.lang.program import NamedType, Param

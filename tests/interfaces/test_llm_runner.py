@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from tests.agents.scenes import until
-from tests.interfaces.engines import ALL, BOUND, url_of
+from tests.interfaces.engines import ALL, url_of
 from tests.interfaces.llm_scene import FLOW, GOOD, OUTPUTS, TARGET, desk, settings_for
+from tests.limits import BOUND
 
 from treadle.agents import Evaluator, ToolRegistry
 from treadle.agents.persistence import Persistence

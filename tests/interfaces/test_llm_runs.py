@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.llm_scene import FLOW, GOOD, KEY, OUTPUTS, TARGET, Words, desk
+from tests.limits import BOUND
 
 from treadle.model.errors import RunFailed
 from treadle.model.usage import Budget, total

@@ -12,9 +12,9 @@ from typing import Any
 
 import anthropic
 import pytest
-from tests.interfaces.engines import BOUND
 from tests.interfaces.llm_scene import FLOW, GOOD, KEY, OUTPUTS, TARGET, desk, settings_for
 from tests.interfaces.test_llm_runs import failure_of, run_of
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.llm import LLMError, use_llm

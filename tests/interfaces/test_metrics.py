@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
+from tests.limits import BOUND
 from tests.unit.workers.harness import Events
 
 from treadle import Engine, ExternalProductionHandle, NonRetryable, Production, TaskFailed, TaskSpec

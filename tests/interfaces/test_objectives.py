@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.goal_scene import (
     GATE,
     OK,
@@ -28,6 +28,7 @@ from tests.interfaces.goal_scene import (
     until,
     use_topology,
 )
+from tests.limits import BOUND
 
 from treadle import AwaitingApproval, Context, Engine, NonRetryable, Waiting
 from treadle.api.objectives import Objective

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.function_driver import function_scene
+from tests.limits import BOUND
 
 from treadle.model.errors import InvalidPlan, RunFailed
 from treadle.model.plans import read_plan, resolve

@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.interfaces.engines import BOUND, SHARED, make_engine, url_of
+from tests.interfaces.engines import SHARED, make_engine, url_of
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.codecs import Zlib
@@ -35,7 +36,7 @@ async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> No
     async with make_engine(url) as one, make_engine(url) as other:
         run = await one.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
         worker_id = (await one.remote_workers.register("till", handlers=["shop.*"])).id
-        (first,) = await one.remote_workers.claim(worker_id, wait_for=BOUND)
+        (first,) = await one.remote_workers.claim(worker_id, wait_for=60)
         assert first.payload["order"] == "o-1"
         said = (worker_id, first.task.id, first.claim_version)
         await other.remote_workers.partial(*said, {"receipt": "soon"})
@@ -43,7 +44,7 @@ async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> No
         assert step.returns == {"receipt": "soon"}
         await other.remote_workers.complete(*said, {"receipt": "r-1"})
         await one.remote_workers.complete(*said, {"receipt": "r-1"})
-        (second,) = await other.remote_workers.claim(worker_id, wait_for=BOUND)
+        (second,) = await other.remote_workers.claim(worker_id, wait_for=60)
         assert second.payload["order"] == "r-1"
         await one.remote_workers.complete(worker_id, second.task.id, second.claim_version, {"receipt": "r-2"})
         assert await other.run_result(run.id, timeout=BOUND) == {"receipt": "r-2"}
@@ -57,7 +58,7 @@ async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url:
         for engine in (one, two):
             for number in range(10):
                 worker = await engine.remote_workers.register(f"w-{number}", handlers=["job"])
-                waiting.append(asyncio.ensure_future(engine.remote_workers.claim(worker.id, wait_for=BOUND)))
+                waiting.append(asyncio.ensure_future(engine.remote_workers.claim(worker.id, wait_for=60)))
         ids = [(await third.enqueue("job", {"n": number})).id for number in range(20)]
         claimed = await asyncio.wait_for(asyncio.gather(*waiting), BOUND)
         assert sorted(each.task.id for found in claimed for each in found) == sorted(ids)
@@ -67,7 +68,7 @@ async def test_a_step_that_a_remote_worker_fails_fails_its_run(tmp_path: Path) -
     async with make_engine("memory://") as engine:
         run = await engine.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
         worker_id = (await engine.remote_workers.register("till", handlers=["Charge"])).id
-        (first,) = await engine.remote_workers.claim(worker_id, wait_for=BOUND)
+        (first,) = await engine.remote_workers.claim(worker_id, wait_for=60)
         await engine.remote_workers.fail(worker_id, first.task.id, first.claim_version, "card refused", "refused")
         with pytest.raises(RunFailed, match="card refused"):
             await engine.run_result(run.id, timeout=BOUND)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import BOUND, SHARED, make_engine, url_of
+from tests.interfaces.engines import SHARED, make_engine, url_of
+from tests.limits import BOUND
 
 import treadle
 from treadle.kernel.store.records import RecordFilter
@@ -57,7 +58,7 @@ def newer(tmp_path: Path) -> Path:
 def write_with(newer: Path, url: str, folder: Path) -> str:
     environment = {"PATH": os.defpath, "PYTHONPATH": str(newer), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", WRITER, url, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, cwd=folder)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BOUND, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import BOUND, make_engine
+from tests.interfaces.engines import make_engine
 from tests.interfaces.run_driver import Hands, hands_on
+from tests.limits import BOUND
 
 from treadle.kernel.runs import views
 from treadle.kernel.store.units import Verdict

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.run_driver import hands_on
+from tests.limits import BOUND
 from tests.unit.evaluator.examples import EXAMPLES
 from tests.unit.evaluator.test_examples import CASES
 

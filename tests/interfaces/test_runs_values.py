@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import ALL, BOUND, make_engine, url_of
+from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.run_driver import Hands, hands_on
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.evaluator import BlobRef

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.model.access import Scope
@@ -29,7 +30,7 @@ async def engine() -> AsyncIterator[Engine]:
 def fetch(url: str, **options: object) -> tuple[int, str, str]:
     """Status, content type and body."""
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, **options), timeout=10) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, **options), timeout=BOUND) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

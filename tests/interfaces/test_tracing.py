@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from tests.interfaces.commands import Treadle
-from tests.interfaces.engines import BOUND
 from tests.interfaces.receivers import Receiver
+from tests.limits import BOUND
 from tests.unit.workers.harness import Events
 
 from treadle import Engine, NonRetryable, RetryPolicy, TaskFailed

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 import sqlalchemy
 from psycopg.rows import dict_row
-from tests.interfaces.engines import BOUND, make_engine
+from tests.interfaces.engines import make_engine
+from tests.limits import BOUND
 
 import treadle.enqueue.asyncpg
 import treadle.enqueue.psycopg

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import BOUND, make_engine, url_of
+from tests.interfaces.engines import make_engine, url_of
 from tests.interfaces.function_driver import until
+from tests.limits import BOUND
 
 from treadle import Engine, RetryPolicy
 from treadle.model.errors import InvalidInput, NonRetryable, RunFailed, TaskFailed

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 from tests.mcp.test_mount import HELLO
 from tests.mcp.transports import over_http, over_stdio, refused, told
 
@@ -68,14 +69,14 @@ def test_over_stdio_a_signal_ends_it_though_stdin_is_open(treadle: Treadle, sign
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "treadle"
         process.send_signal(sign)
-        assert process.wait(60) == 0
+        assert process.wait(BOUND) == 0
         assert (process.stdout.read(), process.stderr.read()) == ("", "")
     assert [server["state"] for server in treadle.json("servers")["servers"]] == ["stopped"]
 
 
 def test_over_stdio_a_store_that_is_none_is_said_at_once_though_stdin_is_open(treadle: Treadle):
     with spoken_to(treadle, "--store", "nonsense://x") as process:
-        assert process.wait(60) == 2
+        assert process.wait(BOUND) == 2
         assert process.stderr is not None
         assert "invalid_store_url" in process.stderr.read()
 

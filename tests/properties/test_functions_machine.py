@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, function_scene
+from tests.limits import BOUND
 
 from treadle.model.errors import SignalTimeout, StepFailed, TaskFailed
 
@@ -160,7 +161,7 @@ async def run_once(program: Program, dies_at: int | None, *, after: bool, warm: 
         if not (await scene.engine.runs.get_run(started.id)).finished:
             said = [await scene.steps(started.id), await process.live(started.id), await scene.engine.run_reads.why(started.id)]
             raise AssertionError(f"stuck: {said}")
-        result = await scene.engine.run_result(started, timeout=5)
+        result = await scene.engine.run_result(started, timeout=BOUND)
         report = await scene.engine.verify()
         assert report.problems == ()
         return result, interpreter.executed, commits + process.committer.count

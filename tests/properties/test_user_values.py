@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.interfaces.engines import BOUND, make_engine, url_of
+from tests.interfaces.engines import make_engine, url_of
 from tests.interfaces.function_driver import until
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.model.approvals import ApprovalRequest

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.interfaces.goal_scene import GATE, NOT_OK, READINESS, RUN, SCHEDULE, play, play_all, take
+from tests.limits import BOUND
 
 from treadle import Context, Engine, FunctionContext, NonRetryable, RetryPolicy
 from treadle.http.server import HttpOptions, HttpServer
@@ -29,7 +30,6 @@ from treadle.testing import StubExternalSpecialist
 from treadle.web.site import add_pages
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-BOUND = 30
 ITEMS = 24
 TOPOLOGY = """
 name: shop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.limits import BOUND
 from tests.web.conftest import Visit
 
 from treadle.api.steps import StepTime, Timeline, TimeSpan
@@ -78,7 +79,7 @@ async def test_a_step_shows_its_attempts_and_a_run_is_forked_from_it(visit: Visi
 
     async with visit.engine.worker():
         run_id = await started(visit)
-        await visit.engine.run_result(run_id, timeout=30)
+        await visit.engine.run_result(run_id, timeout=BOUND)
     page = await visit.page(f"/runs/{run_id}/steps/Checkout.paid")
     assert "r-1" in page
     assert "Fork from here" in page

@@ -10,6 +10,7 @@ import sys
 import pytest
 from bench import results
 from bench.benchmark import BENCHMARKS, BOTH, load, resize
+from tests.limits import BOUND
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -42,7 +43,7 @@ def test_the_smallest_run_of_the_queue_is_measured_shown_and_not_written():
     before = results.RESULTS.read_text()
     sizes = ["tasks=128", "rounds=1", "samples=2", "idle_seconds=0.1"]
     command = [sys.executable, "-m", "bench", "queue", "--quick", "--store", "sqlite", *(f"--set={each}" for each in sizes)]
-    ended = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=100, check=False)
+    ended = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=BOUND, check=False)
     assert ended.returncode == 0, ended.stderr
     figures = json.loads(ended.stdout)["queue"]["sqlite"]
     assert len(figures["drain_1"]) == len(figures["drain_2"]) == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.limits import BOUND
 from tests.unit.goals.artifacts import bundle, objective, workorder
 
 from treadle import Engine
@@ -106,7 +107,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(
     report = await ask(gates, executor, tmp_path, "exit_code", timeout_for=1500, argv=[PYTHON, "-c", code])
     assert (report.result, report.reason) == ("FAIL", "took longer than 1.5 s")
     stat = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND):
         while runs(stat):  # noqa: ASYNC110 - another process ends
             await asyncio.sleep(0.02)
 

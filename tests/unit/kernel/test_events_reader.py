@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.limits import BOUND
 
 from treadle.kernel.reads.events import Events
 from treadle.kernel.store.queries import Event
@@ -62,7 +63,7 @@ def reader_of(store: HalfStore, after: int | None = 0) -> Events:
 
 
 async def read(events: Events, count: int) -> list[int]:
-    return [(await asyncio.wait_for(anext(events), 5)).seq for _ in range(count)]
+    return [(await asyncio.wait_for(anext(events), BOUND)).seq for _ in range(count)]
 
 
 async def test_what_was_found_before_a_gap_could_be_judged_still_comes():

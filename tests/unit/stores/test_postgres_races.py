@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.limits import BOUND
 
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.queries import Renewal
@@ -46,7 +47,6 @@ from treadle.testing.contract.task_steps import (
     succeed,
 )
 
-BOUND = 20.0
 DONE, CLAIM_LOST, DEFERRED = Verdict.DONE, Verdict.CLAIM_LOST, Verdict.DEFERRED
 either_first = pytest.mark.parametrize("ann_first", [True, False], ids=["ann first", "bob first"])
 

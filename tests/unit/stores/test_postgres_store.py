@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.limits import BOUND
 
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Finish, Park, Revive, Seen, Unit, Verdict
@@ -88,7 +89,7 @@ async def test_a_migration_takes_as_long_as_it_takes(
         done, _ = await asyncio.wait({opening}, timeout=1.0)
         assert not done
         other.rollback()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND):
             await opening
     assert (await store.describe())["schema_version"] == LATEST
     await store.close()
@@ -207,7 +208,7 @@ async def test_an_ear_hears_again_after_its_connection_was_cut(
     stop = await store.subscribe(hear)
     heard.clear()
     cut_connections(store, postgres_admin)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND):
         while (7, 8) not in heard:
             again.clear()
             await store.notify([7, 8])
@@ -229,7 +230,7 @@ async def test_who_cannot_listen_is_told_to_look(store: PostgresStore, postgres_
             again.set()
 
     await deaf.subscribe(hear)
-    await asyncio.wait_for(again.wait(), 10)
+    await asyncio.wait_for(again.wait(), BOUND)
     assert set(heard) == {()}
     assert caplog.text.count("No signals for now") == 1
     await deaf.close()
@@ -308,7 +309,7 @@ async def test_behind_a_transaction_pooler_nothing_is_left_to_the_session(
     assert await connection.fetchval("show enable_seqscan") == "on"
     heard = asyncio.Event()
     await pooled.subscribe(lambda _: heard.set())
-    await asyncio.wait_for(heard.wait(), 5)
+    await asyncio.wait_for(heard.wait(), BOUND)
     assert "direct_url" in caplog.text
     await pooled.close()
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tests.limits import BOUND
+
 from treadle.kernel.queue.service import Queue, TaskSpec
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
@@ -19,9 +21,6 @@ from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.handlers import Catalog, Registry, make_handler
 from treadle.workers.loop import Worker
-
-BOUND = 10.0
-"""Seconds after which a test that waits for a signal has failed."""
 
 E = TypeVar("E")
 H = TypeVar("H", bound=Callable[..., Any])

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.unit.workers.harness import BOUND, context
+from tests.limits import BOUND
+from tests.unit.workers.harness import context
 
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.outcomes import Failed, Outcome, Paused, Problem, Released, Retry, Succeeded, Waiting

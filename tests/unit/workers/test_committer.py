@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.limits import BOUND
 from tests.unit.workers.harness import Events
 
 from treadle.http.problems import status_of
@@ -75,7 +76,7 @@ class Bench:
 
     async def retries(self, count: int, seconds: float = 2.0) -> None:
         """Let time pass until the store was tried `count` times in all."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             while len(self.store.batches) < count:
                 await self.turn()
                 if self.clock.sleeping:
@@ -161,7 +162,7 @@ async def test_patience_also_ends_for_those_queued_behind_a_commit_that_never_en
     await bench.turn()
     caller = bench.committer.submit(Unit(tasks=(new_task(),)), patience=15.0)
     started = bench.clock.monotonic()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND):
         while not caller.done():
             await bench.retries(len(bench.store.batches) + 1)
     assert isinstance(caller.exception(), StoreUnavailable)

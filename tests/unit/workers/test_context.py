@@ -7,7 +7,8 @@ import threading
 from typing import Any
 
 import pytest
-from tests.unit.workers.harness import BOUND, context
+from tests.limits import BOUND
+from tests.unit.workers.harness import context
 
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Claim, LogLine

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.workers.harness import BOUND, Workshop, turns, until
+from tests.limits import BOUND
+from tests.unit.workers.harness import Workshop, turns, until
 
 from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.telemetry.events import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken

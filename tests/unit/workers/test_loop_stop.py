@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.limits import BOUND
 from tests.unit.workers.harness import Workshop, turns
 
 from treadle.kernel.telemetry.events import LoopError, TaskSettled, TaskTaken
@@ -81,7 +82,7 @@ async def test_a_handler_that_will_not_stop_loses_its_task_all_the_same(
     task_id = await shop.enqueue()
     shop.start()
     await shop.events.heard(TaskTaken)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND):
         await shop.worker.stop()
     assert (await shop.get(task_id)).owner_id is None
     assert len(shop.events.of(LoopError)) == 1
@@ -112,7 +113,7 @@ async def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_stopping
 
     with monkeypatch.context() as patch:
         patch.setattr(shop.store, "commit", away)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             await shop.worker.stop()
     assert shop.worker.running == 0
     assert (await shop.get(task_id)).owner_id == "owner-1"

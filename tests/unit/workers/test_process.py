@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.limits import BOUND
 from tests.unit.workers import isolated
-from tests.unit.workers.harness import BOUND, context
+from tests.unit.workers.harness import context
 
 from treadle.model.outcomes import Failed, Outcome, Retry, Succeeded, Waiting
 from treadle.model.tasks import LogLine

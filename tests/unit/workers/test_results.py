@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.limits import BOUND
 from tests.unit.workers.harness import Events, taken, turns
 
 from treadle.kernel.store.system import SystemClock
@@ -62,7 +63,7 @@ async def test_what_ends_elsewhere_is_found_too(bench: Bench) -> None:
     waiting = asyncio.ensure_future(bench.results.wait("a"))
     await turns()
     bench.shelf.there = {"a"}
-    assert (await asyncio.wait_for(waiting, 5)).id == "a"
+    assert (await asyncio.wait_for(waiting, BOUND)).id == "a"
 
 
 async def test_when_the_last_one_has_gone_nobody_looks_any_more(bench: Bench) -> None:
@@ -74,7 +75,7 @@ async def test_when_the_last_one_has_gone_nobody_looks_any_more(bench: Bench) ->
     patient.cancel()
     await asyncio.gather(patient, return_exceptions=True)
     assert bench.results._poller is not None
-    await asyncio.wait_for(bench.results._poller, 5)
+    await asyncio.wait_for(bench.results._poller, BOUND)
     looks = len(bench.shelf.asked)
     assert not bench.results._awaited
     bench.shelf.there = {"a"}
@@ -87,7 +88,7 @@ async def test_however_many_wait_each_is_looked_for(bench: Bench) -> None:
     waiting = {name: asyncio.ensure_future(bench.results.wait(name)) for name in names}
     await turns()
     bench.finish(names[-1])
-    assert (await asyncio.wait_for(waiting.pop(names[-1]), 5)).id == names[-1]
+    assert (await asyncio.wait_for(waiting.pop(names[-1]), BOUND)).id == names[-1]
     assert max(bench.shelf.asked) <= 1000
     await bench.results.close()
     ends = await asyncio.gather(*waiting.values(), return_exceptions=True)
@@ -101,4 +102,4 @@ async def test_trouble_is_survived(bench: Bench, trouble: Exception, told: type)
     await bench.events.heard(told)
     bench.shelf.trouble = None
     bench.finish("a")
-    assert (await asyncio.wait_for(waiting, 5)).id == "a"
+    assert (await asyncio.wait_for(waiting, BOUND)).id == "a"

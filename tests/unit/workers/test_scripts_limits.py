@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.limits import BOUND
 
 import treadle
 from treadle.workers.scripts import ScriptError, ScriptLimits, ScriptMemory, ScriptRunner, ScriptTimeout
@@ -113,7 +114,7 @@ async def test_a_fork_bomb_does_not_go_off_without_the_filter_either():
 async def test_what_a_script_started_ends_with_it():
     async with without("system_calls", "processes", wall_for=5) as runner:
         started = await runner.run(AROUND + "result['pid'] = os.fork()\nif not result['pid']: os.read(3, 1)", {})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND):
             while _runs(started["pid"]):  # noqa: ASYNC110 - a stranger's end gives no signal
                 await asyncio.sleep(0.01)
 

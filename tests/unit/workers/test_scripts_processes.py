@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tests.limits import BOUND
 
 from treadle.workers.scripts import ScriptError, ScriptKilled, ScriptLimits, ScriptRunner, ScriptUnavailable, exchange
 
@@ -27,7 +28,7 @@ async def runner() -> AsyncIterator[ScriptRunner]:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(BOUND):
         while not holds():  # noqa: ASYNC110 - the end of a process that is not ours gives no signal
             await asyncio.sleep(0.005)
 

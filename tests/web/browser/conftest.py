@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Page, async_playwright
+from tests.limits import BOUND
 from tests.web.browser import chromium
 
 from treadle.engine import Engine
@@ -35,7 +36,7 @@ class Screen:
 
     async def sees(self, text: str, within: str = "main") -> None:
         """Wait until that is on the page."""
-        await self.page.locator(within).get_by_text(text).first.wait_for(timeout=30_000)
+        await self.page.locator(within).get_by_text(text).first.wait_for()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,7 +55,7 @@ async def on_screen(engine: Engine, **options: Any) -> AsyncIterator[Screen]:
     async with HttpServer(engine, HttpOptions(port=0), more=(add_pages,)) as server, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program, args=list(chromium.FLAGS))
         context = await browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(BOUND * 1000)
         page = await context.new_page()
         shown = Screen(engine, server.url, page)
         page.on("console", lambda said: shown.complaints.append(said.text) if said.type == "error" else None)

@@ -74,5 +74,5 @@ async def test_a_flow_is_mended_in_the_editor_published_started_and_seen_to_fini
     await page.locator(".graph svg .node").first.wait_for()
     await page.locator("[data-live-state]", has_text="live").wait_for()
     async with screen.engine.worker():
-        await page.locator(".graph svg .node.event.good").wait_for(timeout=30_000)
-        await page.locator("p.facts .badge", has_text="completed").wait_for(timeout=30_000)
+        await page.locator(".graph svg .node.event.good").wait_for()
+        await page.locator("p.facts .badge", has_text="completed").wait_for()

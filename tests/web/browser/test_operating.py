@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.crash.scene import Scene as Processes
+from tests.limits import BOUND
 from tests.web.browser.conftest import Screen, on_screen
 from tests.web.browser.test_live import SHOP
 
@@ -82,7 +83,7 @@ async def test_a_run_is_forked_from_one_of_its_steps(screen: Screen):
 
     async with screen.engine.worker():
         run = await screen.engine.start_run([("shop.afl", SHOP)], "shop.Checkout", {"amount": 3})
-        await screen.engine.run_result(run, timeout=30)
+        await screen.engine.run_result(run, timeout=BOUND)
         await screen.go(f"/runs/{run.id}")
         await screen.page.get_by_role("link", name="paid", exact=True).first.click()
         await screen.page.get_by_role("button", name="Fork from here").click()
