@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
 from tests.limits import BOUND
 from tests.web.browser import chromium
 
@@ -39,21 +40,26 @@ class Screen:
         await self.page.locator(within).get_by_text(text).first.wait_for()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process drives browsers, as a machine has only so much memory."""
-    for item in items:
-        if "tests/web/browser" in str(item.path):
-            item.add_marker(pytest.mark.xdist_group("browser"))
+IN_BROWSER = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="session")]
+"""One process drives one browser for all tests, as a machine has only so much memory, and starting one takes a second."""
 
 
-@asynccontextmanager
-async def on_screen(engine: Engine, **options: Any) -> AsyncIterator[Screen]:
-    """The dashboard of an open engine, in a browser with an empty profile; it must not complain. Options are the context's."""
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """A browser that all tests share; each has a profile of its own."""
     program, problem = chromium.get()
     if program is None:
         pytest.skip(problem)
-    async with HttpServer(engine, HttpOptions(port=0), more=(add_pages,)) as server, async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=program, args=list(chromium.FLAGS))
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(executable_path=program, args=list(chromium.FLAGS), timeout=BOUND * 1000)
+        yield launched
+        await launched.close()
+
+
+@asynccontextmanager
+async def on_screen(browser: Browser, engine: Engine, **options: Any) -> AsyncIterator[Screen]:
+    """The dashboard of an open engine, in an empty profile; the browser must not complain. Options are the context's."""
+    async with HttpServer(engine, HttpOptions(port=0), more=(add_pages,)) as server:
         context = await browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
         context.set_default_timeout(BOUND * 1000)
         page = await context.new_page()
@@ -64,11 +70,11 @@ async def on_screen(engine: Engine, **options: Any) -> AsyncIterator[Screen]:
             yield shown
             assert shown.complaints == []
         finally:
-            await browser.close()
+            await context.close()
 
 
-@pytest.fixture
-async def screen() -> AsyncIterator[Screen]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def screen(browser: Browser) -> AsyncIterator[Screen]:
     """A dashboard on a store in memory."""
-    async with Engine("memory://") as engine, on_screen(engine) as shown:
+    async with Engine("memory://") as engine, on_screen(browser, engine) as shown:
         yield shown

@@ -6,15 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.web.browser.conftest import Screen, on_screen
+from playwright.async_api import Browser
+from tests.web.browser.conftest import IN_BROWSER, Screen, on_screen
 from tests.web.browser.screenshots import settled
 from tests.web.scene import Scene, set_scene
 from tests.web.test_every_page import evil
 
 AXE = Path(__file__).parents[3] / "node_modules" / "axe-core" / "axe.min.js"
-FOUND = """axe.run(document, {resultTypes: ["violations"]}).then(all => all.violations
+FOUND = """options => axe.run(document, {resultTypes: ["violations"], ...options}).then(all => all.violations
   .filter(each => ["serious", "critical"].includes(each.impact))
   .map(each => [each.id, each.help, each.nodes.slice(0, 4).map(node => [node.target.join(" "), node.failureSummary])]))"""
+
+COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+"""The rules that depend on the theme."""
+
+pytestmark = IN_BROWSER
 
 
 def bearer(scene: Scene) -> dict[str, Any]:
@@ -28,8 +34,8 @@ async def go(screen: Screen, name: str, path: str) -> None:
         screen.complaints.clear()  # that there is no such run
 
 
-async def test_no_page_complains_or_runs_what_users_wrote(tmp_path: Path):
-    async with set_scene(tmp_path, evil) as scene, on_screen(scene.engine, **bearer(scene)) as screen:
+async def test_no_page_complains_or_runs_what_users_wrote(browser: Browser, tmp_path: Path):
+    async with set_scene(tmp_path, evil) as scene, on_screen(browser, scene.engine, **bearer(scene)) as screen:
         dialogs: list[str] = []
 
         async def dismiss(dialog: Any) -> None:
@@ -47,18 +53,22 @@ async def test_no_page_complains_or_runs_what_users_wrote(tmp_path: Path):
         assert dialogs == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_axe_finds_no_serious_violation_on_any_page(theme: str, tmp_path: Path):
+async def test_axe_finds_no_serious_violation_on_any_page(browser: Browser, tmp_path: Path):
     if not AXE.is_file():
         pytest.skip("axe-core is not there: make assets fetches it")
     script = AXE.read_text()
     async with set_scene(tmp_path) as scene:
-        options = bearer(scene) | {"color_scheme": theme, "reduced_motion": "reduce", "bypass_csp": True}
-        async with on_screen(scene.engine, **options) as screen:
+        options = bearer(scene) | {"color_scheme": "light", "reduced_motion": "reduce", "bypass_csp": True}
+        async with on_screen(browser, scene.engine, **options) as screen:
             wrong: dict[str, Any] = {}
             for name, path in scene.paths.items():
                 await go(screen, name, path)
                 await screen.page.evaluate(script)
-                if found := await screen.page.evaluate(FOUND):
+                found = await screen.page.evaluate(FOUND, {})
+                await screen.page.emulate_media(color_scheme="dark")
+                await settled(screen.page)
+                found += await screen.page.evaluate(FOUND, COLOURS)
+                await screen.page.emulate_media(color_scheme="light")
+                if found:
                     wrong[name] = found
             assert wrong == {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.web.browser.conftest import Screen
+from tests.web.browser.conftest import IN_BROWSER, Screen
+
+pytestmark = IN_BROWSER
 
 
 async def test_a_task_is_seen_to_finish_without_reloading(screen: Screen):

@@ -7,16 +7,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
 from tests.crash.scene import Scene as Processes
 from tests.limits import BOUND
-from tests.web.browser.conftest import Screen, on_screen
+from tests.web.browser.conftest import IN_BROWSER, Screen, on_screen
 from tests.web.browser.test_live import SHOP
 
 from treadle import Engine, FunctionContext
 
+pytestmark = IN_BROWSER
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
     """A store in a file, and the processes that a test starts on it."""
     scene = Processes(f"sqlite:///{tmp_path / 'treadle.db'}", tmp_path)
@@ -108,10 +111,10 @@ async def test_many_runs_are_canceled_after_a_preview(screen: Screen):
     assert await page.locator("main tbody .badge", has_text="canceled").count() == 4
 
 
-async def test_a_killed_workers_task_is_seen_to_be_taken_over(processes: Processes):
+async def test_a_killed_workers_task_is_seen_to_be_taken_over(processes: Processes, browser: Browser):
     first = await processes.start_worker("--lease", 1, "--name", "loom-1")
     made = await processes.engine.enqueue("hang_once")
-    async with on_screen(processes.engine) as screen:
+    async with on_screen(browser, processes.engine) as screen:
         await screen.go(f"/tasks/{made.id}")
         await screen.sees("running")
         await screen.is_live()
@@ -155,8 +158,8 @@ async def test_a_wrong_token_is_refused_in_words(screen: Screen):
     screen.complaints.clear()  # the browser tells of the refusal itself
 
 
-async def test_pages_work_without_scripts(tmp_path: Path):
-    async with Engine("memory://") as engine, on_screen(engine, java_script_enabled=False) as screen:
+async def test_pages_work_without_scripts(browser: Browser):
+    async with Engine("memory://") as engine, on_screen(browser, engine, java_script_enabled=False) as screen:
         task = await engine.enqueue("greet", {"name": "Ada"})
         await screen.go("/tasks")
         await screen.page.get_by_role("link", name="greet").first.click()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.web.browser.conftest import Screen
+from tests.web.browser.conftest import IN_BROWSER, Screen
 
 from treadle.model.errors import TaskFailed
+
+pytestmark = IN_BROWSER
 
 
 async def test_charts_are_drawn_in_both_themes_and_figures_follow_what_happens(screen: Screen):
