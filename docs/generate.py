@@ -203,10 +203,11 @@ def error_classes() -> list[type[TreadleError]]:
 
     def walk(each: type[TreadleError]) -> Iterator[type[TreadleError]]:
         yield each
-        for sub in sorted(each.__subclasses__(), key=lambda sub: sub.code):
+        ours = [sub for sub in each.__subclasses__() if sub.__module__.startswith("treadle.")]
+        for sub in sorted(ours, key=lambda sub: sub.code):
             yield from walk(sub)
 
-    public = [each for each in walk(TreadleError) if each.__module__.startswith("treadle.") and "code" in vars(each)]
+    public = [each for each in walk(TreadleError) if "code" in vars(each)]
     return list({each.code: each for each in reversed(public)}.values())[::-1]
 
 

@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -115,14 +116,16 @@ def stop_postgres(place: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """Commands that run in the process of a test set up its logging: the next test finds it as it was."""
+def process_as_it_was() -> Iterator[None]:
+    """Commands that run in the process of a test set up its logging and signals: the next test finds them as they were."""
+    interrupt = signal.getsignal(signal.SIGINT)
     ours, root = logging.getLogger("treadle"), logging.getLogger()
     levels, hooks = (ours.level, root.level), (sys.excepthook, threading.excepthook, sys.unraisablehook)
     yield
     ours.setLevel(levels[0])
     root.setLevel(levels[1])
     sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
+    signal.signal(signal.SIGINT, interrupt)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from tests.schemas import schema_url
 
 from treadle.kernel.store.ports import Store
+from treadle.model.tasks import Task
 from treadle.testing import ManualClock
 from treadle.testing.clock import START_AT
 from treadle.testing.store_contract import StoreClock, StoreHarness
@@ -179,3 +180,8 @@ DATABASES: dict[str, Callable[[pytest.FixtureRequest, Path], Database]] = {
     "memory": SqliteMemory,
     "postgres": Postgres,
 }
+
+
+def is_ready(task: Task) -> bool:
+    """Whether a claim would take the task."""
+    return not task.finished and task.owner_id is None and task.wake_at is None and not task.hold

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 from msgspec.structs import asdict
-from tests.contract.databases import Database, Postgres, SqliteInline
+from tests.contract.databases import Database, Postgres, SqliteInline, is_ready
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Renewal, RunFilter, TaskFilter
@@ -112,10 +112,6 @@ class Twins:
                 plain["id"] = lanes[plain["id"]]
             rows.append(plain)
         return sorted(rows, key=lambda row: ([str(row.get(key)) for key in KEYS], row.get("version", 0)))
-
-
-def is_ready(task: Task) -> bool:
-    return not task.finished and task.owner_id is None and task.wake_at is None and not task.hold
 
 
 def plain_task(task: Task) -> dict[str, Any]:
@@ -324,6 +320,8 @@ async def test_the_same_random_operations_leave_the_same_tables(request, tmp_pat
         twins = Twins(databases, [await database.open_store() for database in databases])
         threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in databases]
         await twins.open(threads)
+        for line in twins.lines:
+            stack.push_async_callback(line.close)
         operator = Operator(twins, seed)
         for number in range(100):
             await operator.step()
@@ -335,8 +333,6 @@ async def test_the_same_random_operations_leave_the_same_tables(request, tmp_pat
         assert histories[0] == histories[1]
         listed = [[plain_task(task) for task in await store.list_tasks(TaskFilter(), 10_000)] for store in twins.stores]
         assert listed[0] == listed[1]
-        for line in twins.lines:
-            await line.close()
 
 
 def strip(history: Any) -> Any:

@@ -61,7 +61,9 @@ def test_runs_flows_and_functions_are_used_through_a_server(treadle: Treadle):
         assert (refused.code, refused.error["code"]) == (2, "not_over_http")
         done = treadle.json("submit", "tea", "-i", "litres=1", "-i", "cup=08", "--wait", "--idempotency-key", "k")
         assert (done["outputs"]["cup"], done["missing_handlers"]) == ("08", [])
-        assert treadle.json("submit", "tea", "-i", "litres=1", "--idempotency-key", "k")["created"] is False
+        again = ("submit", "tea", "-i", "litres=1", "--idempotency-key", "k", "--json")
+        assert treadle.json(*again[:-1], "-i", "cup=08")["created"] is False
+        assert treadle(*again).error["code"] == "idempotency_key_reused"
         wrong = treadle("submit", "tea", "-i", "litres=much", "--json")
         assert (wrong.code, wrong.error["code"]) == (2, "invalid_inputs")
         failed = treadle("submit", "tea", "-i", "litres=-1", "--wait")

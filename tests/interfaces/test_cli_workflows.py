@@ -214,9 +214,11 @@ def test_what_is_submitted_waits_for_a_worker_and_says_so(tea: Treadle):
     said = tea("submit", "tea.afl", "-i", "litres=1", "--idempotency-key", "k")
     assert said.code == 0
     assert "no handler in a live worker of list default for tea.Boil, tea.Pour" in said.err
-    again = tea.json("submit", "tea.afl", "-i", "litres=2", "--idempotency-key", "k")
+    again = tea.json("submit", "tea.afl", "-i", "litres=1", "--idempotency-key", "k")
     assert (again["created"], again["id"] in said.out) == (False, True)
     assert again["missing_handlers"] == ["tea.Boil", "tea.Pour"]
+    reused = tea("submit", "tea.afl", "-i", "litres=2", "--idempotency-key", "k", "--json")
+    assert (reused.code, reused.error["code"]) == (2, "idempotency_key_reused")
     assert "waits for Brew.water (tea.Boil): no live worker serves tea.Boil" in tea("why", again["id"]).out
     late = tea("submit", "tea.afl", "-i", "litres=2", "--wait-for", "0.2", "--json")
     assert (late.code, late.error["code"]) == (6, "wait_timed_out")

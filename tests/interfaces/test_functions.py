@@ -21,6 +21,7 @@ from treadle.kernel.functions.steps import StepIds, is_after, step_id
 from treadle.model.errors import (
     FunctionNotFound,
     HandlerExists,
+    IdempotencyKeyReused,
     IllegalMove,
     InvalidInput,
     InvalidName,
@@ -149,8 +150,10 @@ async def test_a_start_with_a_key_is_done_once(engine: Engine):
         return payload
 
     first = await engine.start_function("once", {"n": 1}, idempotency_key="k")
-    second = await engine.start_function("once", {"n": 2}, idempotency_key="k")
+    second = await engine.start_function("once", {"n": 1}, idempotency_key="k")
     assert (second.id, second.created) == (first.id, False)
+    with pytest.raises(IdempotencyKeyReused, match=first.id):
+        await engine.start_function("once", {"n": 2}, idempotency_key="k")
     async with engine.worker():
         assert await engine.run_result(first, timeout=BOUND) == {"n": 1}
 

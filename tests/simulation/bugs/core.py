@@ -16,6 +16,7 @@ from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place, Recovery
 from treadle.kernel.runs import advancer
 from treadle.kernel.schedules import fire as firing
+from treadle.kernel.schedules.decide import Due
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
@@ -169,13 +170,14 @@ def limits_admit_one_more(patch: pytest.MonkeyPatch) -> None:
 
 def a_late_tick_is_left_out(patch: pytest.MonkeyPatch) -> None:
     """Of the ticks that are made up for, the first does not fire."""
-    real = firing.plan_of
+    real = firing.decide
 
-    def plan_of(*arguments: Any, **more: Any) -> Any:
-        plan = real(*arguments, **more)
-        return replace(plan, fire=plan.fire[1:]) if len(plan.fire) > 1 else plan
+    def decide(*arguments: Any, **more: Any) -> Due:
+        due = real(*arguments, **more)
+        started = due.admission.start
+        return replace(due, admission=replace(due.admission, start=started[1:])) if len(started) > 1 else due
 
-    patch.setattr(firing, "plan_of", plan_of)
+    patch.setattr(firing, "decide", decide)
 
 
 PLANTS: Plants = {
