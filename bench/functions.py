@@ -91,12 +91,12 @@ class Countdown:
     def __init__(self, engine: Engine, count: int) -> None:
         self._engine, self._left = engine, count
         self.done = asyncio.Event()
-        engine.functions.on_finished.append(self._told)
+        engine.kernel.functions.on_finished.append(self._told)
 
     def _told(self, _: str) -> None:
         self._left -= 1
         if not self._left:
-            self._engine.functions.on_finished.remove(self._told)
+            self._engine.kernel.functions.on_finished.remove(self._told)
             self.done.set()
 
 
@@ -137,7 +137,9 @@ async def suspended(engine: Engine, count: int) -> dict[str, float]:
     for start in range(0, count, 500):
         await asyncio.gather(*(engine.start_function("sleeper") for _ in range(start, min(start + 500, count))))
     async with engine.worker(concurrency=500):
-        while any(depth.ready or depth.running for depth in await engine.store.list_depths() if depth.lane.kind == "function"):
+        while any(
+            depth.ready or depth.running for depth in await engine.kernel.store.list_depths() if depth.lane.kind == "function"
+        ):
             await asyncio.sleep(0.1)
         gc.collect()
         after = rss_mb()

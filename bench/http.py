@@ -48,7 +48,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     """In every round each kind of call by the Python API, then by HTTP."""
     figures: Figures = {"callers": CALLERS, "rounds": sizes.rounds, "seconds": sizes.seconds}
     async with Engine(url, settings=Settings(), emit=lambda _: None) as engine:
-        token = (await engine.tokens.create("bench", [Scope.WORK])).secret
+        token = (await engine.kernel.tokens.create("bench", [Scope.WORK])).secret
         async with child("treadle", "serve", "--port", "0", "--json", store=url, TREADLE_LOG_LEVEL="WARNING") as server:
             address = (await server.said())["url"]
             async with child("bench.http_load", address, str(sizes.seconds), store=url, TREADLE_TOKEN=token) as caller:
@@ -69,7 +69,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
 
 async def python_figure(engine: Engine, kind: str, seconds: float) -> Figure:
     """The throughput of the same number of callers inside this process."""
-    workers = engine.remote_workers
+    workers = engine.kernel.remote_workers
 
     async def enqueue() -> int:
         await engine.enqueue("bench.parked", {"n": 1}, task_list="parked")

@@ -64,7 +64,7 @@ async def begin(url: str, items: int) -> dict[str, str]:
 
     engine.handler("bench.Fail")(fail)
     async with engine:
-        await engine.flows.publish("bench", SOURCES)
+        await engine.kernel.flows.publish("bench", SOURCES)
         async with engine.worker():
             await fan(engine, items)
             chain = await engine.start_run("bench", "bench.Chain", {"n": 1})
@@ -72,7 +72,7 @@ async def begin(url: str, items: int) -> dict[str, str]:
             failed = await engine.enqueue("bench.Fail", {"n": 1})
             while not (await engine.get_task(failed)).finished:
                 await asyncio.sleep(0.01)
-        wide = next(each for each in await engine.run_reads.list_runs() if each.workflow == "bench.Fan")
+        wide = next(each for each in await engine.kernel.run_reads.list_runs() if each.workflow == "bench.Fan")
         return {"wide": wide.id, "chain": chain.id, "failed": failed.id}
 
 

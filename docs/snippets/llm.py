@@ -32,7 +32,7 @@ async def main(server: MessagesServer) -> None:
     async with engine, engine.worker():
         run = await engine.start_run([("desk.afl", FLOW)], "desk.Sort", {"letter": "Dear all, ..."}, budget=0.50)
         print(await engine.run_result(run))
-        spent = total(await engine.store.list_usage(run.id))
+        spent = total(await engine.kernel.store.list_usage(run.id))
         print(f"${spent.cost_micros / 1e6} for {spent.input_tokens} tokens in, {spent.output_tokens} out")
 
 

@@ -46,7 +46,9 @@ async def story(folder):
             while len(hints) < 2:
                 await asyncio.sleep(0.2)
                 hints += [
-                    hint for job in await engine.external_jobs.list() if (hint := job.record.progress_hint) and hint not in hints
+                    hint
+                    for job in await engine.kernel.external_jobs.list()
+                    if (hint := job.record.progress_hint) and hint not in hints
                 ]
             print(f"  {hints[-1]}; the farm is killed", flush=True)
             farm.kill()

@@ -44,7 +44,7 @@ def test_a_lock_that_has_run_out_is_free_and_its_old_holder_can_do_nothing_to_it
         assert not store.run(store.locks.release(old))
         assert store.extend_lock("k", 1_000)
         assert store.release_lock("k")
-        assert store.run(engine.verify()).problems == ()
+        assert store.run(engine.kernel.verify()).problems == ()
 
 
 @pytest.mark.parametrize("kind", SHARED)

@@ -83,7 +83,7 @@ def test_success_must_call_continue_step_and_resume_of_the_evaluator(persistence
     assert spy.told == [("continue_step", step_id, {"id": "t-1", "status": "ok"}), ("resume", run_id)]
     assert persistence.get_task_for_step(step_id).state == TaskState.COMPLETED
     assert spy.status(run_id).outputs == {"receipt": "t-1"}
-    assert persistence.run(persistence.engine.verify()).problems == ()
+    assert persistence.run(persistence.engine.kernel.verify()).problems == ()
 
 
 @pytest.mark.parametrize("way", [by_poll_once, by_start])

@@ -63,7 +63,7 @@ def drain(mode: str, url: str, tmp_path: Path, count: int, bound: float) -> None
         run_id = evaluator.execute(ITEMS, {"items": list(range(count))}).workflow_id
         until(lambda: evaluator.status(run_id).status is ExecutionStatus.COMPLETED, bound)
         stack.close()
-        assert store.run(store.engine.verify()).problems == ()
+        assert store.run(store.engine.kernel.verify()).problems == ()
     handled = [int(line) for file in files for line in file.read_text().split()]
     assert sorted(handled) == list(range(count))
     assert sum(file.stat().st_size > 0 for file in files) > 1

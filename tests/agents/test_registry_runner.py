@@ -226,7 +226,7 @@ def test_topics_choose_facets_by_glob(memory, tmp_path):
 
 def test_topics_that_match_nothing_and_facets_without_a_handler_are_said_at_start_up(memory, tmp_path, caplog):
     write(tmp_path, "reg_g.py", "def handle(p):\n    return {}\n")
-    memory.run(memory.engine.flows.publish("pay", [("pay.afl", ONE)]))
+    memory.run(memory.engine.kernel.flows.publish("pay", [("pay.afl", ONE)]))
     runner = a_runner(memory, topics=["nothing.*", "billing.*", "x.*"])
     runner.register_handler("x.Y", "reg_g")
     with caplog.at_level("WARNING", logger="treadle.agents"), started(runner):

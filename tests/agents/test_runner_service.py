@@ -109,7 +109,7 @@ def test_a_service_handles_event_tasks_and_starts_workflows_by_task(persistence)
     service = a_service(persistence, tools_of(billing__Pay=lambda p: {"id": f"t-{p['amount']}", "status": ""}))
     service.tools.register_default(lambda _: {"sent": True})
     evaluator = Evaluator(persistence)
-    flow_id = persistence.run(persistence.engine.flows.publish("pay", [("pay.afl", PAY)])).flow_id
+    flow_id = persistence.run(persistence.engine.kernel.flows.publish("pay", [("pay.afl", PAY)])).flow_id
     with started(service):
         run_id = evaluator.execute(PAY, {"total": 1.0}).workflow_id
         task = TaskDefinition(
@@ -140,7 +140,7 @@ def test_a_service_handles_event_tasks_and_starts_workflows_by_task(persistence)
     ],
 )
 def test_a_start_by_task_that_makes_no_sense_fails_that_task(memory, data, code):
-    memory.run(memory.engine.flows.publish("pay", [("pay.afl", ONE)]))
+    memory.run(memory.engine.kernel.flows.publish("pay", [("pay.afl", ONE)]))
     service = a_service(memory, ToolRegistry())
     task = TaskDefinition(uuid="", name="afl:execute", data=data)
     memory.save_task(task)
@@ -187,7 +187,7 @@ def test_topics_choose_by_glob_and_the_default_handler_obeys_them(memory):
 
 
 def test_start_up_messages_name_idle_topics_and_unserved_facets(memory):
-    memory.run(memory.engine.flows.publish("pay", [("pay.afl", PAY)]))
+    memory.run(memory.engine.kernel.flows.publish("pay", [("pay.afl", PAY)]))
     service = a_service(memory, tools_of(Pay=lambda _: {}), topics=["nothing.*", "billing.*"])
     assert service.check() == [
         "the topic pattern 'nothing.*' matches no registered handler",
@@ -315,22 +315,22 @@ def test_the_sweep_repairs_a_step_whose_task_is_gone_with_a_move_in_the_log(kind
         lose_tasks(store, request)
         assert store.get_task_for_step(step_id) is None
         assert service.sweep() == 1
-        repaired = store.run(store.engine.store.list_moves(run_id))[-1]
+        repaired = store.run(store.engine.kernel.store.list_moves(run_id))[-1]
         assert (repaired.move, repaired.from_state, repaired.to_state) == ("repair", "running", "running")
         assert repaired.actor == service.server_id
         assert json.loads(repaired.data) == {"steps": [step_id]}
         assert [service.sweep() for _ in range(3)] == [0, 0, 0], "there is nothing to repair any more"
         assert service.poll_once() == 1
         assert evaluator.resume(run_id).outputs == {"receipt": "repaired"}
-        assert [move.move for move in store.run(store.engine.store.list_moves(run_id))] == ["start", "repair", "succeed"]
-        assert store.run(store.engine.verify()).problems == ()
+        assert [move.move for move in store.run(store.engine.kernel.store.list_moves(run_id))] == ["start", "repair", "succeed"]
+        assert store.run(store.engine.kernel.verify()).problems == ()
 
 
 def test_the_sweep_leaves_a_run_alone_that_lacks_nothing(memory, evaluator):
     run_id, _ = one(evaluator)
     service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
     assert [service.sweep() for _ in range(3)] == [0, 0, 0]
-    assert [move.move for move in memory.run(memory.engine.store.list_moves(run_id))] == ["start"]
+    assert [move.move for move in memory.run(memory.engine.kernel.store.list_moves(run_id))] == ["start"]
 
 
 def test_the_sweep_leaves_durable_functions_alone(memory, evaluator):
@@ -345,4 +345,4 @@ def test_the_sweep_leaves_durable_functions_alone(memory, evaluator):
     service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
     assert [service.sweep() for _ in range(3)] == [0, 0, 0]
     assert memory.run(engine.runs.repair(run_id)) == []
-    assert [move.move for move in memory.run(engine.store.list_moves(run_id))] == ["start"]
+    assert [move.move for move in memory.run(engine.kernel.store.list_moves(run_id))] == ["start"]

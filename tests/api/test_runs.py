@@ -82,7 +82,7 @@ async def test_inputs_are_checked_unless_told_otherwise(scene: Scene):
 
 
 async def test_a_key_stands_for_the_first_run_and_a_published_flow_is_started_by_name(scene: Scene):
-    await scene.engine.flows.publish("tea", [("tea.afl", TEA)])
+    await scene.engine.kernel.flows.publish("tea", [("tea.afl", TEA)])
     inputs = {"litres": 0.5, "cups": []}
     first = await scene.api.runs.start("tea", inputs=inputs, idempotency_key="k", task_list="kitchen", priority=2)
     second = await scene.api.runs.start("tea", inputs=inputs, idempotency_key="k", task_list="kitchen")

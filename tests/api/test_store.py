@@ -39,7 +39,7 @@ async def test_the_log_is_checked_page_by_page_to_the_end(scene: Scene):
         checked, after, calls = checked + page.checked, page.next_after, calls + 1
         if after is None:
             break
-    assert checked == (await scene.engine.verify()).checked >= 5
+    assert checked == (await scene.engine.kernel.verify()).checked >= 5
     assert calls > 3
     for wrong in ("nowhere", "external:nobody", "other:", "x:01935b8e-7c3a-7000-8000-000000000000"):
         with pytest.raises(InvalidInput):

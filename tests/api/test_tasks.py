@@ -100,7 +100,7 @@ async def test_instants_are_the_same_on_both_sides(scene: Scene):
 
 async def test_reading_one_task_reads_its_row_once(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     made = await scene.api.tasks.enqueue("greet", {"name": "Ada"})
-    store, read = scene.engine.store, []
+    store, read = scene.engine.kernel.store, []
     monkeypatch.setattr(store, "find_task", lambda task_id, find=store.find_task: (read.append(task_id), find(task_id))[1])
     for call in (scene.api.tasks.get, scene.api.tasks.why, scene.api.tasks.result):
         read.clear()

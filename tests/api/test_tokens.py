@@ -15,13 +15,13 @@ async def test_a_token_is_made_shown_without_its_secret_and_revoked(scene: Scene
     assert (made.name, made.scopes, made.task_lists, made.state) == ("ci", ["read", "work"], ["night"], "active")
     assert made.expires_at is not None
     assert made.secret not in repr(made)
-    access = await scene.engine.tokens.find_access(made.secret)
+    access = await scene.engine.kernel.tokens.find_access(made.secret)
     assert (access.actor, access.task_lists) == ("ci", ("night",))
     (listed,) = (await scene.api.tokens.list()).tokens
     assert (listed.id, listed.created_by, hasattr(listed, "secret")) == (made.id, "local", False)
     assert (await scene.api.tokens.revoke("ci")).state == "revoked"
     with pytest.raises(Unauthorized):
-        await scene.engine.tokens.find_access(made.secret)
+        await scene.engine.kernel.tokens.find_access(made.secret)
     assert (await scene.api.tokens.list()).tokens == []
     assert [each.state for each in (await scene.api.tokens.list(every=True)).tokens] == ["revoked"]
 

@@ -40,7 +40,7 @@ class Sender:
         await asyncio.gather(self._enqueue(tasks), *(self._start(wish) for wish in others))
 
     async def _room(self) -> None:
-        while sum(depth.ready for depth in await self._insist(self._engine.store.list_depths)) > self._backlog:  # noqa: ASYNC110
+        while sum(depth.ready for depth in await self._insist(self._engine.kernel.store.list_depths)) > self._backlog:  # noqa: ASYNC110
             await asyncio.sleep(AGAIN)
 
     async def _insist(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -59,8 +59,10 @@ class Sender:
     async def _start(self, wish: Wish) -> None:
         engine = self._engine
         if wish.kind == "objective":
-            made = await self._insist(lambda: engine.objectives.add(wish.name, actor="ada", key=wish.key, metadata=wish.payload))
-            await self._insist(lambda: engine.objectives.approve(made.objective_id, actor="ada"))
+            made = await self._insist(
+                lambda: engine.goals.objectives.add(wish.name, actor="ada", key=wish.key, metadata=wish.payload)
+            )
+            await self._insist(lambda: engine.goals.objectives.approve(made.objective_id, actor="ada"))
             self._acknowledge(wish, made.objective_id)
             return
         if wish.kind == "flow":

@@ -52,7 +52,7 @@ def furnish(engine: Engine, service: ServiceClient, folder: Path) -> None:
     place = folder / "topology.yaml"
     if not place.exists():
         place.write_text(TOPOLOGY)
-    engine.use_topology(place)
+    engine.goals.use_topology(place)
     _handlers(engine, service)
     _functions(engine, service)
     _specialists(engine, service)

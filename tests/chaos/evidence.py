@@ -75,7 +75,7 @@ class Evidence:
 async def gather(engine: Engine, wishes: Sequence[Wish], acks: dict[str, set[str]], ledger: dict[str, Any]) -> Evidence:
     """Read everything; nobody works any more."""
     found = Evidence(wishes, acks, Ledger(**ledger))
-    store = engine.store
+    store = engine.kernel.store
     async for task in _pages(lambda last: store.list_tasks(TaskFilter(before_id=last), PAGE)):
         found.tasks[task.id] = task
     async for run in _pages(lambda last: store.list_runs(RunFilter(before_id=last), PAGE)):
@@ -83,7 +83,7 @@ async def gather(engine: Engine, wishes: Sequence[Wish], acks: dict[str, set[str
     for run_id, steps in zip(found.runs, await _many(lambda run_id: store.list_steps(run_id, None, PAGE), found.runs), strict=True):
         found.steps[run_id] = steps
     objectives = [work_id for wish in wishes if wish.kind == "objective" for work_id in acks.get(wish.key, ())]
-    for trail in await _many(engine.objectives.show, objectives):
+    for trail in await _many(engine.goals.objectives.show, objectives):
         found.trails[trail.objective.objective_id] = trail
     live = RecordFilter(EXTERNAL.entity, states=("live",))
     found.followed = [record.id for record in await store.list_records(live, PAGE)]
@@ -95,7 +95,7 @@ async def _read_log(engine: Engine, found: Evidence) -> None:
     """The moves of everything, with what `Engine.verify` says of them."""
     last: str | None = None
     while True:
-        histories = await engine.store.list_histories(last, PAGE)
+        histories = await engine.kernel.store.list_histories(last, PAGE)
         for history in histories:
             found.unexplained += check_history(history)
             found.moves[history.entity_id] = Counter(move.move for move in history.moves)

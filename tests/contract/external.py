@@ -39,13 +39,13 @@ class Stage:
         return await self.engine.get_task(task_id)
 
     async def job(self, task_id: str) -> ShownJob:
-        return await self.engine.external_jobs.show(task_id)
+        return await self.engine.kernel.external_jobs.show(task_id)
 
     async def kinds(self, task_id: str) -> list[str]:
         return [event.kind for event in (await self.job(task_id)).events]
 
     async def no_record(self) -> bool:
-        return await self.engine.store.list_records(RecordFilter("external_production_record"), 10) == []
+        return await self.engine.kernel.store.list_records(RecordFilter("external_production_record"), 10) == []
 
     def row(self) -> dict[str, Any]:
         """The one row of the view; nothing of a database that can only be looked at through its store."""
@@ -55,7 +55,7 @@ class Stage:
         return row
 
     async def check(self) -> None:
-        assert (await self.engine.verify()).problems == ()
+        assert (await self.engine.kernel.verify()).problems == ()
 
 
 @asynccontextmanager

@@ -27,7 +27,7 @@ class Bench:
         self.engine, self._clock, self._waiting = engine, clock, waiting
         self.claims = 0
         self.ticks = 0
-        inner, wake = engine.store.claim, engine.store.wake
+        inner, wake = engine.kernel.store.claim, engine.kernel.store.wake
 
         async def claim(*arguments: Any) -> list[Task]:
             self.claims += 1
@@ -37,12 +37,12 @@ class Bench:
             self.ticks += 1
             return await wake(*arguments, **options)
 
-        engine.store.claim = claim  # type: ignore[method-assign]
-        engine.store.wake = count  # type: ignore[method-assign]
+        engine.kernel.store.claim = claim  # type: ignore[method-assign]
+        engine.kernel.store.wake = count  # type: ignore[method-assign]
 
     @property
     def workers(self) -> RemoteWorkers:
-        return self.engine.remote_workers
+        return self.engine.kernel.remote_workers
 
     def now(self) -> int:
         return self._clock.now()
@@ -107,4 +107,4 @@ async def open_bench(database: Database, clock: StoreClock, **settings: Any) -> 
     async with Engine("memory://", settings=Settings(**settings), clock=waiting, store_of=store_of) as engine:
         made = Bench(engine, clock, waiting)
         yield made
-        assert (await engine.verify()).problems == ()
+        assert (await engine.kernel.verify()).problems == ()

@@ -80,7 +80,7 @@ async def test_who_waits_for_something_else_does_not_look(bench: Bench) -> None:
         await bench.put("other")
         await bench.waits(10)
     assert bench.claims == before
-    await bench.engine.remote_workers.close()
+    await bench.engine.kernel.remote_workers.close()
     assert await asyncio.gather(*waiting) == [[]] * 10
 
 
@@ -140,14 +140,14 @@ async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) ->
     worker_id = await bench.worker("job")
     waiting = bench.waiting_claim(worker_id, 60)
     await bench.waits()
-    await bench.engine.store.touch_servers([Touch(worker_id, state="stopped")])
+    await bench.engine.kernel.store.touch_servers([Touch(worker_id, state="stopped")])
     await bench.pass_until(waiting.done)
     with pytest.raises(WorkerNotFound):
         await waiting
 
 
 async def test_a_lane_with_a_rate_is_looked_at_when_it_has_a_token(bench: Bench) -> None:
-    await bench.engine.lists.limit_rate("default", "job", 0.2, 1)
+    await bench.engine.kernel.lists.limit_rate("default", "job", 0.2, 1)
     worker_id = await bench.worker("job")
     for _ in range(2):
         await bench.put("job")
@@ -167,11 +167,11 @@ async def test_pauses_and_limits_hold_and_their_end_is_heard(bench: Bench) -> No
     await bench.put("job", limit_key="one", limit=1)
     waiting = bench.waiting_claim(await bench.worker("job"))
     await bench.waits()
-    await bench.engine.lists.pause("default")
+    await bench.engine.kernel.lists.pause("default")
     await bench.workers.complete(first, held.task.id, held.claim_version)
     await bench.waits()
     assert not waiting.done()
-    await bench.engine.lists.resume("default")
+    await bench.engine.kernel.lists.resume("default")
     assert len(await asyncio.wait_for(waiting, BOUND)) == 1
 
 
@@ -198,13 +198,13 @@ async def test_a_prompt_goes_to_who_names_it_and_not_to_a_glob_that_matches_it(b
 
 async def test_whoever_observes_is_told_of_claims_and_settles(bench: Bench) -> None:
     seen: list[Any] = []
-    bench.engine.telemetry.add(seen.append)
+    bench.engine.kernel.telemetry.add(seen.append)
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
     await bench.one(worker_id)
     await bench.pass_(3)
     await bench.workers.complete(worker_id, task_id, 1)
-    bench.engine.telemetry.remove(seen.append)
+    bench.engine.kernel.telemetry.remove(seen.append)
     told = {type(each).__name__: each for each in seen}
     assert [task.id for task in told["TasksClaimed"].tasks] == [task_id]
     assert (told["AttemptEnded"].move, told["AttemptEnded"].took) == ("succeed", 3.0)
@@ -220,7 +220,7 @@ async def test_trouble_with_the_store_is_told_to_all_who_wait(bench: Bench, monk
         raise StoreUnavailable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench.engine.store, "claim", broken)
+        patched.setattr(bench.engine.kernel.store, "claim", broken)
         await bench.put("job")
         assert all(isinstance(each, StoreUnavailable) for each in await asyncio.gather(*waiting, return_exceptions=True))
     assert len(await bench.workers.claim(await bench.worker("job"))) == 1
@@ -234,7 +234,7 @@ class Gate:
 
     def __init__(self, bench: Bench) -> None:
         self.reached, self.opened = asyncio.Event(), asyncio.Event()
-        inner = bench.engine.store.claim
+        inner = bench.engine.kernel.store.claim
 
         async def claim(*arguments: Any) -> Any:
             tasks = await inner(*arguments)
@@ -243,7 +243,7 @@ class Gate:
                 await self.opened.wait()
             return tasks
 
-        bench.engine.store.claim = claim  # type: ignore[method-assign]
+        bench.engine.kernel.store.claim = claim  # type: ignore[method-assign]
 
 
 async def test_what_was_claimed_for_a_caller_that_went_away_is_given_back(shared: Bench) -> None:

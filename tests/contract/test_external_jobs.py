@@ -60,16 +60,16 @@ async def test_a_canceled_job_is_resolved_and_its_service_told_by_a_task_of_its_
     stub = StubExternalSpecialist()
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()
-    done = await stage.engine.external_jobs.cancel(task_id, actor="ada", reason="not wanted")
+    done = await stage.engine.kernel.external_jobs.cancel(task_id, actor="ada", reason="not wanted")
     assert (done.state, done.record.error_code) == ("canceled", "canceled")
     assert (await stage.task(task_id)).state == "canceled"
     assert stub.canceled == []
     await stage.tick()
     assert stub.canceled == ["job-1"]
-    (told,) = await stage.engine.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL, task_list=ENGINE_LIST), 10)
+    (told,) = await stage.engine.kernel.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL, task_list=ENGINE_LIST), 10)
     assert (told.state, decode(told.result)) == ("completed", {"canceled": True, "external_job_id": "job-1"})
     with pytest.raises(ExternalAlreadyResolved):
-        await stage.engine.external_jobs.cancel(task_id, actor="ada")
+        await stage.engine.kernel.external_jobs.cancel(task_id, actor="ada")
 
 
 async def test_a_service_that_cannot_be_told_is_told_again_later(stage: Stage) -> None:
@@ -86,7 +86,7 @@ async def test_a_service_that_cannot_be_told_is_told_again_later(stage: Stage) -
     task_id = await stage.dispatch()
     await stage.engine.cancel(task_id)
     await stage.tick()
-    (waiting,) = await stage.engine.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL), 10)
+    (waiting,) = await stage.engine.kernel.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL), 10)
     assert (waiting.state, waiting.failures) == ("pending", 1)
     away.down = False
     await stage.tick(5)
@@ -115,7 +115,7 @@ async def test_a_callback_resolves_immediately_and_only_once(stage: Stage) -> No
     stub = Listening()
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()
-    external_jobs = stage.engine.external_jobs
+    external_jobs = stage.engine.kernel.external_jobs
     progressed = await external_jobs.resolve(stub.callback_token, ExternalProductionHandle("job-1", 60, "half", 0.5))
     assert (progressed.record.progress_hint, progressed.record.polls) == ("half", 1)
     assert (await stage.task(task_id)).wake_at == stage.clock.now() + 60 * SECOND
@@ -133,11 +133,11 @@ async def test_a_callback_with_another_token_changes_nothing(stage: Stage) -> No
     task_id = await stage.dispatch()
     for wrong in ("", "nonsense", stub.callback_token[:-1] + "0", f"{task_id}.", stub.started[0][1]):
         with pytest.raises(CallbackRefused):
-            await stage.engine.external_jobs.resolve(str(wrong)[:-1] + "x", {"url": "x.png"})
+            await stage.engine.kernel.external_jobs.resolve(str(wrong)[:-1] + "x", {"url": "x.png"})
     assert (await stage.task(task_id)).state == "awaiting_external"
     with pytest.raises(InvalidInput, match="callback carries"):
-        await stage.engine.external_jobs.resolve(stub.callback_token, "done")  # type: ignore[arg-type]
-    failed = await stage.engine.external_jobs.resolve(stub.callback_token, ExternalProductionFailure("melted"))
+        await stage.engine.kernel.external_jobs.resolve(stub.callback_token, "done")  # type: ignore[arg-type]
+    failed = await stage.engine.kernel.external_jobs.resolve(stub.callback_token, ExternalProductionFailure("melted"))
     assert (failed.state, failed.record.failure_detail, failed.record.error_code) == ("failed", "melted", None)
     assert (await stage.task(task_id)).error_code == "external_production_failed"
 
@@ -228,7 +228,7 @@ async def test_a_task_past_its_own_deadline_ends_its_job_too(stage: Stage) -> No
 
 async def test_polls_that_raise_again_and_again_are_told_of(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
-    monkeypatch.setattr(stage.engine.external_jobs, "_emit", said.append)
+    monkeypatch.setattr(stage.engine.kernel.external_jobs, "_emit", said.append)
     stage.engine.specialist("render", StubExternalSpecialist([OSError("no")] * RAISES_IN_ROW))
     task_id = await stage.dispatch()
     for _ in range(RAISES_IN_ROW):
@@ -253,10 +253,10 @@ async def test_records_are_made_again_from_their_events(stage: Stage) -> None:
     stage.engine.specialist("render", StubExternalSpecialist([ExternalProductionHandle("job-1", 1, "half")]))
     task_id = await stage.dispatch()
     await stage.tick(1)
-    (stored,) = await stage.engine.store.list_records(RecordFilter("external_production_record"), 10)
+    (stored,) = await stage.engine.kernel.store.list_records(RecordFilter("external_production_record"), 10)
     wrong = encode(decode(stored.body) | {"progress_hint": "nonsense", "polls": 7})
-    await stage.engine.store.commit([Unit(rows=(ChangeRecord(stored.id, stored.version, wrong),))])
-    (problem,) = (await stage.engine.verify()).problems
+    await stage.engine.kernel.store.commit([Unit(rows=(ChangeRecord(stored.id, stored.version, wrong),))])
+    (problem,) = (await stage.engine.kernel.verify()).problems
     assert "differs from its events" in problem
     assert await stage.engine.kernel.external_upkeep.rebuild() == (1, 1)
     assert (await stage.job(task_id)).record.progress_hint == "half"
@@ -269,13 +269,13 @@ async def test_poll_now_makes_a_job_due(stage: Stage) -> None:
     task_id = await stage.dispatch()
     await stage.tick(1)
     assert stub.polled == []
-    await stage.engine.external_jobs.poll_now(task_id, actor="ada")
+    await stage.engine.kernel.external_jobs.poll_now(task_id, actor="ada")
     await stage.tick()
     assert (await stage.task(task_id)).state == "completed"
     with pytest.raises(ExternalAlreadyResolved):
-        await stage.engine.external_jobs.poll_now(task_id, actor="ada")
+        await stage.engine.kernel.external_jobs.poll_now(task_id, actor="ada")
     with pytest.raises(ExternalJobNotFound):
-        await stage.engine.external_jobs.show("00000000-0000-7000-8000-000000000000")
+        await stage.engine.kernel.external_jobs.show("00000000-0000-7000-8000-000000000000")
 
 
 async def test_an_operators_retry_submits_under_another_token(stage: Stage) -> None:
@@ -288,7 +288,7 @@ async def test_an_operators_retry_submits_under_another_token(stage: Stage) -> N
     await stage.tick(1)
     assert (await stage.task(task_id)).state == "completed"
     assert len({token for _, token in stub.started}) == 2
-    assert [job.state for job in await stage.engine.external_jobs.list(live=None)] == ["completed", "failed"]
+    assert [job.state for job in await stage.engine.kernel.external_jobs.list(live=None)] == ["completed", "failed"]
 
 
 async def test_specialists_are_found_by_scope_and_name(stage: Stage) -> None:
@@ -346,7 +346,7 @@ async def test_sync_specialists_run_in_threads_and_a_dict_is_a_production(stage:
     await stage.tick(1)
     task = await stage.task(task_id)
     assert decode(task.result) == {"job": "job-1"}
-    (produced,) = await stage.engine.store.list_records(RecordFilter("render_event"), 10)
+    (produced,) = await stage.engine.kernel.store.list_records(RecordFilter("render_event"), 10)
     assert produced.id == (await stage.job(task_id)).record.render_event_object_id
 
 
@@ -361,7 +361,7 @@ async def test_what_was_appended_is_dropped_with_a_lost_claim(stage: Stage) -> N
     task_id = await stage.dispatch()
     await stage.tick(1)
     assert (await stage.task(task_id)).state == "canceled"
-    assert await stage.engine.store.list_records(RecordFilter("render_event"), 10) == []
+    assert await stage.engine.kernel.store.list_records(RecordFilter("render_event"), 10) == []
 
 
 async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: Stage) -> None:
@@ -372,9 +372,9 @@ async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: S
         )
 
     for each in (server("a", "render", "render@"), server("b", "other")):
-        await stage.engine.store.save_server(each)
+        await stage.engine.kernel.store.save_server(each)
     task = await stage.engine.enqueue("render")
-    await stage.engine.external_jobs.append_dispatched(task.id, HANDLE)
+    await stage.engine.kernel.external_jobs.append_dispatched(task.id, HANDLE)
     await stage.tick(2)
     assert (await stage.task(task.id)).state == "awaiting_external"
     assert (await stage.engine.why(task.id)).code == "no_worker"
@@ -390,7 +390,7 @@ async def test_a_handler_of_the_same_name_never_stands_for_a_specialist(stage: S
         called.append(payload)
 
     task = await stage.engine.enqueue("render")
-    await stage.engine.external_jobs.append_dispatched(task.id, HANDLE)
+    await stage.engine.kernel.external_jobs.append_dispatched(task.id, HANDLE)
     await stage.tick(1)
     assert called == []
     assert (await stage.task(task.id)).error_code == "specialist_unregistered"
@@ -410,7 +410,7 @@ async def test_direct_dispatch_is_refused_for_what_is_not_pending(stage: Stage) 
     stage.engine.specialist("render", StubExternalSpecialist())
     task_id = await stage.dispatch()
     with pytest.raises(Refused):
-        await stage.engine.external_jobs.append_dispatched(task_id, HANDLE)
+        await stage.engine.kernel.external_jobs.append_dispatched(task_id, HANDLE)
 
 
 async def test_the_view_has_the_columns_of_the_seed(stage: Stage) -> None:

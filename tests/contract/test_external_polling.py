@@ -58,7 +58,7 @@ async def test_specialist_returning_render_event_does_not_create_record(stage: S
     task = await stage.task(task_id)
     assert (task.state, decode(task.result)) == ("completed", {"url": "a.png"})
     assert await stage.no_record()
-    (produced,) = await stage.engine.store.list_records(RecordFilter("render_event"), 10)
+    (produced,) = await stage.engine.kernel.store.list_records(RecordFilter("render_event"), 10)
     assert (produced.task_id, decode(produced.body)) == (task_id, {"url": "a.png"})
 
 
@@ -89,7 +89,7 @@ async def test_polling_loop_calls_poll_at_interval(stage: Stage) -> None:
     task, job = await stage.task(task_id), await stage.job(task_id)
     assert (task.state, decode(task.result)) == ("completed", {"url": "b.png"})
     assert [event.kind for event in job.events] == [DISPATCHED, POLLED, POLLED, RESOLVED]
-    (produced,) = await stage.engine.store.list_records(RecordFilter("render_event"), 10)
+    (produced,) = await stage.engine.kernel.store.list_records(RecordFilter("render_event"), 10)
     assert (job.record.render_event_object_id, job.record.completed_at) == (produced.id, stage.clock.now())
     assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == [
         "hand_off",
@@ -157,7 +157,7 @@ async def test_specialist_failure_marks_job_failed(stage: Stage) -> None:
 async def test_specialist_unregistered_marks_job_failed(stage: Stage) -> None:
     stage.engine.specialist("other", StubExternalRenderSpecialist())
     task = await stage.engine.enqueue("render")
-    await stage.engine.external_jobs.append_dispatched(task.id, ExternalProductionHandle("job-1", 1))
+    await stage.engine.kernel.external_jobs.append_dispatched(task.id, ExternalProductionHandle("job-1", 1))
     await stage.tick(0.5)
     assert (await stage.task(task.id)).state == "awaiting_external"  # it is not due
     await stage.tick(0.5)
@@ -188,7 +188,7 @@ async def test_poll_raising_does_not_terminate_loop(stage: Stage, caplog: pytest
 
 async def test_loop_resumes_in_flight_polls_after_restart(stage: Stage) -> None:
     task = await stage.engine.enqueue("render")
-    await stage.engine.external_jobs.append_dispatched(task.id, ExternalProductionHandle("job-9", 5))
+    await stage.engine.kernel.external_jobs.append_dispatched(task.id, ExternalProductionHandle("job-9", 5))
     assert await stage.kinds(task.id) == [DISPATCHED]
     assert (await stage.task(task.id)).wake_at == stage.clock.now() + 5 * SECOND
     stub = StubExternalRenderSpecialist([RenderEvent({"url": "d.png"})])

@@ -260,7 +260,7 @@ async def test_a_job_is_handed_off_where_a_specialist_can_poll_it(bench: Bench) 
             await bench.workers.hand_off(worker_id, task_id, 1, handle)
     task = await bench.task(task_id)
     assert (task.state, task.wake_at) == ("awaiting_external", bench.now() + 30_000)
-    assert (await bench.engine.external_jobs.show(task_id)).record.external_job_id == "farm/7"
+    assert (await bench.engine.kernel.external_jobs.show(task_id)).record.external_job_id == "farm/7"
     await bench.pass_(30)
     await ExternalPollingLoop(bench.engine).tick()
     assert await bench.engine.result(task_id) == {"url": "a.png"}
@@ -404,7 +404,7 @@ async def test_a_worker_is_a_server_to_everybody_else(bench: Bench) -> None:
     (shown,) = await bench.engine.kernel.reads.list_servers()
     assert (shown.server.id, shown.server.name, shown.state, shown.server.concurrency) == (worker_id, "till-3", "running", 4)
     assert (await bench.engine.why(task_id)).code == "ready"
-    assert (await bench.engine.desired_workers()).workers == 1
+    assert (await bench.engine.kernel.reads.desired_workers()).workers == 1
     await bench.one(worker_id)
     assert "the remote worker till-3" in (await bench.engine.why(task_id)).text
     await bench.pass_(31)

@@ -199,7 +199,7 @@ async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> No
     add_payers(engine)
     add_askers(engine)
     if options.topology is not None:
-        engine.use_topology(options.topology, roles=options.roles)
+        engine.goals.use_topology(options.topology, roles=options.roles)
     if options.farm:
         add_farms(engine, options.farm)
     lease: Duration = options.lease
@@ -276,9 +276,9 @@ async def run_scheduler(options: argparse.Namespace) -> None:
 async def run_asker(options: argparse.Namespace) -> None:
     """Add an objective with a key and approve it, so that doing it again is safe."""
     async with Engine(emit=emit) as engine:
-        made = await engine.objectives.add("Do it", actor="ada", key="only")
+        made = await engine.goals.objectives.add("Do it", actor="ada", key="only")
         tell("added", id=made.objective_id)
-        await engine.objectives.approve(made.objective_id, actor="ada")
+        await engine.goals.objectives.approve(made.objective_id, actor="ada")
         tell("approved", id=made.objective_id)
 
 
@@ -293,7 +293,7 @@ async def run_starter(options: argparse.Namespace) -> None:
 async def run_gateway(options: argparse.Namespace) -> None:
     """The server side of one remote worker: its claims wait here, and its results are settled here."""
     async with Engine(emit=emit) as engine:
-        workers = engine.remote_workers
+        workers = engine.kernel.remote_workers
         worker = await workers.register("shell", handlers=["note"])
         while True:
             tell("waiting", worker_id=worker.id)

@@ -103,7 +103,7 @@ class Scene:
         async def all_there() -> bool:
             nonlocal found
             try:
-                found = await self.engine.store.find_finished(task_ids)
+                found = await self.engine.kernel.store.find_finished(task_ids)
             except StoreError:
                 return False
             return len(found) == len(set(task_ids))
@@ -114,7 +114,7 @@ class Scene:
     async def nothing_is_left(self) -> bool:
         """Whether no task is live any more but the engine's own, which prunes."""
         try:
-            return all(depth.lane.task_list == ENGINE_LIST for depth in await self.engine.store.list_depths())
+            return all(depth.lane.task_list == ENGINE_LIST for depth in await self.engine.kernel.store.list_depths())
         except StoreError:
             return False
 
@@ -123,8 +123,8 @@ class Scene:
 
     async def check(self, checked: int) -> None:
         """The log explains every row, and there are so many."""
-        report = await self.engine.verify()
-        own = await self.engine.store.list_tasks(TaskFilter(task_list=ENGINE_LIST), 10)
+        report = await self.engine.kernel.verify()
+        own = await self.engine.kernel.store.list_tasks(TaskFilter(task_list=ENGINE_LIST), 10)
         assert report.problems == ()
         assert report.checked == checked + len(own)
 

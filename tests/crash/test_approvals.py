@@ -60,7 +60,7 @@ async def test_what_is_due_comes_about_after_a_restart(scene: Scene) -> None:
     (pending,) = await scene.engine.approvals.list()
 
     async def over() -> bool:
-        return await scene.engine.store.now() > (pending.approval.expires_at or 0)
+        return await scene.engine.kernel.store.now() > (pending.approval.expires_at or 0)
 
     await until(over)
     await scene.start_worker()

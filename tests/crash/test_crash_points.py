@@ -105,7 +105,7 @@ async def test_a_run_whose_worker_dies_while_advancing_it_goes_on_with_another(s
     assert outputs == {"last": first.pid if done_by_first == 3 else second.pid}
     # Each step once, and the one in hand when the first died once more if its end was not stored.
     assert len(scene.effects("note")) == 3 + (point == "advance.before_commit")
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 @pytest.mark.parametrize("point", OPERATOR_POINTS)

@@ -69,12 +69,12 @@ async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: S
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1  # one job at the service
     (job,) = farm.farm.jobs.values()
-    shown = await scene.engine.external_jobs.show(ended.id)
+    shown = await scene.engine.kernel.external_jobs.show(ended.id)
     assert (shown.record.external_job_id, shown.record.token) == (job["id"], job["token"])
     moves = await scene.engine.kernel.reads.list_moves(ended.id)
     assert [move.move for move in moves] == ["expire", "hand_off", "succeed"]
     assert decode(moves[1].data)["reattached"] is True
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 async def test_a_job_that_nobody_can_find_is_of_unknown_outcome_and_not_submitted_again(scene: Scene, farm: FarmServer) -> None:
@@ -92,10 +92,10 @@ async def test_a_job_that_nobody_can_find_is_of_unknown_outcome_and_not_submitte
 
 async def until_ended(scene: Scene, task_id: str, state: str) -> list[Any]:
     async def there() -> bool:
-        return any(task.state == state for task in await scene.engine.store.find_finished([task_id]))
+        return any(task.state == state for task in await scene.engine.kernel.store.find_finished([task_id]))
 
     await until(there, *scene._children)
-    return await scene.engine.store.find_finished([task_id])
+    return await scene.engine.kernel.store.find_finished([task_id])
 
 
 async def test_a_service_that_deduplicates_is_told_again_under_the_same_token(scene: Scene, farm: FarmServer) -> None:
@@ -120,12 +120,12 @@ async def test_a_job_survives_its_workers_wherever_they_die(scene: Scene, farm: 
     ended = await crash_and_go_on(scene, farm, point, "farm", count)
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1
-    shown = await scene.engine.external_jobs.show(ended.id)
+    shown = await scene.engine.kernel.external_jobs.show(ended.id)
     kinds = [event.kind for event in shown.events]
     assert (kinds[0], kinds[-1]) == (DISPATCHED, RESOLVED)
     assert set(kinds[1:-1]) <= {POLLED}
     assert shown.record.render_event_object_id is not None
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 async def test_checkpoint_b_a_job_goes_on_over_a_restart_between_polls(scene: Scene, farm: FarmServer, tmp_path: Any) -> None:
@@ -134,12 +134,12 @@ async def test_checkpoint_b_a_job_goes_on_over_a_restart_between_polls(scene: Sc
     first = await scene.start_worker("--farm", farm.url)
 
     async def polled() -> bool:
-        jobs = await scene.engine.external_jobs.list()
+        jobs = await scene.engine.kernel.external_jobs.list()
         return bool(jobs) and jobs[0].record.polls >= 2
 
     await until(polled, first)
     assert (await scene.engine.get_task(task.id)).state == "awaiting_external"
-    before = (await scene.engine.external_jobs.show(task.id)).record
+    before = (await scene.engine.kernel.external_jobs.show(task.id)).record
     assert (before.completed_at, before.progress_hint is not None) == (None, True)
     first.send(signal.SIGTERM)
     assert await first.ended() == 0
@@ -147,7 +147,7 @@ async def test_checkpoint_b_a_job_goes_on_over_a_restart_between_polls(scene: Sc
     farm.come_back(tmp_path / "farm.json")
     await scene.start_worker("--farm", farm.url)
     (ended,) = await scene.finished([task.id])
-    after = (await scene.engine.external_jobs.show(task.id)).record
+    after = (await scene.engine.kernel.external_jobs.show(task.id)).record
     assert (ended.state, after.external_job_id, len(farm.farm.jobs)) == ("completed", before.external_job_id, 1)
     assert (after.last_polled_at or 0) > (before.last_polled_at or 0)
     assert after.completed_at is not None

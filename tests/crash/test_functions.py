@@ -41,7 +41,7 @@ async def test_a_function_whose_process_is_killed_at_any_write_comes_to_the_same
     in_flight = 3 if set(again) <= {"branch0", "branch1", "branch2"} else 1
     assert len(again) <= in_flight, counts
     assert max(counts.values()) <= 2
-    report = await scene.engine.verify()
+    report = await scene.engine.kernel.verify()
     assert report.problems == ()
 
 
@@ -55,4 +55,4 @@ async def test_a_starter_that_dies_and_starts_again_starts_one_run(scene: Scene,
     assert told["created"] == (point == POINTS[0])
     await scene.start_worker()
     assert await scene.engine.run_result(told["id"], timeout=BOUND) == RESULT
-    assert [run.id for run in await scene.engine.run_reads.list_runs(workflow="ten")] == [told["id"]]
+    assert [run.id for run in await scene.engine.kernel.run_reads.list_runs(workflow="ten")] == [told["id"]]

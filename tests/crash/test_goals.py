@@ -44,8 +44,8 @@ def topology(tmp_path: Path) -> Path:
 
 
 async def approved(engine: Engine, title: str = "Do it", **fields: object) -> Objective:
-    made = await engine.objectives.add(title, actor="ada", **fields)  # type: ignore[arg-type]
-    return await engine.objectives.approve(made.objective_id, actor="ada")
+    made = await engine.goals.objectives.add(title, actor="ada", **fields)  # type: ignore[arg-type]
+    return await engine.goals.objectives.approve(made.objective_id, actor="ada")
 
 
 def start_roles(scene: Scene, topology: Path, roles: tuple[str, ...], *options: object) -> Child:
@@ -56,13 +56,13 @@ def start_roles(scene: Scene, topology: Path, roles: tuple[str, ...], *options: 
 async def ended(scene: Scene, *objectives: Objective, bound: float = BOUND) -> list[ObjectiveTrail]:
     async def all_ended() -> bool:
         try:
-            found = [await scene.engine.objectives.get(each.objective_id) for each in objectives]
+            found = [await scene.engine.goals.objectives.get(each.objective_id) for each in objectives]
         except StoreError:
             return False
         return all(each.status in ("DONE", "BLOCKED") for each in found)
 
     await until(all_ended, *scene._children, bound=bound)
-    return [await scene.engine.objectives.show(each.objective_id) for each in objectives]
+    return [await scene.engine.goals.objectives.show(each.objective_id) for each in objectives]
 
 
 async def check(scene: Scene, trails: list[ObjectiveTrail]) -> None:
@@ -80,10 +80,10 @@ async def check(scene: Scene, trails: list[ObjectiveTrail]) -> None:
             assert order.pause_state.terminal
     orders = sum(len(trail.workorders) for trail in trails)
     for entity in ("workorder", "context_snapshot", "output_bundle", "run_record", "pause_state"):
-        found = await scene.engine.store.list_records(RecordFilter(entity), 5000)
+        found = await scene.engine.kernel.store.list_records(RecordFilter(entity), 5000)
         of = Counter(decode(record.body).get("work_order_id", record.id) for record in found)
         assert (len(found), max(of.values(), default=1)) == (orders, 1), entity
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 async def die_and_go_on(scene: Scene, topology: Path, role: str, point: str) -> None:
@@ -128,7 +128,7 @@ async def test_a_person_who_dies_while_asking_and_asks_again_has_asked_once(
     assert await first.ended() == KILLED
     again = scene.start("asker")
     assert await again.ended() == 0
-    (made,) = await scene.engine.objectives.list()
+    (made,) = await scene.engine.goals.objectives.list()
     start_roles(scene, topology, ROLES)
     trails = await ended(scene, made)
     assert [move.move for move in trails[0].moves] == ["approve", "schedule", "pass"]
@@ -148,7 +148,7 @@ async def pursue(scene: Scene, topology: Path, count: int, kills: int, seed: int
     await asyncio.gather(*(child.told("ready") for child in children))
     for _ in range(kills):
         await asyncio.sleep(dice.uniform(0.05, 0.5))
-        for claim in await scene.engine.objectives.claims():
+        for claim in await scene.engine.goals.objectives.claims():
             check_document("claim_record", claim.as_json())
         victim = dice.randrange(len(children))
         children[victim].send(signal.SIGKILL)

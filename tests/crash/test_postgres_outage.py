@@ -52,7 +52,7 @@ async def test_workers_wait_for_a_server_that_stops_and_lose_nothing(server: Pri
             await asyncio.gather(*producers)
             await until(scene.nothing_is_left, *workers)
             everything = await scene.finished(accepted)
-            report = await scene.engine.verify()
+            report = await scene.engine.kernel.verify()
     finally:
         enough.set()
         scene.destroy()

@@ -26,7 +26,7 @@ async def test_a_task_whose_claim_was_not_delivered_or_not_settled_is_done_by_an
     other = scene.start("gateway", "--lease", 10)
     (finished,) = await scene.finished([task_id])
     if point == "settle.after_commit":  # it says so again, through another process, and is told that it is done
-        await scene.engine.remote_workers.complete(owner_id, task_id, 1, {"pid": 0})
+        await scene.engine.kernel.remote_workers.complete(owner_id, task_id, 1, {"pid": 0})
         assert decode(finished.result) == {"pid": doomed.pid}
         assert await scene.moves(task_id) == ["succeed"]
     else:

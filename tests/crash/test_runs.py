@@ -47,8 +47,8 @@ async def finish(scene: Scene, run_id: str) -> dict[str, Any]:
     """The outputs, once nothing of the run is left."""
     outputs = await scene.engine.run_result(run_id, timeout=BOUND)
     await until(scene.nothing_is_left)
-    assert await scene.engine.store.list_inbox(run_id, 10) == []
-    assert (await scene.engine.verify()).problems == ()
+    assert await scene.engine.kernel.store.list_inbox(run_id, 10) == []
+    assert (await scene.engine.kernel.verify()).problems == ()
     return outputs
 
 
@@ -83,7 +83,7 @@ async def test_a_start_that_dies_and_is_made_again_is_one_run(scene: Scene, tmp_
     options = ("--flow", tmp_path / "flow.afl", "--workflow", "crash.All", "--inputs", json.dumps({"items": [1, 2]}))
     first = scene.start("starter", *options, "--crash-at", point)
     assert await first.ended() == KILLED
-    there = await scene.engine.run_reads.list_runs()
+    there = await scene.engine.kernel.run_reads.list_runs()
     assert len(there) == (1 if point == "advance.after_commit" else 0)
     again = scene.start("starter", *options)
     assert await again.ended() == 0
@@ -91,7 +91,7 @@ async def test_a_start_that_dies_and_is_made_again_is_one_run(scene: Scene, tmp_
     assert started["created"] is (point == "advance.before_commit")
     await scene.start_worker()
     assert await finish(scene, started["id"]) == {"done": [1, 2]}
-    assert len(await scene.engine.run_reads.list_runs()) == 1
+    assert len(await scene.engine.kernel.run_reads.list_runs()) == 1
 
 
 @pytest.mark.parametrize("point", ["leave.before_commit", "leave.after_commit"])
@@ -102,7 +102,7 @@ async def test_a_worker_that_dies_leaving_a_result_of_a_paused_run(scene: Scene,
     await scene.engine.runs.pause(run.id)
     scene.go.touch()
     assert await first.ended() == KILLED
-    left = await scene.engine.store.list_inbox(run.id, 10)
+    left = await scene.engine.kernel.store.list_inbox(run.id, 10)
     assert len(left) == (1 if point == "leave.after_commit" else 0)
     await scene.start_worker()
     await scene.engine.runs.resume(run.id)
@@ -117,5 +117,5 @@ async def test_workers_that_die_all_the_time_bring_a_run_to_its_end(scene: Scene
         assert await worker.ended() == KILLED
     await scene.start_worker()
     assert await finish(scene, run.id) == {"done": list(range(20))}
-    ended = await scene.engine.store.list_tasks(TaskFilter(states=("completed",), run_id=run.id), 1000)
+    ended = await scene.engine.kernel.store.list_tasks(TaskFilter(states=("completed",), run_id=run.id), 1000)
     assert len([task for task in ended if task.name == "crash.note"]) == 40

@@ -28,7 +28,7 @@ async def each_fired_once(scene: Scene, schedule_id: str) -> None:
     first = schedule.body.when.anchor_at or 0
     assert found == [first + number * SECOND for number in range(1, len(found) + 1)]
     assert (schedule.body.fired, schedule.body.skipped, schedule.body.cursor) == (len(found), 0, found[-1])
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 @pytest.mark.parametrize("point", ["claim.after", "fire.before_commit", "fire.after_commit"])
@@ -74,4 +74,4 @@ async def test_an_operator_who_dies_has_edited_all_or_nothing(scene: Scene) -> N
     assert task.wake_at is not None
     assert task.wake_at < edited.updated_at + 3600 * SECOND
     assert (await scene.engine.get_task(made.task_id or "")).state == "canceled"
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()

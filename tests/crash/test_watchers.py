@@ -55,4 +55,4 @@ async def test_a_looker_that_is_killed_loses_no_change_and_doubles_none(
     assert max(told_of.values()) == 1
     assert told_of[("modified", "00")] == 1
     assert {name for change, name in told_of if change == "created"} == set(names)
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()

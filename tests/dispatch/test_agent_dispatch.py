@@ -59,7 +59,7 @@ async def test_status_set_to_pending(coordinator):
 
 async def test_task_persisted_to_storage(coordinator, engine):
     task_id = await coordinator.enqueue(issue(), metadata={"source": "webhook"})
-    stored = await engine.store.find_task(task_id)
+    stored = await engine.kernel.store.find_task(task_id)
     assert stored is not None
     assert (stored.name, stored.task_list, stored.timeout_for) == ("dispatch.Issue", "dispatch", 3_600_000)
     assert (await get(coordinator, task_id)).metadata == {"source": "webhook"}
@@ -123,7 +123,7 @@ async def test_completion_timestamp_set(coordinator, scene, status, error):
 async def test_error_message_stored(coordinator, engine):
     task = await running(coordinator)
     await coordinator.update_status(task.id, "failed", "no space for 'build'")
-    (letter,) = await engine.dead_letters.list_dead_letters(await engine.dead_letters.filter(name="dispatch.Issue"))
+    (letter,) = await engine.kernel.dead_letters.list_dead_letters(await engine.kernel.dead_letters.filter(name="dispatch.Issue"))
     assert (letter.id, letter.error_code) == (task.id, "failed")
     assert (await get(coordinator, task.id)).error == "no space for 'build'"
 
@@ -180,11 +180,11 @@ async def test_max_retries_exceeded_throws_error(coordinator, engine, scene):
     assert (refused.value.code, refused.value.http_status) == ("MAX_RETRIES_EXCEEDED", 400)
     found = await get(coordinator, task_id)
     assert (found.status, found.attempts, found.error) == (TaskStatus.FAILED, 3, "boom 3")
-    letters = engine.dead_letters
+    letters = engine.kernel.dead_letters
     assert (await letters.retry(await letters.filter(name="dispatch.Issue"))).done == 1
     found = await get(coordinator, task_id)
     assert (found.status, found.attempts) == (TaskStatus.PENDING, 0)
-    assert (await engine.verify()).problems == ()
+    assert (await engine.kernel.verify()).problems == ()
 
 
 # --- 5. persistence ---
@@ -275,7 +275,7 @@ async def test_queue_remains_consistent(shared):
     assert {task.status for task in everything} <= {TaskStatus.COMPLETED, TaskStatus.FAILED}
     for each in coordinators:
         await each.stop()
-    assert (await engines[0].verify()).problems == ()
+    assert (await engines[0].kernel.verify()).problems == ()
 
 
 # --- errors ---
@@ -322,7 +322,7 @@ async def test_at_the_limit_of_running_jobs_a_worker_is_unavailable_here_and_on_
     assert await second.dequeue("worker-2") is not None
     with pytest.raises(WorkerUnavailable, match="2 jobs run here"):
         await second.dequeue("worker-3")
-    await first.engine.lists.limit_handler("dispatch.Issue", 3)  # an operator's word counts more
+    await first.engine.kernel.lists.limit_handler("dispatch.Issue", 3)  # an operator's word counts more
     assert await first.dequeue("worker-1") is not None
     for each in (first, second):
         await each.stop()
@@ -371,7 +371,7 @@ async def test_without_a_claim_the_holder_is_fenced_off(shared):
     assert (await get(holder, task.id)).status is TaskStatus.COMPLETED
     for each in (holder, other):
         await each.stop()
-    assert (await other.engine.verify()).problems == ()
+    assert (await other.engine.kernel.verify()).problems == ()
 
 
 async def test_who_lost_a_claim_cannot_settle_what_another_worker_has_by_now(shared):

@@ -86,7 +86,7 @@ async def test_verify_database_updates(shared):
         await worker.update_status(task_id, "completed")
         assert await status(reader, task_id) is TaskStatus.COMPLETED
         assert [line.message for line in await reader.get_logs(task_id)] == ["Task completed successfully"]
-        assert (await reader.engine.verify()).problems == ()
+        assert (await reader.engine.kernel.verify()).problems == ()
 
 
 async def test_a_worker_loop_runs_jobs_to_their_end(coordinator):
@@ -147,7 +147,7 @@ async def test_a_worker_loop_retries_a_failing_job_three_times_after_1_2_and_4_s
     assert started == [(0, begun_at), (1, begun_at + 1_000), (2, begun_at + 3_000), (3, begun_at + 7_000)]
     lines = [(line.level, line.message) for line in await coordinator.get_logs(task_id)]
     assert lines == [("error", f"boom {n}") for n in range(4)]
-    (letter,) = await engine.dead_letters.list_dead_letters(await engine.dead_letters.filter())
+    (letter,) = await engine.kernel.dead_letters.list_dead_letters(await engine.kernel.dead_letters.filter())
     assert letter.id == task_id
 
 
@@ -256,7 +256,7 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
             assert (again.status, again.attempts, again.metadata["worker_id"]) == (TaskStatus.RUNNING, 0, "worker-2")
             await coordinator.update_status(task_id, "completed")
         assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["expire", "succeed"]
-        assert (await engine.verify()).problems == ()
+        assert (await engine.kernel.verify()).problems == ()
 
 
 async def test_task_stays_in_running_state_while_its_worker_renews_the_lease(shared):
@@ -269,7 +269,7 @@ async def test_task_stays_in_running_state_while_its_worker_renews_the_lease(sha
         beat_at = shared.clock.now()
 
         async def renewed(beat_at: int = beat_at) -> bool:
-            found = await holder.engine.store.find_task(task_id)
+            found = await holder.engine.kernel.store.find_task(task_id)
             return found is not None and (found.heartbeat_at or 0) >= beat_at
 
         await until(renewed)
@@ -327,11 +327,11 @@ async def test_a_job_that_kills_its_workers_goes_to_the_dead_letters(shared):
     engine = await shared.open_engine()
     async with AgentCoordinator(engine) as coordinator:
         task_id = await coordinator.enqueue(issue())
-        (lane_id,) = (await engine.store.list_lanes()).keys()
+        (lane_id,) = (await engine.kernel.store.list_lanes()).keys()
         for number in range(5):
-            assert len(await engine.store.claim([lane_id], f"dead-{number}", 1_000, 1)) == 1
+            assert len(await engine.kernel.store.claim([lane_id], f"dead-{number}", 1_000, 1)) == 1
             shared.advance(1)
-            await engine.store.wake(10)
+            await engine.kernel.store.wake(10)
         assert await coordinator.dequeue("worker-1") is None
         found = await coordinator.get_task(task_id)
         assert found is not None
@@ -461,7 +461,7 @@ async def test_error_handling_graceful_degradation(shared, trouble):
     found = await coordinator.get_task(task_id)
     assert found is not None
     assert (found.status, found.attempts) == (TaskStatus.PENDING, 1)
-    assert (await coordinator.engine.verify()).problems == ()
+    assert (await coordinator.engine.kernel.verify()).problems == ()
     await coordinator.stop()
 
 

@@ -98,7 +98,7 @@ def callback(data: bytes) -> None:
             assert task.state not in FINAL
         if task.state not in FINAL:
             token = query.removeprefix("token=")
-            await stage.engine.external_jobs.resolve(token, ExternalProductionFailure("the end"))
+            await stage.engine.kernel.external_jobs.resolve(token, ExternalProductionFailure("the end"))
 
     THEATRE.play(act)
 

@@ -195,7 +195,7 @@ async def _set_up() -> Stage:
     await post("/v1/schedules", name="nightly", cron="30 2 * * *", task="report.Make")
     stage.names["objective"] = (await post("/v1/objectives", title="Greet"))["objective_id"]
     stage.names["job"] = (await stage.job()).split("/")[3]
-    secret = (await engine.tokens.create("fuzz", [Scope.ADMIN])).secret
+    secret = (await engine.kernel.tokens.create("fuzz", [Scope.ADMIN])).secret
     stage.names["token"] = secret
     return stage
 

@@ -32,7 +32,7 @@ class Stage:
 
     async def token(self, *scopes: Scope, name: str = "ada", **options: object) -> str:
         """The secret of a new token; the server has noticed that there is one."""
-        made = await self.engine.tokens.create(name, scopes or (Scope.ADMIN,), **options)  # type: ignore[arg-type]
+        made = await self.engine.kernel.tokens.create(name, scopes or (Scope.ADMIN,), **options)  # type: ignore[arg-type]
         self.clock.advance(POLL_EVERY)
         return made.secret
 

@@ -75,7 +75,7 @@ async def test_pages_of_the_server_itself_may(stage: Stage):
 async def test_with_the_first_token_the_server_closes_and_stays_closed(stage: Stage):
     async with stage.client() as client:
         assert (await client.get("/v1/tasks")).status_code == 200
-        await stage.engine.tokens.create("ada", [Scope.ADMIN], expires=60)
+        await stage.engine.kernel.tokens.create("ada", [Scope.ADMIN], expires=60)
         stage.clock.advance(POLL_EVERY)
         answer = await client.get("/v1/tasks")
         assert (answer.status_code, code(answer)) == (401, "unauthorized")
@@ -121,7 +121,7 @@ async def test_a_revoked_and_an_expired_token_are_refused_alike(stage: Stage):
     short, long = await stage.token(name="short", expires=60), await stage.token(name="long")
     async with stage.shown(short) as first, stage.shown(long) as second:
         assert (await first.get("/v1/time")).status_code == (await second.get("/v1/time")).status_code == 200
-        await stage.engine.tokens.revoke("long")
+        await stage.engine.kernel.tokens.revoke("long")
         stage.clock.advance(60 + RECENT_FOR)
         expired, revoked = await first.get("/v1/time"), await second.get("/v1/time")
     assert (expired.status_code, expired.json()) == (revoked.status_code, revoked.json()) == (401, expired.json())
@@ -194,7 +194,7 @@ async def test_a_session_ends_with_its_token(stage: Stage):
     secret = await stage.token()
     async with stage.client() as client:
         await client.post("/login", json={"token": secret})
-        await stage.engine.tokens.revoke("ada")
+        await stage.engine.kernel.tokens.revoke("ada")
         assert (await client.get("/v1/tasks")).status_code == 401
 
 

@@ -66,7 +66,7 @@ async def test_who_may_not_is_not_told_what_others_were_answered(stage: Stage):
     secret = await stage.token(Scope.WORK, name="one")
     async with stage.shown(secret) as client:
         await client.post(BATCH, json=BODY, headers=KEY)
-        await stage.engine.tokens.revoke("one")
+        await stage.engine.kernel.tokens.revoke("one")
         assert (await client.post(BATCH, json=BODY, headers=KEY)).status_code == 401
 
 
@@ -87,7 +87,7 @@ FLOW = "namespace a {\n  workflow W(n: Int) => (out: Int) andThen {\n    yield W
 
 
 async def test_the_kernels_own_keys_with_another_body_are_refused_too(stage: Stage):
-    await stage.engine.flows.publish("a", [("a.afl", FLOW)])
+    await stage.engine.kernel.flows.publish("a", [("a.afl", FLOW)])
     bodies = {
         "/v1/tasks": ({"name": "greet", "payload": {"n": 1}}, {"name": "greet", "payload": {"n": 2}}),
         "/v1/runs": ({"flow": "a", "workflow": "a.W", "inputs": {"n": 1}}, {"flow": "a", "workflow": "a.W", "inputs": {"n": 2}}),

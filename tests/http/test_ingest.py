@@ -87,7 +87,7 @@ def changed(*path: str | int, to: Any) -> dict[str, Any]:
 async def hub() -> AsyncIterator[Hub]:
     """A server that needs tokens; GitHub has none."""
     async with Engine(settings=SETTINGS) as engine:
-        await engine.tokens.create("ada", [Scope.ADMIN])
+        await engine.kernel.tokens.create("ada", [Scope.ADMIN])
         transport = httpx.ASGITransport(make_app(engine, may_be_open=False))
         async with httpx.AsyncClient(transport=transport, base_url="https://work.example.org") as client:
             yield Hub(engine, client)
@@ -190,7 +190,7 @@ async def test_what_is_not_signed_is_refused_in_the_same_words(hub: Hub, signatu
 
 
 async def test_a_token_does_not_stand_in_for_the_signature(hub: Hub):
-    secret = (await hub.engine.tokens.create("bob", [Scope.ADMIN])).secret
+    secret = (await hub.engine.kernel.tokens.create("bob", [Scope.ADMIN])).secret
     hub.client.headers["Authorization"] = f"Bearer {secret}"
     assert (await hub.send(OPENED, signature="sha256=0")).status_code == 403
 

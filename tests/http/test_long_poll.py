@@ -102,7 +102,7 @@ async def test_a_claim_that_waits_ends_with_its_token_and_takes_nothing(stage: S
     async with stage.shown(secret) as client:
         claim = claiming(client, await worker_of(client))
         await waits(stage, 1)
-        await stage.engine.tokens.revoke("ada")
+        await stage.engine.kernel.tokens.revoke("ada")
         stage.clock.advance(CHECK_EVERY)
         answer = await claim
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
@@ -116,7 +116,7 @@ async def test_a_stream_ends_with_its_token(stage: Stage):
     async with stage.shown(secret) as client:
         stream = following(client)
         await waits(stage, 1)
-        await stage.engine.tokens.revoke("ada")
+        await stage.engine.kernel.tokens.revoke("ada")
         stage.clock.advance(CHECK_EVERY)
         answer = await stream
     assert answer.status_code == 200

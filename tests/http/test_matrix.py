@@ -105,10 +105,10 @@ async def test_who_has_no_valid_token_gets_nowhere(guarded: Stage, shown: str):
             guarded.clock.advance(60)
         case "revoked":
             headers["Authorization"] = f"Bearer {await guarded.token(Scope.ADMIN)}"
-            await guarded.engine.tokens.revoke("ada")
+            await guarded.engine.kernel.tokens.revoke("ada")
         case "ended cookie":
-            opened = await guarded.engine.sessions.open(await guarded.token(Scope.ADMIN))
-            await guarded.engine.sessions.close(opened.cookie)
+            opened = await guarded.engine.kernel.sessions.open(await guarded.token(Scope.ADMIN))
+            await guarded.engine.kernel.sessions.close(opened.cookie)
             headers |= {"Cookie": f"{COOKIE}={opened.cookie}", "X-CSRF-Token": opened.csrf}
     async with guarded.client() as client:
         assert odd(await answers(client, GUARDED, **headers), (401, "unauthorized")) == {}
@@ -139,7 +139,7 @@ async def test_a_token_for_one_list_opens_only_what_keeps_to_lists(guarded: Stag
 
 
 async def test_a_session_changes_nothing_without_its_csrf_token(guarded: Stage):
-    opened = await guarded.engine.sessions.open(await guarded.token(Scope.ADMIN))
+    opened = await guarded.engine.kernel.sessions.open(await guarded.token(Scope.ADMIN))
     changing = [place for place in GUARDED if place.method != "GET"]
     async with guarded.client(Cookie=f"{COOKIE}={opened.cookie}") as client:
         assert odd(await answers(client, changing), (403, "csrf_refused")) == {}

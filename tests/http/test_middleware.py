@@ -117,7 +117,7 @@ async def test_health_needs_no_token_and_says_when_the_store_does_not_answer(sta
         async def down() -> int:
             raise StoreUnavailable("postgresql://ada:secret@db cannot be reached")
 
-        monkeypatch.setattr(stage.engine.store, "now", down)
+        monkeypatch.setattr(stage.engine.kernel.store, "now", down)
         ill = await client.get("/health")
         assert (ill.status_code, ill.json()["code"], ill.headers["Retry-After"]) == (503, "store_unavailable", "1")
         assert "secret" not in ill.text

@@ -82,11 +82,11 @@ async def test_without_a_token_nobody_else_may_reach_it(host: str):
 
 async def test_with_a_token_it_listens_anywhere_and_is_never_open():
     async with Engine("memory://") as engine:
-        made = await engine.tokens.create("ada", [Scope.ADMIN])
+        made = await engine.kernel.tokens.create("ada", [Scope.ADMIN])
         async with HttpServer(engine, HttpOptions(host="0.0.0.0", port=0)) as server, httpx.AsyncClient() as client:
             assert not server.open
             assert (await client.get(f"{server.url}/v1/time")).status_code == 401
-            await engine.tokens.revoke("ada")
+            await engine.kernel.tokens.revoke("ada")
             assert (await client.get(f"{server.url}/v1/time")).status_code == 401
             shown = {"Authorization": f"Bearer {made.secret}"}
             assert (await client.get(f"{server.url}/v1/time", headers=shown)).status_code == 401
@@ -94,7 +94,7 @@ async def test_with_a_token_it_listens_anywhere_and_is_never_open():
 
 async def test_what_a_trusted_proxy_says_is_believed_and_no_other():
     async with Engine("memory://") as engine:
-        secret = (await engine.tokens.create("ada", [Scope.ADMIN])).secret
+        secret = (await engine.kernel.tokens.create("ada", [Scope.ADMIN])).secret
         for allowed, secure in (("127.0.0.1", True), ("192.0.2.1", False), ("", False)):
             async with HttpServer(engine, HttpOptions(port=0, forwarded_allow=allowed)) as server, httpx.AsyncClient() as client:
                 said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
@@ -195,7 +195,7 @@ async def test_a_caller_who_has_gone_is_waited_for_no_more():
 async def test_a_request_that_is_being_answered_comes_to_its_end():
     async with Engine("memory://") as engine:
         asked, go = asyncio.Event(), asyncio.Event()
-        now = engine.store.now
+        now = engine.kernel.store.now
 
         async def slow() -> int:
             asked.set()
@@ -204,12 +204,12 @@ async def test_a_request_that_is_being_answered_comes_to_its_end():
 
         async with httpx.AsyncClient() as client:
             async with HttpServer(engine, ANY) as server:
-                engine.store.now = slow  # type: ignore[method-assign]
+                engine.kernel.store.now = slow  # type: ignore[method-assign]
                 asking = asyncio.create_task(client.get(f"{server.url}/health"))
                 await asked.wait()
                 asyncio.get_running_loop().call_soon(go.set)
             assert (await asking).status_code == 200
-        engine.store.now = now  # type: ignore[method-assign]
+        engine.kernel.store.now = now  # type: ignore[method-assign]
 
 
 # --- the commands ---

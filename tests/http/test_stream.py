@@ -164,11 +164,11 @@ async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_
         calling = asyncio.create_task(caller.call())
         await caller.began.wait()
         await move_some(engine, 3)
-        last = await engine.store.find_last_seq()
+        last = await engine.kernel.store.find_last_seq()
         while f": {last}\nid: {last}\n\n".encode() not in caller.sent:
             clock.advance(HEARTBEAT_EVERY)
             await asyncio.sleep(0.01)
-        await engine.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
+        await engine.kernel.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
         while not calling.done():
             clock.advance(HEARTBEAT_EVERY)
             await asyncio.sleep(0.01)
@@ -186,7 +186,7 @@ async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at
         await move_some(engine, 1)
         while b"data" not in caller.sent[-1]:  # noqa: ASYNC110 - it is the server that changes it
             await asyncio.sleep(0.01)
-        await engine.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
+        await engine.kernel.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
         (late,) = await move_some(engine, 1)
         clock.advance(CHECK_EVERY)
         await joined(state_of(app).events, 0)
@@ -256,7 +256,7 @@ async def test_filters_hold_for_what_was_and_for_what_comes():
 
 async def test_a_follower_who_may_not_look_is_told_why():
     async with Engine("memory://") as engine:
-        secret = (await engine.tokens.create("ci", [Scope.WORK])).secret
+        secret = (await engine.kernel.tokens.create("ci", [Scope.WORK])).secret
         async with HttpServer(engine, HttpOptions(port=0)) as server:
             client = client_of(server.url, secret)
             with pytest.raises(Forbidden):

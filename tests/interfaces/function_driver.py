@@ -71,7 +71,7 @@ class Process:
         self.runner = FunctionRunner(
             engine.kernel.function_registry,
             Runtime(
-                engine.store,
+                engine.kernel.store,
                 self.committer,  # type: ignore[arg-type]
                 engine.kernel.value_store,
                 engine.kernel.clock,
@@ -88,9 +88,9 @@ class Process:
 
     async def claim(self, *kinds: str, limit: int = 1000) -> list[Task]:
         taken: list[Task] = []
-        for lane_id, lane in (await self.engine.store.list_lanes()).items():
+        for lane_id, lane in (await self.engine.kernel.store.list_lanes()).items():
             if lane.kind in kinds and (lane.kind != FUNCTION or self.runner.find(lane.name) is not None):
-                taken += await self.engine.store.claim([lane_id], self.owner_id, LEASE_FOR, limit)
+                taken += await self.engine.kernel.store.claim([lane_id], self.owner_id, LEASE_FOR, limit)
         return taken
 
     async def execute(self, task: Task) -> Settled | None:
@@ -100,7 +100,7 @@ class Process:
 
     async def turn(self, answer: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None) -> int:
         """Wake what is due, execute every function that is ready, answer every handler's task; how many tasks there were."""
-        await self.engine.store.wake(10_000)
+        await self.engine.kernel.store.wake(10_000)
         tasks = await self.claim(FUNCTION)
         done = await asyncio.gather(*(self.execute(task) for task in tasks), return_exceptions=True)
         for each in done:
@@ -133,7 +133,7 @@ class Process:
             pass
 
     async def live(self, run_id: str) -> list[Task]:
-        return await self.engine.store.list_tasks(TaskFilter(states=LIVE, run_id=run_id), 100_000)
+        return await self.engine.kernel.store.list_tasks(TaskFilter(states=LIVE, run_id=run_id), 100_000)
 
     def die(self) -> None:
         self.runner.close()
@@ -149,7 +149,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 async def parked(engine: Engine, run_id: str) -> bool:
     """Whether nothing of the run is being executed or could be: all of it waits."""
-    tasks = await engine.run_reads.list_live_tasks(run_id)
+    tasks = await engine.kernel.run_reads.list_live_tasks(run_id)
     return bool(tasks) and all(task.owner_id is None and task.wake_at is not None for task in tasks)
 
 
@@ -174,7 +174,7 @@ class Scene:
 
     async def steps(self, run_id: str) -> list[tuple[str, str, str]]:
         """(place, kind and name, state) in the order of the program."""
-        recorded = await self.engine.functions.recorded(run_id)
+        recorded = await self.engine.kernel.functions.recorded(run_id)
         return [(each.place, f"{each.kind} {each.name}", each.state) for each in recorded]
 
 

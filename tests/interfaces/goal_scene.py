@@ -36,7 +36,7 @@ NOT_OK = {"gates": [{"gate": "says-ok", "result": "FAIL", "reason": "it says no"
 def use_topology(engine: Engine, folder: Path, text: str = TOPOLOGY, roles: list[str] | None = None) -> None:
     place = folder / "topology.yaml"
     place.write_text(text)
-    engine.use_topology(place, roles=roles)
+    engine.goals.use_topology(place, roles=roles)
 
 
 @asynccontextmanager
@@ -46,13 +46,13 @@ async def opened(url: str, folder: Path, text: str = TOPOLOGY) -> AsyncIterator[
     use_topology(engine, folder, text)
     async with engine:
         yield engine
-        report = await engine.verify()
+        report = await engine.kernel.verify()
         assert report.problems == ()
 
 
 async def approved(engine: Engine, title: str = "Do it", **fields: Any) -> Objective:
-    made = await engine.objectives.add(title, actor="ada", **fields)
-    return await engine.objectives.approve(made.objective_id, actor="ada")
+    made = await engine.goals.objectives.add(title, actor="ada", **fields)
+    return await engine.goals.objectives.approve(made.objective_id, actor="ada")
 
 
 # --- one role at a time ---
@@ -60,8 +60,8 @@ async def approved(engine: Engine, title: str = "Do it", **fields: Any) -> Objec
 
 async def take(engine: Engine, kind: str, owner: str | None = None, lease_for: int = 60_000) -> Task | None:
     """Claim the next task of the kind, as a worker would."""
-    lanes = [lane_id for lane_id, lane in (await engine.store.list_lanes()).items() if lane.kind == kind]
-    found = await engine.store.claim(lanes, owner or engine.kernel.ids.new_id(), lease_for, 1) if lanes else []
+    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.list_lanes()).items() if lane.kind == kind]
+    found = await engine.kernel.store.claim(lanes, owner or engine.kernel.ids.new_id(), lease_for, 1) if lanes else []
     return found[0] if found else None
 
 
@@ -95,9 +95,9 @@ async def play_all(engine: Engine, kind: str) -> int:
 async def again(engine: Engine, task: Task) -> Task:
     """Another task about the same, as if it had never been done."""
     made = NewTask(id=engine.kernel.ids.new_id(), lane=task.lane, payload=task.payload, root_id=task.root_id)
-    (answer,) = await engine.store.commit([Unit(tasks=(made,))])
+    (answer,) = await engine.kernel.store.commit([Unit(tasks=(made,))])
     assert answer.verdict is Verdict.DONE
-    found = await engine.store.find_task(made.id)
+    found = await engine.kernel.store.find_task(made.id)
     assert found is not None
     return found
 
@@ -107,12 +107,12 @@ async def image(engine: Engine) -> list[tuple[Any, ...]]:
     from treadle.kernel.store.records import RecordFilter
     from treadle.model.states import GOAL_MACHINES
 
-    pages = [await engine.store.list_records(RecordFilter(machine.entity), 1000) for machine in GOAL_MACHINES]
+    pages = [await engine.kernel.store.list_records(RecordFilter(machine.entity), 1000) for machine in GOAL_MACHINES]
     return sorted((each.entity, each.id, each.state, each.version, each.moves, each.body) for page in pages for each in page)
 
 
 async def count(engine: Engine, entity: str) -> int:
-    return sum((await engine.store.count_records("default", entity)).values())
+    return sum((await engine.kernel.store.count_records("default", entity)).values())
 
 
 # --- with workers ---
@@ -128,8 +128,8 @@ async def ended(engine: Engine, *objectives: Objective) -> list[ObjectiveTrail]:
     """The objectives, once each is DONE or BLOCKED."""
 
     async def all_ended() -> bool:
-        found = [await engine.objectives.get(each.objective_id) for each in objectives]
+        found = [await engine.goals.objectives.get(each.objective_id) for each in objectives]
         return all(each.status in ("DONE", "BLOCKED") for each in found)
 
     await until(all_ended)
-    return [await engine.objectives.show(each.objective_id) for each in objectives]
+    return [await engine.goals.objectives.show(each.objective_id) for each in objectives]

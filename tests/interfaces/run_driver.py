@@ -32,15 +32,15 @@ class Hands:
         self.engine, self.owner_id = engine, owner_id
 
     async def live(self, run_id: str) -> list[Task]:
-        return await self.engine.store.list_tasks(TaskFilter(states=LIVE, run_id=run_id), 100_000)
+        return await self.engine.kernel.store.list_tasks(TaskFilter(states=LIVE, run_id=run_id), 100_000)
 
     async def claim(self, *kinds: str, limit: int = 1000) -> list[Task]:
         """Take everything that is ready, of those kinds (by default handlers' tasks)."""
-        lanes = await self.engine.store.list_lanes()
+        lanes = await self.engine.kernel.store.list_lanes()
         taken: list[Task] = []
         for lane_id, lane in lanes.items():
             if lane.kind in (kinds or (HANDLER,)) and len(taken) < limit:
-                taken += await self.engine.store.claim([lane_id], self.owner_id, 60_000, limit - len(taken))
+                taken += await self.engine.kernel.store.claim([lane_id], self.owner_id, 60_000, limit - len(taken))
         return taken
 
     async def claim_one(self, *kinds: str) -> Task:
@@ -94,13 +94,13 @@ class Hands:
         return {row.path if row.is_step else row.place: row.state.rpartition(".")[2] for row in rows}
 
     async def inbox(self, run_id: str) -> list[dict[str, Any]]:
-        return [decode(step.inbox) for step in await self.engine.store.list_inbox(run_id, 100_000)]
+        return [decode(step.inbox) for step in await self.engine.kernel.store.list_inbox(run_id, 100_000)]
 
     async def nothing_is_left(self, run_id: str) -> None:
         """No live task, nothing in an inbox, and the log explains the rows."""
         assert await self.live(run_id) == []
         assert await self.inbox(run_id) == []
-        report = await self.engine.verify()
+        report = await self.engine.kernel.verify()
         assert report.problems == ()
 
 

@@ -128,8 +128,8 @@ async def make_things(url: str) -> dict[str, list[str]]:
         made["order"] = [(await engine.start_function("order", {})).id for _ in range(2)]
         while True:
             live = await engine.list_tasks(states=("pending", "running"), limit=100)
-            ended = [await engine.run_reads.get_run(each) for each in runs]
-            waiting = [await engine.run_reads.get_run(each) for each in made["order"]]
+            ended = [await engine.kernel.run_reads.get_run(each) for each in runs]
+            waiting = [await engine.kernel.run_reads.get_run(each) for each in made["order"]]
             held = any(task.owner_id for task in live) or any(str(each.state) == "pending" for each in waiting)
             if not held and all(each.finished for each in ended) and not [task for task in live if task.name in _COUNTS]:
                 break

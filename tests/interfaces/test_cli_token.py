@@ -8,6 +8,7 @@ import pytest
 from tests.interfaces.commands import Treadle
 
 from treadle import Engine
+from treadle.engine import use_store
 from treadle.kernel.access.credentials import Credential
 from treadle.kernel.store.system import SystemClock
 from treadle.model.access import Scope
@@ -116,15 +117,15 @@ async def test_a_process_accepts_what_another_made_and_refuses_what_it_revoked(t
     secret = treadle("token", "create", "ci", "--scope", "operate").out.strip()
     clock = SkippingClock()
     async with engine_on(treadle, clock) as engine:
-        access = await engine.tokens.find_access(secret)
+        access = await engine.kernel.tokens.find_access(secret)
         assert (access.actor, access.may(Scope.OPERATE), access.may(Scope.ADMIN)) == ("ci", True, False)
-        opened = await engine.sessions.open(secret)
+        opened = await engine.kernel.sessions.open(secret)
         treadle.json("token", "revoke", "ci")
         clock.skipped = 5.0
-        for refused in (engine.tokens.find_access(secret), engine.sessions.find(opened.cookie)):
+        for refused in (engine.kernel.tokens.find_access(secret), engine.kernel.sessions.find(opened.cookie)):
             with pytest.raises(Unauthorized):
                 await refused
-        assert not await engine.tokens.any_live()
+        assert not await engine.kernel.tokens.any_live()
 
 
 async def test_who_did_what_to_tokens_can_be_followed_as_events(treadle: Treadle) -> None:
@@ -141,7 +142,7 @@ async def test_an_engine_put_on_another_store_has_the_tokens_of_that_store(tread
     treadle.json("token", "create", "ci", "--scope", "read")
     engine = engine_on(treadle)
     async with engine:
-        assert await engine.tokens.any_live()
-    engine.use_store("memory://", Settings())
+        assert await engine.kernel.tokens.any_live()
+    use_store(engine, "memory://", Settings())
     async with engine:
-        assert not await engine.tokens.any_live()
+        assert not await engine.kernel.tokens.any_live()

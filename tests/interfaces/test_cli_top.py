@@ -43,7 +43,7 @@ async def test_trouble_is_said_and_goes_away(monkeypatch):
             raise StoreUnavailable("the store is away")
 
         with monkeypatch.context() as patch:
-            patch.setattr(engine.store, "now", down)
+            patch.setattr(engine.kernel.store, "now", down)
             await look.again()
             assert "the store is away" in headline(look, "").plain
         await look.again()

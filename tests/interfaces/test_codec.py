@@ -123,7 +123,7 @@ async def do_everything(engine: Engine) -> dict[str, Any]:
 
 async def write_entities(engine: Engine) -> None:
     """Records with items, mail and outcomes, as the engine's store stores them, and as it reads them."""
-    store, ids, text = engine.store, SystemIds(), f'{{"text":"{MARKER}"}}'
+    store, ids, text = engine.kernel.store, SystemIds(), f'{{"text":"{MARKER}"}}'
     run = Run(id=(run_id := ids.new_id()), flow_id="1", workflow="pay", root_id=run_id)
     record = Record(id=ids.new_id(), entity="approval", name=f"n{run_id}", state="pending", body=text)
     mail = Message(id=ids.new_id(), run_id=run_id, body=text)
@@ -153,7 +153,7 @@ async def write_entities(engine: Engine) -> None:
 async def test_everything_works_behind_a_codec(request, tmp_path, kind):
     async with make(url_of(kind, request, tmp_path), Secret("key")) as engine:
         ends = await do_everything(engine)
-        assert (await engine.verify()).problems == ()
+        assert (await engine.kernel.verify()).problems == ()
     assert ends["small"] == {"back": {"text": MARKER}}
     assert ends["big"] == {"back": {"text": MARKER * 5000}}
     assert ends["waiting"] == {"was": {"left": MARKER}}

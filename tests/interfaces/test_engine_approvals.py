@@ -66,7 +66,7 @@ async def test_a_handler_asks_is_left_and_is_entered_again_with_the_decision(url
         result = await engine.result(task, timeout=BOUND)
         assert result == {"by": "ada", "context": {"amount": 4}, "checkpoint": {"seen": True}}
         assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["ask", "approve", "succeed"]
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
     assert [each and each["by"] for each in entered] == [None, "ada"]
 
 
@@ -246,7 +246,7 @@ async def test_an_event_handler_of_a_run_asks_too(url: str) -> None:
         runs = [await engine.start_run([("shop.afl", FLOW)], "shop.Order") for _ in range(2)]
         pending = await asked(engine, 2)
         assert {each.run_id for each in pending} == {run.id for run in runs}
-        reason = await engine.run_reads.why(pending[0].run_id or "")
+        reason = await engine.kernel.run_reads.why(pending[0].run_id or "")
         assert (reason.code, f"approval {pending[0].id} of 'Refund?'" in reason.text) == ("approval", True)
         by_run = {each.run_id: each.id for each in pending}
         await engine.approvals.decide(by_run[runs[0].id], "approve", actor="ada")
@@ -254,7 +254,7 @@ async def test_an_event_handler_of_a_run_asks_too(url: str) -> None:
         await engine.approvals.decide(by_run[runs[1].id], "deny", actor="ada")
         with pytest.raises(RunFailed, match="approval denied by ada"):
             await engine.run_result(runs[1], timeout=BOUND)
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
 
 
 async def test_canceling_a_run_cancels_what_it_asked(url: str) -> None:
@@ -265,7 +265,7 @@ async def test_canceling_a_run_cancels_what_it_asked(url: str) -> None:
         (shown,) = await asked(engine)
         await engine.runs.cancel(run.id)
         assert (await engine.approvals.show(shown.id)).state == "canceled"
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
 
 
 async def test_a_step_that_waits_for_an_approval_is_not_continued_past_it(url: str) -> None:
@@ -429,7 +429,7 @@ async def test_an_approval_that_cannot_be_read_now_is_seen_to_later(url: str) ->
             await engine.result(task, timeout=BOUND)
         assert raised.value.error_code == "approval_expired"
         assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["ask", "release", "fail"]
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
 
 
 def test_without_an_event_loop(tmp_path: Path) -> None:
@@ -438,8 +438,8 @@ def test_without_an_event_loop(tmp_path: Path) -> None:
     with engine.blocking() as e:
         e.start_worker()
         task = e.enqueue("refund", {"n": 1})
-        deadline = e.run(engine.store.now()) + BOUND * 1000
+        deadline = e.run(engine.kernel.store.now()) + BOUND * 1000
         while not (pending := e.list_approvals()):
-            assert e.run(engine.store.now()) < deadline
+            assert e.run(engine.kernel.store.now()) < deadline
         e.decide_approval(pending[0].id, "approve", actor="ada")
         assert e.result(task, timeout=BOUND)["by"] == "ada"

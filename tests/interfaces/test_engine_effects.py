@@ -67,7 +67,7 @@ async def moves_of(engine: Engine, task_id: str) -> list[str]:
 async def outcomes(engine: Engine, task_id: str, action: str, request: Any, attempts: int) -> list[str]:
     task = await engine.get_task(task_id)
     keys = Effect.of(task.id, task.step_id, task.root_id, action, request).keys(attempts)
-    found = {row.idempotency_key: row.status for row in await engine.store.find_outcomes(keys)}
+    found = {row.idempotency_key: row.status for row in await engine.kernel.store.find_outcomes(keys)}
     return [found.get(key, "none") for key in reversed(keys)]
 
 
@@ -94,7 +94,7 @@ async def test_an_effect_is_made_once_although_the_handler_is_tried_again(engine
         assert await moves_of(engine, task.id) == ["retry", "retry", "succeed"]
         key = Effect.of(task.id, None, task.id, "charge", {"amount": 5})
         assert service.calls == [(key.key(1), key.dedupe_key)]
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
 
 
 async def test_an_async_effect_is_awaited_and_sees_its_keys_everywhere(engine: Engine) -> None:
@@ -173,7 +173,7 @@ async def test_after_an_error_that_says_nothing_the_log_says_unknown(engine: Eng
         said = json.loads(moves[1].data or "")
         assert (said["action"], said["found"], said["attempt"]) == ("charge", "unknown", 2)
         assert (said["idempotency_key"], said["dedupe_key"]) == service.calls[1]
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
     assert len({dedupe for _, dedupe in service.calls}) == 1
 
 
@@ -241,7 +241,7 @@ async def test_every_attempt_at_an_unknown_effect_has_a_new_idempotency_key(engi
             await engine.approvals.decide(pending[0].id, "approve", actor="ada")
         assert await result == {"receipt": calls}
         assert (await moves_of(engine, task.id)).count("tool_call.unknown") == calls - 1
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
     assert_repeated(service, calls)
 
 
@@ -374,8 +374,8 @@ async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_nex
     async with engine, engine.worker() as host:
         task = await engine.enqueue("pay")
         await asyncio.wait_for(stuck.wait(), BOUND)
-        await engine.store.expire_leases_of([host.owner_id])
-        engine.kernel.committer.notify((await engine.store.wake(10)).lane_ids)
+        await engine.kernel.store.expire_leases_of([host.owner_id])
+        engine.kernel.committer.notify((await engine.kernel.store.wake(10)).lane_ids)
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await moves_of(engine, task.id) == ["expire", "retry", "succeed"]
         assert await outcomes(engine, task.id, "charge", None, 3) == ["failed", "none", "succeeded"]

@@ -91,7 +91,7 @@ async def test_a_workflow_uses_a_specialist_without_knowing_it(engine: Engine) -
         run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
         assert await engine.run_result(run, timeout=BOUND) == {"url": "a.png"}
     assert [payload for payload, _ in stub.started] == [{"scene": "dawn"}]
-    (job,) = await engine.external_jobs.list(live=None)
+    (job,) = await engine.kernel.external_jobs.list(live=None)
     assert (job.run_id, job.state) == (run.id, "completed")
 
 
@@ -115,7 +115,7 @@ async def test_a_function_awaits_an_external_job(engine: Engine) -> None:
         run = await engine.start_function("film", {"scene": "dusk"})
         result = await engine.run_result(run, timeout=BOUND)
     assert "f.png" in str(result)
-    (job,) = await engine.external_jobs.list(live=None)
+    (job,) = await engine.kernel.external_jobs.list(live=None)
     assert job.run_id == run.id
 
 
@@ -130,7 +130,7 @@ async def test_jobs_of_a_paused_run_are_polled_and_resolved_but_the_run_does_not
         gate.done = True
 
         async def resolved() -> bool:
-            return [job.state for job in await engine.external_jobs.list(live=None)] == ["completed"]
+            return [job.state for job in await engine.kernel.external_jobs.list(live=None)] == ["completed"]
 
         await until(resolved)
         assert (await engine.runs.get_run(run.id)).state == "paused"
@@ -150,7 +150,7 @@ async def test_canceling_a_run_cancels_its_jobs_at_their_services(engine: Engine
             return gate.canceled == ["job-1"]
 
         await until(told)
-    (job,) = await engine.external_jobs.list(live=None)
+    (job,) = await engine.kernel.external_jobs.list(live=None)
     assert (job.state, job.record.error_code) == ("canceled", "canceled")
 
 
@@ -161,7 +161,7 @@ async def test_stopping_a_worker_cancels_nothing_at_the_service(engine: Engine) 
     async with engine.worker():
         await polled(gate, 1)
     assert (await engine.get_task(task)).state == "awaiting_external"
-    assert await engine.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL), 10) == []
+    assert await engine.kernel.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL), 10) == []
     gate.done = True
     async with engine.worker():
         assert await engine.result(task, timeout=BOUND) == {"url": "done.png"}
@@ -202,7 +202,7 @@ async def test_a_poll_that_takes_too_long_is_a_poll_that_raised(engine: Engine) 
     async with engine.worker():
         task = await engine.enqueue("render")
         assert await engine.result(task, timeout=BOUND) == {"n": 1}
-    (job,) = await engine.external_jobs.list(live=None)
+    (job,) = await engine.kernel.external_jobs.list(live=None)
     assert job.record.raised == 1
 
 
@@ -219,10 +219,10 @@ async def test_a_callback_resolves_the_job_of_a_workflow(engine: Engine) -> None
         run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
 
         async def handed_off() -> bool:
-            return len(await engine.external_jobs.list()) == 1
+            return len(await engine.kernel.external_jobs.list()) == 1
 
         await until(handed_off)
-        await engine.external_jobs.resolve(tokens[0], {"url": "called.png"})
+        await engine.kernel.external_jobs.resolve(tokens[0], {"url": "called.png"})
         assert await engine.run_result(run, timeout=BOUND) == {"url": "called.png"}
 
 
@@ -278,10 +278,10 @@ async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -
                 await engine.result(bad, timeout=BOUND)
 
             async def dispatched() -> bool:
-                return bool(await engine.external_jobs.list())
+                return bool(await engine.kernel.external_jobs.list())
 
             await until(dispatched)
-            (job,) = await engine.external_jobs.list()
+            (job,) = await engine.kernel.external_jobs.list()
             farm.forget(job.record.external_job_id)
             with pytest.raises(TaskFailed, match="does not know"):
                 await engine.result(lost, timeout=BOUND)
@@ -341,10 +341,10 @@ async def test_a_store_that_cannot_be_read_is_no_failure_of_a_specialist() -> No
     specialist = Render(start_outcome={"url": "film"})
     async with engine:
         made = await engine.enqueue("film.Render", {})
-        (lane_id,) = await engine.store.list_lanes()
-        (task,) = await engine.store.claim([lane_id], "dead", 60_000, 1)
-        await engine.external_jobs.begin(task, task.claim)  # a worker that dies before it has submitted the job
-        await engine.store.expire_leases_of(["dead"])
+        (lane_id,) = await engine.kernel.store.list_lanes()
+        (task,) = await engine.kernel.store.claim([lane_id], "dead", 60_000, 1)
+        await engine.kernel.external_jobs.begin(task, task.claim)  # a worker that dies before it has submitted the job
+        await engine.kernel.store.expire_leases_of(["dead"])
         engine.specialist("film.Render", specialist)
         async with engine.worker():
             assert await engine.result(made, timeout=BOUND) == {"url": "film"}

@@ -98,7 +98,7 @@ async def test_moves_that_the_table_does_not_have_are_refused(engine: Engine) ->
         await engine.pause(task)
     with pytest.raises(InvalidInput):
         await engine.retry(task, payload=[1])  # type: ignore[arg-type]
-    assert (await engine.verify()).holds
+    assert (await engine.kernel.verify()).holds
 
 
 @pytest.mark.parametrize("arguments", [{"states": ("asleep",)}, {"limit": 0}, {"limit": 10_000}, {"before_id": "x"}])

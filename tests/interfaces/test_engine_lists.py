@@ -118,19 +118,19 @@ async def test_why_says_of_a_sleeper_with_a_limit_that_it_sleeps(engine: Engine)
 async def test_a_worker_takes_tasks_as_their_tokens_come(engine: Engine) -> None:
     gate = Gate("work", engine)
     gate.let(100)
-    await engine.lists.limit_rate("default", "work", 50, 1)
+    await engine.kernel.lists.limit_rate("default", "work", 50, 1)
     tasks = await engine.enqueue_many([TaskSpec(name="work")] * 10)
-    started = await engine.store.now()
+    started = await engine.kernel.store.now()
     async with engine.worker():
         async with asyncio.timeout(BOUND):
             await asyncio.gather(*[engine.result(task) for task in tasks])
-    assert await engine.store.now() - started >= 9 * 20
+    assert await engine.kernel.store.now() - started >= 9 * 20
     assert gate.ended == 10
 
 
 async def test_why_says_when_the_next_token_comes(engine: Engine) -> None:
     gate = Gate("work", engine)
-    await engine.lists.limit_rate("default", "work", 0.01, 1)
+    await engine.kernel.lists.limit_rate("default", "work", 0.01, 1)
     await engine.enqueue("work")
     async with engine.worker():
         await gate.until(1)
@@ -145,7 +145,7 @@ async def test_why_says_when_the_next_token_comes(engine: Engine) -> None:
 
 
 async def test_a_full_backlog_refuses_its_caller_and_nobody_else(engine: Engine) -> None:
-    await engine.lists.limit_backlog("default", "work", 5)
+    await engine.kernel.lists.limit_backlog("default", "work", 5)
     wishes = [engine.enqueue("work") for _ in range(9)] + [engine.enqueue("other") for _ in range(9)]
     answers = await asyncio.gather(*wishes, return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -157,41 +157,41 @@ async def test_a_full_backlog_refuses_its_caller_and_nobody_else(engine: Engine)
 async def test_a_paused_list_goes_on_when_it_is_resumed(engine: Engine) -> None:
     gate = Gate("work", engine)
     gate.let(10)
-    await engine.lists.pause("default", actor="ann")
+    await engine.kernel.lists.pause("default", actor="ann")
     task = await engine.enqueue("work")
     async with engine.worker():
         assert (await engine.why(task)).code == "list_paused"
-        await engine.lists.resume("default", actor="ann")
+        await engine.kernel.lists.resume("default", actor="ann")
         await engine.result(task, timeout=BOUND)
 
 
 async def test_a_worker_starts_while_the_engines_own_list_drains(engine: Engine) -> None:
     async with engine.worker():
         pass
-    (pruning,) = await engine.store.list_tasks(TaskFilter(states=("pending",), task_list="engine"), 10)
+    (pruning,) = await engine.kernel.store.list_tasks(TaskFilter(states=("pending",), task_list="engine"), 10)
     await engine.cancel(pruning.id)
-    await engine.lists.drain("engine")
+    await engine.kernel.lists.drain("engine")
     async with engine.worker():
-        assert [server.state for server in await engine.store.list_servers()] == ["running", "stopped"]
+        assert [server.state for server in await engine.kernel.store.list_servers()] == ["running", "stopped"]
 
 
 async def test_locks_can_be_taken_while_the_default_list_drains(engine: Engine) -> None:
-    await engine.lists.drain("default")
-    assert await Locks(engine.store, engine.kernel.committer, engine.kernel.ids).acquire("k", 1000) is not None
+    await engine.kernel.lists.drain("default")
+    assert await Locks(engine.kernel.store, engine.kernel.committer, engine.kernel.ids).acquire("k", 1000) is not None
 
 
 async def test_a_draining_list_refuses_new_work_with_a_code(engine: Engine) -> None:
-    await engine.lists.drain("default")
+    await engine.kernel.lists.drain("default")
     with pytest.raises(ListDraining) as caught:
         await engine.enqueue("work")
     assert caught.value.code == "list_draining"
-    await engine.lists.resume("default")
+    await engine.kernel.lists.resume("default")
     assert (await engine.enqueue("work")).created
 
 
 async def test_tasks_that_nobody_serves_wait_or_are_ignored_as_their_list_says(engine: Engine) -> None:
     Gate("work", engine)
-    await engine.lists.set_policy("default", "ignore")
+    await engine.kernel.lists.set_policy("default", "ignore")
     waits = await engine.enqueue("unknown", task_list="patient")
     task = await engine.enqueue("unknown")
     assert "ignores" in (await engine.why(task)).text
@@ -201,13 +201,13 @@ async def test_tasks_that_nobody_serves_wait_or_are_ignored_as_their_list_says(e
     ended = await engine.get_task(task)
     assert (ended.state, ended.move, ended.error_code) == ("ignored", "ignore", "no_handler")
     assert not (await engine.get_task(waits)).finished
-    assert (await engine.verify()).holds
+    assert (await engine.kernel.verify()).holds
     await engine.retry(task)
     assert (await engine.get_task(task)).state == "pending"
 
 
 async def test_a_step_that_nobody_serves_fails_where_its_list_ignores_such_tasks(engine: Engine) -> None:
-    await engine.lists.set_policy("default", "ignore")
+    await engine.kernel.lists.set_policy("default", "ignore")
     source = """
     namespace n {
       event facet Ask(q: String) => (a: String)
@@ -243,15 +243,15 @@ async def test_a_task_that_another_live_server_serves_is_not_ignored(shared_url:
 async def test_lists_are_shown_with_what_is_in_them_and_what_was_said(engine: Engine) -> None:
     await engine.enqueue("work")
     await engine.enqueue("slow", task_list="night", limit_key="k", limit=2)
-    await engine.lists.limit_backlog("night", "slow", 7)
-    await engine.lists.limit_handler("work", 4)
-    default, night = await engine.lists.show()
+    await engine.kernel.lists.limit_backlog("night", "slow", 7)
+    await engine.kernel.lists.limit_handler("work", 4)
+    default, night = await engine.kernel.lists.show()
     assert (default.settings.task_list, night.settings.task_list) == ("default", "night")
     assert [(lane.rule.lane.name, lane.rule.limit_key, lane.depth and lane.depth.ready) for lane in default.lanes] == [
         ("work", "handler:work", 1)
     ]
     assert [lane.rule.backlog_limit for lane in night.lanes] == [7]
-    assert [(limit.key, limit.max_running, limit.by_operator) for limit in await engine.lists.limits()] == [
+    assert [(limit.key, limit.max_running, limit.by_operator) for limit in await engine.kernel.lists.limits()] == [
         ("handler:work", 4, True),
         ("k", 2, False),
     ]
@@ -260,8 +260,8 @@ async def test_lists_are_shown_with_what_is_in_them_and_what_was_said(engine: En
 async def test_what_operators_do_is_told_with_their_names(url: str) -> None:
     told: list[Event] = []
     async with Engine(url, settings=Settings(), emit=told.append) as engine:
-        await engine.lists.pause("default", actor="ann")
-        await engine.lists.limit_key("k", 3, actor="bob")
+        await engine.kernel.lists.pause("default", actor="ann")
+        await engine.kernel.lists.limit_key("k", 3, actor="bob")
     assert [event for event in told if isinstance(event, Operated)] == [
         Operated("task list default paused", "ann"),
         Operated("limit of k: 3", "bob"),
@@ -273,7 +273,7 @@ async def test_what_operators_do_is_told_with_their_names(url: str) -> None:
 
 async def test_what_makes_no_sense_is_refused_and_changes_nothing(engine: Engine) -> None:
     await engine.enqueue("work")
-    lists = engine.lists
+    lists = engine.kernel.lists
     before = await _everything(engine)
     for bad in (0, -1, True, 1.5, 10**12):
         with pytest.raises(InvalidPolicy):
@@ -311,7 +311,7 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(engine: Engine
 
 
 async def _everything(engine: Engine) -> list[Any]:
-    store = engine.store
+    store = engine.kernel.store
     return [
         await store.list_tasks(TaskFilter(), 100),
         await store.list_lane_rules(),

@@ -53,10 +53,10 @@ def server(engine: Engine, name: str = "billing-1", pid: int | None = None, **fi
 
 async def held_by(engine: Engine, owner: Server, lease_for: int = 60_000) -> Task:
     """A task that the server has taken."""
-    await engine.store.save_server(owner)
+    await engine.kernel.store.save_server(owner)
     task = await engine.enqueue("work")
     lane_id = (await engine.get_task(task)).lane_id
-    (taken,) = await engine.store.claim([lane_id], owner.id, lease_for, 1)
+    (taken,) = await engine.kernel.store.claim([lane_id], owner.id, lease_for, 1)
     return taken
 
 
@@ -68,16 +68,16 @@ async def test_what_this_servers_earlier_process_held_is_ready_at_once(url: str)
     async with make_engine(url) as engine:
         dead = server(engine)
         task = await held_by(engine, dead)
-        before = await engine.recovery.recover(place(), dry_run=True)
+        before = await engine.kernel.recovery.recover(place(), dry_run=True)
         assert (before.own_servers, before.own_tasks, before.expired_leases) == ([dead.id], 1, 0)
         assert (await engine.get_task(task.id)).owner_id == dead.id
-        done = await engine.recovery.recover(place())
+        done = await engine.kernel.recovery.recover(place())
         assert (done.own_servers, done.own_tasks) == ([dead.id], 1)
         free = await engine.get_task(task.id)
         assert (free.owner_id, free.attempt, free.takeovers) == (None, 2, 1)
-        again = await engine.recovery.recover(place())
+        again = await engine.kernel.recovery.recover(place())
         assert (again.own_servers, again.own_tasks, again.did) == ([], 0, False)
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_what_any_other_server_holds_is_left_alone(url: str, fields: dict[
     async with make_engine(url) as engine:
         other = server(engine, **fields)
         task = await held_by(engine, other)
-        report = await engine.recovery.recover(place(alive=[os.getppid()]))
+        report = await engine.kernel.recovery.recover(place(alive=[os.getppid()]))
         assert (report.own_tasks, report.expired_leases, report.did) == (0, 0, False)
         assert (await engine.get_task(task.id)).owner_id == other.id
 
@@ -96,21 +96,21 @@ async def test_servers_of_this_very_process_are_alive_whatever_their_pid(url: st
     async with make_engine(url) as engine:
         twin = server(engine, pid=os.getpid())
         task = await held_by(engine, twin)
-        assert not (await engine.recovery.recover(place(owner_ids=[twin.id]))).did
+        assert not (await engine.kernel.recovery.recover(place(owner_ids=[twin.id]))).did
         assert (await engine.get_task(task.id)).owner_id == twin.id
         # Where pids start anew, as in containers, an earlier process may have had ours.
-        assert (await engine.recovery.recover(place())).own_tasks == 1
+        assert (await engine.kernel.recovery.recover(place())).own_tasks == 1
 
 
 async def test_a_lease_that_has_run_out_is_taken_over_whoever_held_it(url: str) -> None:
     async with make_engine(url) as engine:
         task = await held_by(engine, server(engine, name="other"), lease_for=1)
         async with asyncio.timeout(BOUND):
-            while await engine.store.now() <= (task.wake_at or 0):  # noqa: ASYNC110
+            while await engine.kernel.store.now() <= (task.wake_at or 0):  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
-        assert (await engine.recovery.recover(dry_run=True)).expired_leases == 1
+        assert (await engine.kernel.recovery.recover(dry_run=True)).expired_leases == 1
         assert (await engine.get_task(task.id)).owner_id is not None
-        assert (await engine.recovery.recover()).expired_leases == 1
+        assert (await engine.kernel.recovery.recover()).expired_leases == 1
         assert (await engine.get_task(task.id)).owner_id is None
 
 
@@ -120,8 +120,8 @@ async def test_effects_in_the_middle_of_which_they_were_are_counted(url: str) ->
         begun = [Begin(Effect.of(task.id, None, task.root_id, action), 1).row for action in ("charge", "mail")]
         await engine.kernel.committer.submit(Unit(task.claim, rows=tuple(begun)))
         await engine.kernel.committer.submit(Unit(task.claim, rows=(replace(begun[0], outcome=_done(begun[0].outcome)),)))
-        assert (await engine.recovery.recover(place(), dry_run=True)).unknown_effects == 1
-        assert (await engine.recovery.recover(place())).unknown_effects == 1
+        assert (await engine.kernel.recovery.recover(place(), dry_run=True)).unknown_effects == 1
+        assert (await engine.kernel.recovery.recover(place())).unknown_effects == 1
 
 
 def _done(outcome: Any) -> Any:
@@ -187,15 +187,15 @@ async def test_pending_approvals_are_checked_and_orphans_canceled(url: str) -> N
         await Queue(kernel.store, kernel.committer, kernel.ids, kernel.value_store).cancel(tasks[0].id)  # approvals stay open
         (orphan,) = [each.id for each in pending if each.task_id == tasks[0].id]
         async with asyncio.timeout(BOUND):
-            while (await engine.recovery.recover(dry_run=True)).overdue_approvals < 1:  # noqa: ASYNC110
+            while (await engine.kernel.recovery.recover(dry_run=True)).overdue_approvals < 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        before = await engine.recovery.recover(dry_run=True)
+        before = await engine.kernel.recovery.recover(dry_run=True)
         assert (before.pending_approvals, before.overdue_approvals, before.orphaned_approvals) == (2, 1, [orphan])
         assert (await engine.approvals.show(orphan)).state == "pending"
-        done = await engine.recovery.recover()
+        done = await engine.kernel.recovery.recover()
         assert (done.pending_approvals, done.orphaned_approvals) == (2, [orphan])
         assert (await engine.approvals.show(orphan)).state == "canceled"
-        assert (await engine.recovery.recover()).orphaned_approvals == []
+        assert (await engine.kernel.recovery.recover()).orphaned_approvals == []
 
 
 @dataclass
@@ -225,7 +225,7 @@ async def test_services_are_asked_in_their_order_and_only_told_to_repair_for_rea
     engine.kernel.recoverers.clear()
     engine.kernel.recoverers["schedules"] = lambda: service
     async with engine:
-        report = await engine.recovery.recover(dry_run=True)
+        report = await engine.kernel.recovery.recover(dry_run=True)
         assert [(each.name, each.text) for each in report.others["schedules"]] == [("nightly", "3 ticks are due; 1 will fire")]
         assert service.repairs == 0
         async with engine.worker():

@@ -21,7 +21,7 @@ DAY = DAY_FOR / 1000
 
 
 async def pruner(engine: Engine) -> Any:
-    (task,) = await engine.store.list_tasks(TaskFilter(kind=PRUNE), 10)
+    (task,) = await engine.kernel.store.list_tasks(TaskFilter(kind=PRUNE), 10)
     return task
 
 
@@ -51,8 +51,8 @@ async def test_the_task_prunes_and_waits_for_an_hour(tmp_path):
             while (task := await pruner(engine)).version == 0:
                 clock.advance(1)
                 await asyncio.sleep(0.01)
-        assert await engine.store.find_task(done.id) is None
-        (move,) = await engine.store.list_moves(task.id)
+        assert await engine.kernel.store.find_task(done.id) is None
+        (move,) = await engine.kernel.store.list_moves(task.id)
     assert (move.move, task.wake_at - move.at) == ("wait", PRUNE_EVERY_FOR)
     assert FIRST_PRUNE_FOR < PRUNE_EVERY_FOR
 
@@ -77,9 +77,9 @@ async def test_a_sqlite_file_gives_its_space_back_when_much_was_pruned(tmp_path)
     async with engine:
         await fill(engine, 3000)
         clock.advance(31 * DAY)
-        before = (await engine.store.describe())["page_count"]
+        before = (await engine.kernel.store.describe())["page_count"]
         report = await engine.kernel.retention.prune()
-        after = await engine.store.describe()
+        after = await engine.kernel.store.describe()
     assert (report.trees, report.freed > 0) == (3000, True)
     assert after["page_count"] < before / 2
     assert path.stat().st_size < 4096 * before / 2
@@ -94,11 +94,11 @@ async def test_a_file_that_cannot_shrink_in_steps_is_written_anew_on_demand(tmp_
         await fill(engine, 2000)
         clock.advance(31 * DAY)
         assert (await engine.kernel.retention.prune()).freed == 0
-        assert await engine.store.compact(whole=True) > 1_000_000
+        assert await engine.kernel.store.compact(whole=True) > 1_000_000
         await fill(engine, 2000)
         clock.advance(31 * DAY)
         assert (await engine.kernel.retention.prune()).freed > 0
-        assert (await engine.verify()).problems == ()
+        assert (await engine.kernel.verify()).problems == ()
 
 
 async def fill(engine: Engine, count: int) -> None:

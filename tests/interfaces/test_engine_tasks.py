@@ -96,7 +96,7 @@ async def test_many_tasks_are_stored_in_order(engine: Engine) -> None:
         async with asyncio.timeout(BOUND):
             results = await asyncio.gather(*(engine.result(task) for task in tasks))
     assert [result["n"] for result in results] == list(range(1201))
-    assert (await engine.verify()).holds
+    assert (await engine.kernel.verify()).holds
 
 
 async def test_a_live_unique_key_gives_the_task_that_has_it(engine: Engine) -> None:
@@ -121,7 +121,7 @@ async def test_callers_that_race_for_a_key_get_the_same_task(engine: Engine) -> 
 
 @pytest.mark.parametrize("how", ["delay", "at"])
 async def test_a_task_with_a_delay_waits_for_it(engine: Engine, how: str) -> None:
-    now = await engine.store.now()
+    now = await engine.kernel.store.now()
     if how == "delay":
         task = await engine.enqueue("echo", delay=timedelta(milliseconds=300))
         later = await engine.enqueue("echo", delay=3600)
@@ -170,7 +170,7 @@ async def test_a_task_that_waits_can_be_canceled_and_retried(engine: Engine) -> 
     async with engine.worker():
         assert await engine.result(task, timeout=BOUND) == {"n": 2}
     assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["cancel", "requeue", "succeed"]
-    assert (await engine.verify()).holds
+    assert (await engine.kernel.verify()).holds
 
 
 async def test_a_task_that_runs_is_stopped_at_once_when_it_is_canceled(engine: Engine) -> None:
@@ -225,7 +225,7 @@ async def test_a_failed_task_is_tried_again_by_its_own_policy_until_that_is_used
         assert (await engine.get_task(task)).failures == 0
         with pytest.raises(TaskFailed):
             await engine.result(task, timeout=BOUND)
-    assert (await engine.verify()).holds
+    assert (await engine.kernel.verify()).holds
 
 
 async def test_a_task_is_ended_whoever_holds_it_and_ending_it_so_again_is_a_no_op(engine: Engine) -> None:
@@ -294,7 +294,7 @@ async def test_a_task_whose_deadline_passes_fails_instead_of_running(engine: Eng
     deadline_at = (await engine.get_task(task)).deadline_at
     assert deadline_at is not None
     async with asyncio.timeout(BOUND):
-        while await engine.store.now() <= deadline_at:  # noqa: ASYNC110 - time is what is waited for
+        while await engine.kernel.store.now() <= deadline_at:  # noqa: ASYNC110 - time is what is waited for
             await asyncio.sleep(0.001)
     async with engine.worker():
         with pytest.raises(TaskFailed) as failed:

@@ -60,7 +60,7 @@ async def test_a_schedule_starts_a_task_a_function_and_a_workflow(engine: Engine
     async def nightly(payload: Any, ctx: Any) -> dict[str, Any]:
         return {"for": payload["day"], "n": payload["n"]}
 
-    await engine.flows.publish("daily", [("daily.afl", FLOW)])
+    await engine.kernel.flows.publish("daily", [("daily.afl", FLOW)])
     at = past()
     text = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     async with engine.worker():
@@ -73,7 +73,7 @@ async def test_a_schedule_starts_a_task_a_function_and_a_workflow(engine: Engine
         assert await engine.run_result(run.id or "", timeout=BOUND) == {"for": text, "n": 2}
         (run,) = (await ended(engine, "three")).body.recent
         assert await engine.run_result(run.id or "", timeout=BOUND) == {"for": text}
-    assert (await engine.verify()).problems == ()
+    assert (await engine.kernel.verify()).problems == ()
 
 
 FLOW = """
@@ -100,7 +100,7 @@ async def test_a_function_that_sleeps_is_canceled_by_the_next_tick(engine: Engin
         first, second = (await engine.schedules.get("often")).body.recent[:2]
         assert (await engine.runs.get_run(first.id or "")).state == "canceled"
         await engine.runs.cancel(second.id or "")
-    assert (await engine.verify()).problems == ()
+    assert (await engine.kernel.verify()).problems == ()
 
 
 async def test_a_function_that_goes_on_as_another_run_still_goes_on(engine: Engine):
@@ -111,7 +111,7 @@ async def test_a_function_that_goes_on_as_another_run_still_goes_on(engine: Engi
         await ctx.sleep(3600)
 
     async def sleeping() -> list[Any]:
-        runs = await engine.run_reads.list_runs(workflow="loop")
+        runs = await engine.kernel.run_reads.list_runs(workflow="loop")
         return [run for run in runs if run.state == "running" and '"round":2' in run.inputs]
 
     async with engine.worker():
@@ -123,7 +123,7 @@ async def test_a_function_that_goes_on_as_another_run_still_goes_on(engine: Engi
         await until(lambda: engine.schedules.get("often"), lambda found: found.body.fired >= 2)
         await engine.schedules.pause("often")
         assert (await engine.runs.get_run(first.id)).state == "canceled"
-    assert (await engine.verify()).problems == ()
+    assert (await engine.kernel.verify()).problems == ()
 
 
 async def test_a_watcher_starts_a_function_for_a_file(engine: Engine, tmp_path: Path):
@@ -139,12 +139,12 @@ async def test_a_watcher_starts_a_function_for_a_file(engine: Engine, tmp_path: 
         watcher = await until(lambda: engine.watchers.get("inbox"), lambda found: found.body.fired == 1)
         run_id = watcher.body.recent[0].id
         assert await engine.run_result(run_id or "", timeout=BOUND) == {"name": "a.csv", "size": 3}
-    assert (await engine.verify()).problems == ()
+    assert (await engine.kernel.verify()).problems == ()
 
 
 async def test_recovery_says_before_what_will_be_made_up_for(engine: Engine):
     await engine.schedules.create("report", at=past(), task="report")
-    found = await engine.recovery.recover(dry_run=True)
+    found = await engine.kernel.recovery.recover(dry_run=True)
     (missed,) = found.others["schedules"]
     assert (missed.name, missed.text.split(";")[0]) == ("report", "1 tick(s) are due")
     assert "1 will fire" in missed.text

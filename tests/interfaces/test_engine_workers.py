@@ -46,7 +46,7 @@ async def test_many_engines_on_one_store_run_each_task_once(shared_url: str) -> 
         async with engines[1].worker(concurrency=20), engines[2].worker(concurrency=20), engines[3].worker(concurrency=20):
             async with asyncio.timeout(BOUND):
                 await asyncio.gather(*(engines[0].result(task) for task in tasks))
-        report = await engines[0].verify()
+        report = await engines[0].kernel.verify()
     assert ran == Counter({task.id: 1 for task in tasks})
     assert (report.holds, report.checked) == (True, 401)  # and the engine's own task, which prunes
 
@@ -192,7 +192,7 @@ async def test_a_worker_that_cannot_register_leaves_nothing_behind(url: str, mon
         async def away(heard: Callable[[tuple[int, ...]], None]) -> Any:
             raise StoreUnavailable("away")
 
-        monkeypatch.setattr(engine.store, "subscribe", away)
+        monkeypatch.setattr(engine.kernel.store, "subscribe", away)
         with pytest.raises(StoreError):
             async with engine.worker():
                 raise AssertionError("must not start")

@@ -19,6 +19,7 @@ from tests.interfaces.engines import url_of
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.engine import use_store
 from treadle.lang import compile_sources, format_source
 from treadle.settings import Settings
 from treadle.testing import run_workflow
@@ -89,11 +90,11 @@ def source_of(name: str) -> str:
 async def run_on(url: str, name: str, workflow: str, inputs: dict[str, Any]) -> dict[str, Any]:
     """The outputs of a real run, in a database whose log then explains everything."""
     engine: Engine = load(name).engine
-    engine.use_store(url, Settings())
+    use_store(engine, url, Settings())
     async with engine, engine.worker():
         started = await engine.start_run([("flow.afl", source_of(name))], workflow, inputs)
         outputs = await engine.run_result(started, timeout=BOUND)
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
     return outputs
 
 
@@ -174,7 +175,7 @@ async def test_the_inbox_imports_what_is_dropped_and_reports(treadle: Treadle):
             ended = treadle(*line)
             assert ended.code == 0, ended.err
     engine: Engine = load("inbox").engine
-    engine.use_store(f"sqlite:///{treadle.folder / 'treadle.db'}", Settings())
+    use_store(engine, f"sqlite:///{treadle.folder / 'treadle.db'}", Settings())
     async with engine, engine.worker():
         (task,) = await engine.list_tasks(name="report")
         assert set(await engine.result(task.id, timeout=BOUND)) == {"day"}
@@ -184,7 +185,7 @@ async def test_the_inbox_imports_what_is_dropped_and_reports(treadle: Treadle):
                     break
                 await asyncio.sleep(0.02)
         assert await engine.result(imported[0].id, timeout=BOUND) == {"name": "orders.csv", "rows": 3}
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
 
 
 def test_the_story_of_the_render_farm():

@@ -91,11 +91,11 @@ async def test_nothing_that_a_function_knows_is_readable_behind_a_codec():
     async with engine:
         started = await engine.start_function("f", {"secret": 1})
         await engine.signal(started, "go", "secret signal")
-        stored = [message.body for message in await engine.store.list_messages(started.id, 10)]
+        stored = [message.body for message in await engine.kernel.store.list_messages(started.id, 10)]
         async with engine.worker():
             result = await engine.run_result(started, timeout=BOUND)
         assert result == [{"secret": 1}, "secret signal", "secret child", "secret effect", "secret error"]
-        stored += [step.body for step in await engine.store.list_steps(started.id, None, 100)]
+        stored += [step.body for step in await engine.kernel.store.list_steps(started.id, None, 100)]
         assert len(stored) == 7
         assert not any("secret" in text for text in stored)
 
@@ -140,7 +140,7 @@ async def test_a_function_does_its_steps_and_returns(engine: Engine):
     run = await engine.runs.get_run(started.id)
     assert (run.state, run.kind, run.workflow, run.flow_id) == ("completed", "function", "everything", "fn:everything@1")
     assert run.steps == 29
-    report = await engine.verify()
+    report = await engine.kernel.verify()
     assert report.problems == ()
 
 
@@ -169,7 +169,7 @@ async def test_a_function_that_raises_fails_its_run(engine: Engine):
         with pytest.raises(RunFailed, match="no good"):
             await engine.run_result(started, timeout=BOUND)
     assert (await engine.runs.get_run(started.id)).state == "failed"
-    assert (await engine.run_reads.why(started.id)).code == "finished_failed"
+    assert (await engine.kernel.run_reads.why(started.id)).code == "finished_failed"
 
 
 async def test_big_values_go_through_steps_calls_signals_and_results(engine: Engine):
@@ -228,7 +228,7 @@ async def test_continue_as_new_ends_one_run_and_goes_on_as_another(engine: Engin
         assert await engine.run_result(started, timeout=BOUND) == 5
         above = await engine.start_function("parent")
         assert await engine.run_result(above, timeout=BOUND) == 5
-    runs = await engine.run_reads.list_runs(workflow="counter")
+    runs = await engine.kernel.run_reads.list_runs(workflow="counter")
     assert len(runs) == 5 + 3
 
 
@@ -523,7 +523,7 @@ async def test_children_that_fail_or_are_canceled_say_so(scene: Scene):
     started = await scene.engine.start_function("parent")
     process = scene.process(warm=COLD)
     await process.quiet()
-    (child_id,) = await scene.engine.store.list_children(started.id)
+    (child_id,) = await scene.engine.kernel.store.list_children(started.id)
     run = await scene.engine.runs.get_run(child_id)
     assert (run.parent_id, run.root_id, run.trace_id) == (started.id, started.id, started.id)
     await scene.engine.runs.cancel(child_id, reason="enough")
@@ -616,7 +616,7 @@ async def test_runs_are_pinned_and_wait_with_a_reason_until_adopted(scene: Scene
         newer.runner = Process(engine).runner
         newer.runner._registry = other.engine.kernel.function_registry
         assert await newer.turn() == 0
-        reason = await engine.run_reads.why(started.id)
+        reason = await engine.kernel.run_reads.why(started.id)
         assert reason.code == "no_worker"
         assert "functions adopt" in reason.text
         assert "f@1" in reason.text
@@ -764,7 +764,7 @@ async def test_code_that_does_something_else_is_noticed_and_a_rollback_heals_it(
     assert (task.failures, task.owner_id, task.wake_at) == (0, None, scene.clock.now() + 1000)
     reason = await scene.engine.why(task.id)
     assert (reason.code, said in reason.text) == ("nondeterministic", True)
-    assert said in (await scene.engine.run_reads.why(run_id)).text
+    assert said in (await scene.engine.kernel.run_reads.why(run_id)).text
     scene.clock.advance(1)
     await process.quiet()
     (task,) = await process.live(run_id)

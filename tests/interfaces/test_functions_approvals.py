@@ -45,7 +45,7 @@ async def test_a_function_goes_on_with_the_decision_and_asks_once(engine: Engine
         async with engine.worker():
             assert await engine.run_result(run, timeout=BOUND) == ["ada", {"amount": 4}, "less"]
         assert len(await engine.approvals.list(states=())) == 1
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
 
 
 async def test_what_is_denied_or_expires_is_raised_in_the_function(engine: Engine) -> None:
@@ -103,7 +103,7 @@ async def test_canceling_the_run_or_its_parent_cancels_what_was_asked(engine: En
             (shown,) = await asked(engine)
             await engine.runs.cancel(run.id)
             assert (await engine.approvals.show(shown.id)).state == "canceled"
-        assert (await engine.verify()).holds
+        assert (await engine.kernel.verify()).holds
 
 
 async def test_a_question_that_makes_no_sense_fails_the_function(engine: Engine) -> None:

@@ -40,7 +40,7 @@ class Service:
 
 
 async def _outcomes(scene: Scene, service: Service) -> list[str]:
-    rows = await scene.engine.store.find_outcomes([key for key, _ in service.calls])
+    rows = await scene.engine.kernel.store.find_outcomes([key for key, _ in service.calls])
     found = {row.idempotency_key: row.status for row in rows}
     return [found[key] for key, _ in service.calls]
 
@@ -65,7 +65,7 @@ async def test_an_effect_is_made_once_and_its_outcome_is_kept(scene: Scene):
     assert await scene.engine.run_result(started, timeout=1) == {"receipt": 1}
     assert await _outcomes(scene, service) == ["succeeded"]
     assert await _doubts(scene) == 0
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ async def test_an_effect_whose_process_dies_is_made_again_only_where_nobody_know
     keys, stable = zip(*service.calls, strict=True)
     assert (len(set(keys)), len(set(stable))) == (calls, 1)
     assert (await _outcomes(scene, service))[-1] == "succeeded"
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 async def _die(scene: Scene, commit: int, *, after: bool) -> None:
@@ -157,7 +157,7 @@ async def test_an_effect_whose_time_ran_out_may_have_been_made(scene: Scene):
     scene.clock.advance(1)
     await process.quiet()
     assert await scene.engine.run_result(started, timeout=1) == "paid"
-    rows = {row.idempotency_key: row.status for row in await scene.engine.store.find_outcomes(made)}
+    rows = {row.idempotency_key: row.status for row in await scene.engine.kernel.store.find_outcomes(made)}
     assert [rows[key] for key in made] == ["unknown", "succeeded"]
     assert await _doubts(scene) == 1
 

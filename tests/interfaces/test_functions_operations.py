@@ -69,7 +69,7 @@ async def test_a_paused_function_finishes_its_step_and_stops_at_the_next_operati
     (task,) = await process.live(started.id)
     assert (task.owner_id, task.shown_state) == (None, "paused")
     assert await process.turn() == 0
-    assert (await scene.engine.run_reads.why(started.id)).code == "paused"
+    assert (await scene.engine.kernel.run_reads.why(started.id)).code == "paused"
     await scene.engine.runs.resume(started.id)
     await process.quiet()
     assert await scene.engine.run_result(started, timeout=1) == ["kept", "next"]
@@ -136,7 +136,7 @@ async def test_pausing_reaches_children_and_what_came_meanwhile_is_kept(engine: 
         assert (await engine.runs.get_run(below[0])).state == "paused"
         await engine.runs.resume(started.id)
         assert await engine.run_result(started, timeout=BOUND) == [7, 7, {"done": True}]
-    report = await engine.verify()
+    report = await engine.kernel.verify()
     assert report.problems == ()
 
 
@@ -146,7 +146,7 @@ async def _tree(engine: Engine, run_id: str, count: int) -> list[str]:
 
     async def waits() -> bool:
         nonlocal below
-        below = [run.id for run in await engine.functions.descendants(run_id)]
+        below = [run.id for run in await engine.kernel.functions.descendants(run_id)]
         return len(below) == count and all([await parked(engine, each) for each in [run_id, *below]])
 
     await until(waits)
@@ -178,7 +178,7 @@ async def test_a_paused_function_starts_no_child_although_it_had_decided_to(scen
     may_end.set()
     await turn
     assert ("1", "step slow", "completed") in await scene.steps(started.id)
-    assert await scene.engine.store.list_children(started.id) == []
+    assert await scene.engine.kernel.store.list_children(started.id) == []
     await scene.engine.runs.resume(started.id)
     await process.quiet()
     assert await scene.engine.run_result(started, timeout=1) == [1, 2, "child"]
@@ -210,12 +210,12 @@ async def test_canceling_a_tree_ends_all_of_it_at_once(engine: Engine):
     async with engine.worker():
         started = await engine.start_function("parent")
         await until(lambda: _has_begun(engine, started.id))
-        below = await engine.store.list_children(started.id)
+        below = await engine.kernel.store.list_children(started.id)
         await engine.runs.cancel(started.id, actor="ada", reason="enough")
         for each in [started.id, *below]:
             run = await engine.runs.get_run(each)
             assert run.state == "canceled"
-            assert await engine.run_reads.list_live_tasks(each) == []
+            assert await engine.kernel.run_reads.list_live_tasks(each) == []
         with pytest.raises(RunCanceled, match="enough"):
             await engine.run_result(started, timeout=BOUND)
         await until(lambda: asyncio.sleep(0, bool(stopped)))
@@ -224,13 +224,13 @@ async def test_canceling_a_tree_ends_all_of_it_at_once(engine: Engine):
             await engine.runs.pause(started.id)
         with pytest.raises(IllegalMove):
             await engine.runs.retry(started.id)
-    report = await engine.verify()
+    report = await engine.kernel.verify()
     assert report.problems == ()
 
 
 async def _has_begun(engine: Engine, run_id: str) -> bool:
     running = await engine.list_tasks(states=("running",), kind="function")
-    return len(await engine.store.list_children(run_id)) == 2 and len(running) == 1
+    return len(await engine.kernel.store.list_children(run_id)) == 2 and len(running) == 1
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -281,7 +281,7 @@ async def test_a_cancel_and_a_pause_from_another_process_reach_what_runs_here(
 
 
 async def _is_held(engine: Engine, run_id: str) -> bool:
-    (task,) = await engine.run_reads.list_live_tasks(run_id)
+    (task,) = await engine.kernel.run_reads.list_live_tasks(run_id)
     return task.owner_id is None and task.shown_state == "paused"
 
 
@@ -299,12 +299,12 @@ async def test_canceling_the_task_of_a_run_ends_the_run(scene: Scene, warm: int)
     started = await scene.engine.start_function("f")
     process = scene.process(warm=warm)
     await process.quiet()
-    below = await scene.engine.store.list_children(started.id)
+    below = await scene.engine.kernel.store.list_children(started.id)
     (own,) = [task for task in await process.live(started.id) if task.kind == "function"]
     await scene.engine.cancel(own.id, reason="wrong one")
     assert [await scene.state(each) for each in [started.id, *below]] == ["canceled", "canceled"]
     assert await process.live(started.id) == []
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 async def test_a_function_that_kills_its_workers_fails(scene: Scene):
@@ -316,7 +316,7 @@ async def test_a_function_that_kills_its_workers_fails(scene: Scene):
     for _ in range(5):
         await scene.process().claim("function")
         scene.clock.advance(LEASE_FOR / 1000)
-        await scene.engine.store.wake(100)
+        await scene.engine.kernel.store.wake(100)
     async with scene.engine.worker():
         with pytest.raises(RunFailed, match="5 workers"):
             await scene.engine.run_result(started, timeout=BOUND)
@@ -333,7 +333,7 @@ async def test_the_end_of_a_childs_task_after_the_end_of_the_run_is_nobodys_busi
     (task,) = await process.claim("handler")
     await scene.engine.runs.cancel(started.id)
     assert (await process.settle(task)).verdict == "claim_lost"
-    assert await scene.engine.store.list_messages(started.id, 10) == []
+    assert await scene.engine.kernel.store.list_messages(started.id, 10) == []
 
 
 # --- retry ---
@@ -376,7 +376,7 @@ async def test_a_retry_does_the_failed_steps_again_and_what_came_after_them(scen
     assert sorted(executed) == ["bad1", "bad2", "last"]
     with pytest.raises(IllegalMove):
         await scene.engine.runs.retry(started.id)
-    assert (await scene.engine.verify()).problems == ()
+    assert (await scene.engine.kernel.verify()).problems == ()
 
 
 async def test_a_retry_of_a_failed_call_makes_a_new_task(scene: Scene):
@@ -448,14 +448,14 @@ async def test_a_fork_keeps_the_finished_steps_before_one_and_does_the_rest_agai
     await process.quiet()
     assert await scene.engine.run_result(started, timeout=1) == ["a", 1, "old"]
     executed.clear()
-    step = await scene.engine.run_reads.get_step(started.id, "b")
+    step = await scene.engine.kernel.run_reads.get_step(started.id, "b")
     forked = await scene.engine.runs.fork(started.id, step.id, inputs={"b": "new"})
     await process.quiet()
     assert await scene.engine.run_result(forked, timeout=1) == ["a", 1, "new"]
     assert executed == ["new"]
     run = await scene.engine.runs.get_run(forked.id)
     assert (run.parent_id, run.root_id) == (started.id, started.id)
-    first = await scene.engine.run_reads.get_step(started.id, "a")
+    first = await scene.engine.kernel.run_reads.get_step(started.id, "a")
     executed.clear()
     forked = await scene.engine.runs.fork(started.id, first.id)
     await process.quiet()
@@ -576,8 +576,8 @@ async def test_a_suspended_function_says_what_it_waits_for(scene: Scene):
     started = await scene.engine.start_function("f")
     process = scene.process()
     await process.quiet()
-    reason = await scene.engine.run_reads.why(started.id)
-    (child_id,) = await scene.engine.store.list_children(started.id)
+    reason = await scene.engine.kernel.run_reads.why(started.id)
+    (child_id,) = await scene.engine.kernel.store.list_children(started.id)
     (own,) = [task for task in await process.live(started.id) if task.kind == "function"]
     assert reason.code == "suspended"
     assert reason.text.startswith("waits for 1[0].work (task ")
@@ -585,9 +585,9 @@ async def test_a_suspended_function_says_what_it_waits_for(scene: Scene):
     assert reason.text.endswith("; and 2 more; no live worker serves f@1 in list default")
     assert f"the run {child_id} that it started; the signal go until 2027-01-15T08:01:00.000Z; and 2 more" in reason.text
     assert (
-        await scene.engine.run_reads.why(child_id)
+        await scene.engine.kernel.run_reads.why(child_id)
     ).text == "waits for the signal go; no live worker serves child@1 in list default"
-    assert await scene.engine.why(child_id) == await scene.engine.run_reads.why(child_id)
+    assert await scene.engine.why(child_id) == await scene.engine.kernel.run_reads.why(child_id)
     assert await scene.engine.why(started) == reason
     assert (await scene.engine.why(own.id)).code == "suspended"
 
@@ -603,7 +603,7 @@ async def test_steps_of_functions_are_shown_like_those_of_workflows(scene: Scene
 
     started = await scene.engine.start_function("f")
     await scene.process().quiet()
-    rows = [shown.row for shown in await scene.engine.run_reads.list_steps(started.id)]
+    rows = [shown.row for shown in await scene.engine.kernel.run_reads.list_steps(started.id)]
     assert [(row.path, row.facet, row.status) for row in rows] == [
         ("0[0].done", "step", "completed"),
         ("0[1].done", "step", "completed"),

@@ -44,7 +44,7 @@ class SlowInbox:
 
 
 def with_slow_inbox(process: Process) -> SlowInbox:
-    slow = SlowInbox(process.engine.store)
+    slow = SlowInbox(process.engine.kernel.store)
     process.runner._runtime.store = slow  # type: ignore[misc, assignment]
     return slow
 
@@ -109,7 +109,7 @@ async def test_a_child_that_a_paused_run_was_about_to_start_is_started_when_it_g
     await scene.engine.runs.pause(started.id)
     may_end.set()
     await turn
-    assert await scene.engine.store.list_children(started.id) == []
+    assert await scene.engine.kernel.store.list_children(started.id) == []
     await scene.engine.runs.resume(started.id)
     await process.quiet()
     assert await scene.engine.run_result(started, timeout=1) == 2
@@ -202,7 +202,7 @@ async def test_a_branch_that_does_less_is_noticed_before_anything_follows(scene:
     old = codes.pop(0)
     await process.quiet(lambda name, payload: {"name": name})
     assert followed == []
-    assert said in (await scene.engine.run_reads.why(started.id)).text
+    assert said in (await scene.engine.kernel.run_reads.why(started.id)).text
     codes.insert(0, old)
     scene.clock.advance(400)
     await process.quiet()

@@ -66,11 +66,11 @@ async def engine(url: str, tmp_path: Path) -> AsyncIterator[Engine]:
 
 async def test_the_readiness_worker_enforces_the_status_transitions(engine: Engine) -> None:
     """Only the moves of the table can be made; the database refuses the rest, whoever tries (tests/contract)."""
-    made = await engine.objectives.add("Do it", actor="ada")
+    made = await engine.goals.objectives.add("Do it", actor="ada")
     with pytest.raises(IllegalMove):
-        await engine.objectives.block(made.objective_id, actor="ada", reason="not before it is approved")
+        await engine.goals.objectives.block(made.objective_id, actor="ada", reason="not before it is approved")
     await play(engine, READINESS)
-    assert (await engine.objectives.get(made.objective_id)).status == "NEW"
+    assert (await engine.goals.objectives.get(made.objective_id)).status == "NEW"
     assert await count(engine, "readiness_event") == 0
 
 
@@ -90,8 +90,8 @@ async def test_the_readiness_worker_emits_once_for_a_state_transition(engine: En
         await again(engine, task)
     await play_all(engine, READINESS)
     assert await count(engine, "readiness_event") == 1
-    await engine.objectives.block(made.objective_id, actor="ada", reason="wait")
-    await engine.objectives.unblock(made.objective_id, actor="ada")
+    await engine.goals.objectives.block(made.objective_id, actor="ada", reason="wait")
+    await engine.goals.objectives.unblock(made.objective_id, actor="ada")
     await play_all(engine, READINESS)
     assert await count(engine, "readiness_event") == 2  # another transition
 
@@ -101,11 +101,11 @@ async def test_the_scheduler_worker_claims_one_event_and_does_all_of_its_work(en
     await play_all(engine, READINESS)
     task = await take(engine, SCHEDULE)
     assert task is not None
-    (claim,) = await engine.objectives.claims()
+    (claim,) = await engine.goals.objectives.claims()
     event_id = event_id_of(made.objective_id, 1)
     assert (claim.resource_type, claim.resource_id) == ("EVENT", event_id)
     await settle(engine, task)
-    trail = await engine.objectives.show(made.objective_id)
+    trail = await engine.goals.objectives.show(made.objective_id)
     (event,), (order,) = trail.events, trail.workorders
     assert (event.processed, event.processed_reason) == (True, "SCHEDULED")
     assert (trail.objective.status, order.workorder.status) == ("IN_PROGRESS", "CREATED")
@@ -147,7 +147,7 @@ async def test_the_gate_worker_judges_moves_the_objective_and_emits_a_terminal_p
     await play(engine, SCHEDULE)
     await play(engine, RUN, {"content": "ok"})
     await play(engine, GATE, OK)
-    trail = await engine.objectives.show(made.objective_id)
+    trail = await engine.goals.objectives.show(made.objective_id)
     (order,) = trail.workorders
     assert order.run_record is not None
     assert order.pause_state is not None
@@ -168,7 +168,7 @@ async def test_every_claim_validates_against_the_claim_record_schema(engine: Eng
     for kind in (READINESS, READINESS, SCHEDULE, RUN, GATE, "handler"):
         task = await take(engine, kind)
         assert task is not None
-        (claim,) = await engine.objectives.claims()
+        (claim,) = await engine.goals.objectives.claims()
         check_document("claim_record", claim.as_json())
         found[kind] = claim.resource_type
         assert claim.owner_id == task.owner_id
@@ -216,7 +216,7 @@ async def test_an_expired_claim_is_acquired_with_the_next_version(engine: Engine
 
 async def expired(engine: Engine) -> None:
     async def woken() -> bool:
-        return (await engine.store.wake(10)).expired > 0
+        return (await engine.kernel.store.wake(10)).expired > 0
 
     await until(woken)
 
@@ -262,7 +262,7 @@ async def test_the_lease_is_that_of_the_topology(url: str, tmp_path: Path) -> No
         async with engine.worker() as host:
             assert host.describe().handlers == ["do", "goal.readiness", "goal.run", "goal.schedule"]
             await asyncio.wait_for(started.wait(), BOUND)
-            (claim,) = await engine.objectives.claims(RUN)
+            (claim,) = await engine.goals.objectives.claims(RUN)
             go.set()
         span = claim.lease_expires_at - claim.heartbeat_at
         assert span.total_seconds() == 45
@@ -278,7 +278,7 @@ async def test_a_renewal_compares_the_claim_version(engine: Engine) -> None:
     assert second is not None
 
     def renew(claim: Claim) -> set[str]:
-        line = engine.store.lease_connection()
+        line = engine.kernel.store.lease_connection()
         try:
             return line.renew([Renewal(claim)], 60_000)
         finally:
@@ -303,7 +303,7 @@ async def test_who_lost_its_claim_mutates_nothing(engine: Engine, kind: str) -> 
     assert (await settle(engine, lost, results.get(kind))).verdict is Verdict.CLAIM_LOST
     assert await image(engine) == before
     await play_all(engine, READINESS)
-    assert (await engine.objectives.get(made.objective_id)).status in ("TODO", "IN_PROGRESS")
+    assert (await engine.goals.objectives.get(made.objective_id)).status in ("TODO", "IN_PROGRESS")
 
 
 async def test_a_runner_whose_renewal_fails_aborts_its_handler(shared_url: str, tmp_path: Path) -> None:
@@ -323,8 +323,8 @@ async def test_a_runner_whose_renewal_fails_aborts_its_handler(shared_url: str, 
         made = await approved(engine)
         async with engine.worker():
             await asyncio.wait_for(started.wait(), BOUND)
-            (claim,) = await engine.objectives.claims(RUN)
-            assert await engine.store.expire_leases_of([claim.owner_id]) == 1
+            (claim,) = await engine.goals.objectives.claims(RUN)
+            assert await engine.kernel.store.expire_leases_of([claim.owner_id]) == 1
             await asyncio.wait_for(stopped.wait(), BOUND)
             (trail,) = await ended(engine, made)
         assert (trail.objective.status, len(trail.workorders)) == ("DONE", 1)
@@ -338,11 +338,11 @@ async def test_terminal_artifacts_and_the_release_are_one_write(engine: Engine) 
     task = await take(engine, RUN)
     assert task is not None
     before = await image(engine)
-    assert len(await engine.objectives.claims(RUN)) == 1
+    assert len(await engine.goals.objectives.claims(RUN)) == 1
     await settle(engine, task, {"content": "ok"})
     assert await image(engine) != before
-    assert await engine.objectives.claims(RUN) == []
-    (order,) = (await engine.objectives.show(made.objective_id)).workorders
+    assert await engine.goals.objectives.claims(RUN) == []
+    (order,) = (await engine.goals.objectives.show(made.objective_id)).workorders
     assert order.workorder.status == "EXECUTED"
 
 
@@ -371,14 +371,14 @@ async def test_rerunning_the_scheduler_for_an_event_makes_no_second_workorder(en
     assert second is not None
     answers = await asyncio.gather(settle(engine, first), settle(engine, second))
     assert {answer.verdict for answer in answers} == {Verdict.DONE}
-    assert await engine.objectives.claims() == []  # also the one that was beaten is settled
+    assert await engine.goals.objectives.claims() == []  # also the one that was beaten is settled
     assert await count(engine, "workorder") == await count(engine, "context_snapshot") == 1
     await play(engine, RUN, {"content": "ok"})
     await play(engine, GATE, NOT_OK)
     await again(engine, first)
     await play(engine, SCHEDULE)
     assert await count(engine, "workorder") == 1
-    assert (await engine.objectives.get(made.objective_id)).status == "TODO"
+    assert (await engine.goals.objectives.get(made.objective_id)).status == "TODO"
 
 
 async def test_rerunning_the_runner_for_an_executed_workorder_is_a_no_op(url: str, tmp_path: Path) -> None:
@@ -436,13 +436,13 @@ async def test_two_gates_at_once_judge_a_workorder_once(engine: Engine) -> None:
     answers = await asyncio.gather(settle(engine, first, OK), settle(engine, second, NOT_OK))
     assert {answer.verdict for answer in answers} == {Verdict.DONE}
     assert await count(engine, "run_record") == await count(engine, "pause_state") == 1
-    assert await engine.objectives.claims() == []
+    assert await engine.goals.objectives.claims() == []
 
 
 async def test_everything_done_twice_is_as_done_once(engine: Engine) -> None:
     """Each role plays each of its tasks again at once, with the same answer."""
     made = await approved(engine)
-    await engine.objectives.approve(made.objective_id, actor="ada")
+    await engine.goals.objectives.approve(made.objective_id, actor="ada")
     results = {RUN: {"content": "ok"}, GATE: NOT_OK}
     for attempt in range(3):
         for kind in (READINESS, SCHEDULE, RUN, GATE):
@@ -452,7 +452,7 @@ async def test_everything_done_twice_is_as_done_once(engine: Engine) -> None:
                 await again(engine, task)
                 await play(engine, kind, results.get(kind))
                 assert await image(engine) == before, (attempt, kind)
-    trail = await engine.objectives.show(made.objective_id)
+    trail = await engine.goals.objectives.show(made.objective_id)
     assert (trail.objective.status, len(trail.workorders), len(trail.events)) == ("BLOCKED", 3, 3)
     assert await count(engine, "run_record") == await count(engine, "pause_state") == 3
 
@@ -477,7 +477,7 @@ async def test_claims_keep_workers_from_double_execution(shared_url: str, tmp_pa
             trails = await ended(engines[0], *made)
         assert len(runs) == len(set(runs)) == 12
         assert {(trail.objective.status, len(trail.workorders)) for trail in trails} == {("DONE", 1)}
-        assert (await engines[0].verify()).problems == ()
+        assert (await engines[0].kernel.verify()).problems == ()
 
 
 @pytest.mark.parametrize("interval", ["50ms", "20s"])
@@ -500,16 +500,16 @@ async def test_correctness_does_not_depend_on_the_poll_interval(url: str, tmp_pa
 
 @pytest.mark.parametrize("actor", ["", "   ", "reviewer:me", None])
 async def test_new_to_todo_needs_a_named_person(engine: Engine, actor: Any) -> None:
-    made = await engine.objectives.add("Do it", actor="ada")
+    made = await engine.goals.objectives.add("Do it", actor="ada")
     with pytest.raises(InvalidInput):
-        await engine.objectives.approve(made.objective_id, actor=actor)
+        await engine.goals.objectives.approve(made.objective_id, actor=actor)
     await play_all(engine, READINESS)
-    assert (await engine.objectives.get(made.objective_id)).status == "NEW"
+    assert (await engine.goals.objectives.get(made.objective_id)).status == "NEW"
 
 
 async def test_the_person_who_approved_is_recorded(engine: Engine) -> None:
     made = await approved(engine)
-    trail = await engine.objectives.show(made.objective_id)
+    trail = await engine.goals.objectives.show(made.objective_id)
     assert trail.objective.approved_by == "ada"
     assert [(move.move, move.actor) for move in trail.moves] == [("approve", "ada")]
 
@@ -521,10 +521,10 @@ async def test_nothing_of_an_objective_that_nobody_approved_is_done(url: str, tm
         async def do(payload: Any) -> Any:
             return {"content": "ok"}
 
-        new = await engine.objectives.add("Nobody wants it", actor="ada")
+        new = await engine.goals.objectives.add("Nobody wants it", actor="ada")
         async with engine.worker():
             await ended(engine, await approved(engine))
-        trail = await engine.objectives.show(new.objective_id)
+        trail = await engine.goals.objectives.show(new.objective_id)
         assert (trail.objective.status, trail.events, trail.workorders) == ("NEW", [], [])
         assert "waits for approval" in trail.why
 
@@ -540,19 +540,19 @@ async def test_an_autonomous_reviewer_replaces_the_person_and_changes_nothing_do
         async def careful(payload: Any) -> Any:
             return {"approved": "wild" not in payload["objective"]["title"], "reason": "as it seems"}
 
-        good = await engine.objectives.add("Do it", actor="ada")
-        wild = await engine.objectives.add("Something wild", actor="ada")
+        good = await engine.goals.objectives.add("Do it", actor="ada")
+        wild = await engine.goals.objectives.add("Something wild", actor="ada")
         async with engine.worker():
             (trail,) = await ended(engine, good)
 
             async def reviewed() -> bool:
-                return [move.move for move in (await engine.objectives.show(wild.objective_id)).moves] == ["review"]
+                return [move.move for move in (await engine.goals.objectives.show(wild.objective_id)).moves] == ["review"]
 
             await until(reviewed)
             assert [move.move for move in trail.moves] == ["approve", "schedule", "pass"]
             assert trail.objective.approved_by == "reviewer:careful"
-            assert (await engine.objectives.get(wild.objective_id)).status == "NEW"
-            await engine.objectives.approve(wild.objective_id, actor="bea")  # a person may still
+            assert (await engine.goals.objectives.get(wild.objective_id)).status == "NEW"
+            await engine.goals.objectives.approve(wild.objective_id, actor="bea")  # a person may still
             (after,) = await ended(engine, wild)
         assert (after.objective.status, after.objective.approved_by) == ("DONE", "bea")
 

@@ -33,7 +33,7 @@ async def test_a_topology_serves_the_tasks_of_its_own_types_only(kind: str, requ
                 if role in ROLES:
                     assert (task.name, roles.find(role, task.name) is not None, roles.find(role, other)) == (of_type, True, None)
             assert (await play(engine, READINESS)).name == READINESS  # its dependants, of any type
-            assert (await engine.objectives.get(made.objective_id)).status == "DONE", seen
+            assert (await engine.goals.objectives.get(made.objective_id)).status == "DONE", seen
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -48,7 +48,7 @@ async def test_the_claim_version_of_a_workorder_increases_across_roles(kind: str
         for role in (RUN, GATE):
             task = await take(engine, role)
             assert task is not None
-            (claim,) = await engine.objectives.claims(role)
+            (claim,) = await engine.goals.objectives.claims(role)
             versions.append((claim.resource_type, claim.resource_id, claim.claim_version))
             if role == RUN:
                 await settle(engine, task, {})
@@ -75,10 +75,10 @@ async def test_the_claim_version_of_a_workorder_increases_across_roles(kind: str
 async def test_invalid_fields_are_rejected_with_a_code(fields: dict[str, Any]) -> None:
     async with make_engine("memory://") as engine:
         with pytest.raises(TreadleError):
-            await engine.objectives.add("Do it", actor="ada", **fields)
+            await engine.goals.objectives.add("Do it", actor="ada", **fields)
         if "type" not in fields and "blocked_by" not in fields:
-            made = await engine.objectives.add("Do it", actor="ada")
+            made = await engine.goals.objectives.add("Do it", actor="ada")
             with pytest.raises(TreadleError):
-                await engine.objectives.edit(made.objective_id, actor="ada", **fields)
+                await engine.goals.objectives.edit(made.objective_id, actor="ada", **fields)
         with pytest.raises(TreadleError):
-            await engine.objectives.list(statuses="NEW")
+            await engine.goals.objectives.list(statuses="NEW")

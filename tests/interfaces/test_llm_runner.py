@@ -61,7 +61,7 @@ def test_a_workflow_is_run_to_its_end_by_the_model(server, url):
     with Persistence(url, settings=settings_for(server)) as persistence:
         result = runner_of(persistence, system_prompt="Be kind.").run("desk.Sort", {"letter": "Dear all"}, TEXT)
         assert (result.status, result.success, result.outputs) == ("COMPLETED", True, OUTPUTS)
-        (row,) = persistence.run(persistence.engine.store.list_usage(result.workflow_id))
+        (row,) = persistence.run(persistence.engine.kernel.store.list_usage(result.workflow_id))
         assert (row.state, row.cost_micros) == ("settled", 200)
     assert server.requests[0]["system"] == 'Be kind.\n\nYou write in a dry tone. Keep {"json": 1}.'
 
@@ -167,7 +167,7 @@ def test_its_tasks_are_born_taken_so_that_nobody_ever_sees_them_free(url):
         result = runner_of(persistence, tool_registry=tools_of(look)).run("work.Many", {"items": [1, 2, 3]}, MANY)
         assert sorted(result.outputs["done"]) == [1, 2, 3]
         assert seen == [[(1, True, 1)] * left for left in (3, 2, 1)]
-        assert persistence.run(persistence.engine.verify()).problems == ()
+        assert persistence.run(persistence.engine.kernel.verify()).problems == ()
 
 
 def test_what_it_did_not_come_to_is_given_back_as_it_was(url):
@@ -278,7 +278,7 @@ async def test_after_a_crash_any_worker_that_serves_prompts_goes_on(server, tmp_
         child.kill()
         await child.wait()
     async with desk(server, url) as engine:
-        (run,) = await engine.run_reads.list_runs()
+        (run,) = await engine.kernel.run_reads.list_runs()
         assert await engine.run_result(run.id, timeout=BOUND) == OUTPUTS
-        (row,) = await engine.store.list_usage(run.id)
+        (row,) = await engine.kernel.store.list_usage(run.id)
     assert (row.state, row.interrupted, row.attempt) == ("settled", 1, 2)

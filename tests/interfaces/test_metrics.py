@@ -140,7 +140,7 @@ async def test_what_is_ready_ages_and_wants_workers(scene: Scene):
     found = await scene.samples()
     place = (("namespace", "default"), ("task_list", "slow"))
     assert found["treadle_oldest_ready_age_seconds", place] == 40 + FRESH_FOR
-    assert found["treadle_desired_workers", place] == (await engine.desired_workers("slow")).desired == 1
+    assert found["treadle_desired_workers", place] == (await engine.kernel.reads.desired_workers("slow")).desired == 1
     depths = {dict(labels)["state"]: value for (name, labels), value in found.items() if name == "treadle_queue_depth"}
     assert depths == {"ready": 1, "running": 0, "waiting": 1, "held": 0}
 
@@ -154,8 +154,8 @@ async def test_a_takeover_is_counted(scene: Scene):
         return {}
 
     task = await engine.enqueue("held")
-    lanes = list(await engine.store.list_lanes())
-    assert await engine.store.claim(lanes, "a dead worker", 5000, 1)
+    lanes = list(await engine.kernel.store.list_lanes())
+    assert await engine.kernel.store.claim(lanes, "a dead worker", 5000, 1)
     async with engine.worker():
         scene.clock.advance(6)
         await scene.events.heard(LeasesExpired)
@@ -174,7 +174,7 @@ async def test_a_lost_lease_is_counted_and_the_attempt_was_stopped(scene: Scene)
     task = await engine.enqueue("endless")
     async with engine.worker():
         await scene.events.heard(TaskTaken, task_id=task.id)
-        engine.telemetry.add(scene.events)
+        engine.kernel.telemetry.add(scene.events)
         await engine.cancel(task)
         await scene.events.heard(AttemptEnded)
         assert await scene.value("treadle_lease_losses_total") == 1
@@ -186,7 +186,7 @@ async def test_renewals_are_measured(scene: Scene):
     engine = scene.engine
     done = asyncio.Event()
     engine.metrics  # noqa: B018
-    engine.telemetry.add(scene.events)
+    engine.kernel.telemetry.add(scene.events)
 
     @engine.handler("slow")
     async def slow(payload):
@@ -285,13 +285,13 @@ async def test_a_namespace_shows_only_its_own(tmp_path):
 
 async def test_a_storm_of_scrapes_is_one_look_at_the_store(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     looks = []
-    count_dead_letters = scene.engine.store.count_dead_letters
+    count_dead_letters = scene.engine.kernel.store.count_dead_letters
 
     async def counted(which):
         looks.append(which)
         return await count_dead_letters(which)
 
-    monkeypatch.setattr(scene.engine.store, "count_dead_letters", counted)
+    monkeypatch.setattr(scene.engine.kernel.store, "count_dead_letters", counted)
     await asyncio.gather(*(scene.engine.metrics.render() for _ in range(50)))
     assert len(looks) == 1
     scene.clock.advance(FRESH_FOR / 2)
@@ -309,7 +309,7 @@ async def test_without_a_store_there_are_still_counters_and_no_stale_gauges(scen
     async def down():
         raise StoreUnavailable("down")
 
-    monkeypatch.setattr(scene.engine.store, "list_depths", down)
+    monkeypatch.setattr(scene.engine.kernel.store, "list_depths", down)
     scene.engine.kernel.emit(LoopError("waker", "boom"))
     found = await scene.samples()
     assert found["treadle_store_up", ()] == 0
@@ -319,8 +319,8 @@ async def test_without_a_store_there_are_still_counters_and_no_stale_gauges(scen
 
 async def test_a_failing_store_is_counted(scene: Scene):
     scene.engine.metrics  # noqa: B018
-    assert scene.engine.telemetry.observe is not None
-    scene.engine.telemetry.observe(StoreCalled("commit", 0.5, 0, failed=True))
+    assert scene.engine.kernel.telemetry.observe is not None
+    scene.engine.kernel.telemetry.observe(StoreCalled("commit", 0.5, 0, failed=True))
     found = await scene.samples()
     assert found["treadle_store_errors_total", (("operation", "commit"),)] == 1
     assert found["treadle_store_duration_seconds_sum", (("operation", "commit"),)] == 0.5
@@ -350,8 +350,8 @@ async def test_every_metric_is_in_the_table_and_named_as_all_are(scene: Scene):
 
 async def test_off_means_off(scene: Scene):
     await scene.engine.enqueue("x")
-    assert scene.engine.telemetry.observe is None
-    assert scene.engine.telemetry.spans is None
+    assert scene.engine.kernel.telemetry.observe is None
+    assert scene.engine.kernel.telemetry.spans is None
 
 
 def test_who_asks_for_nothing_loads_nothing():
@@ -393,17 +393,17 @@ async def test_an_observer_that_fails_disturbs_nobody(scene: Scene, caplog: pyte
     def bad(event):
         raise RuntimeError("a bug")
 
-    scene.engine.telemetry.add(bad)
+    scene.engine.kernel.telemetry.add(bad)
     task = await scene.engine.enqueue("x")
     assert (await scene.engine.get_task(task)).name == "x"
-    assert scene.engine.telemetry.observe is None
+    assert scene.engine.kernel.telemetry.observe is None
     assert "an observer failed" in caplog.text
 
 
 async def test_remote_workers_are_counted_where_they_are_served(scene: Scene):
     engine = scene.engine
     engine.metrics  # noqa: B018
-    outside = engine.remote_workers
+    outside = engine.kernel.remote_workers
     await engine.enqueue("ship", task_list="far")
     server = await outside.register("curl", handlers=["ship"], task_lists=["far"])
     (claimed,) = await outside.claim(server.id)

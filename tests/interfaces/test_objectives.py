@@ -72,8 +72,8 @@ async def test_an_objective_is_as_it_was_given_and_new(engine: Engine):
         "metadata": {"a": [1]},
         "prompt": "Go",
     }
-    made = await engine.objectives.add("Do it", actor="ada", **given)
-    found = await engine.objectives.get(made.objective_id)
+    made = await engine.goals.objectives.add("Do it", actor="ada", **given)
+    found = await engine.goals.objectives.get(made.objective_id)
     assert found == made
     assert {name: getattr(found, name) for name in given} == given
     assert (found.status, found.created_by, found.approved_by, found.blockers) == ("NEW", "ada", None, [])
@@ -120,39 +120,39 @@ async def test_what_is_not_there_is_said_so(small: Engine):
 
 
 async def test_a_key_stands_for_one_objective_until_it_is_done(engine: Engine):
-    first = await engine.objectives.add("Do it", actor="ada", key="nightly")
-    assert (await engine.objectives.add("Again", actor="bea", key="nightly")).objective_id == first.objective_id
-    await engine.objectives.approve(first.objective_id, actor="ada")
+    first = await engine.goals.objectives.add("Do it", actor="ada", key="nightly")
+    assert (await engine.goals.objectives.add("Again", actor="bea", key="nightly")).objective_id == first.objective_id
+    await engine.goals.objectives.approve(first.objective_id, actor="ada")
     await play_all(engine, READINESS)
     await play(engine, SCHEDULE)
     await play(engine, RUN, {"content": "ok"})
     await play(engine, GATE, OK)
-    assert (await engine.objectives.add("Next", actor="ada", key="nightly")).objective_id != first.objective_id
+    assert (await engine.goals.objectives.add("Next", actor="ada", key="nightly")).objective_id != first.objective_id
 
 
 async def test_approving_twice_is_approving_once(engine: Engine):
     made = await approved(engine)
-    again = await engine.objectives.approve(made.objective_id, actor="bea")
+    again = await engine.goals.objectives.approve(made.objective_id, actor="bea")
     assert (again.approved_by, again.status_version) == ("ada", 1)
 
 
 async def test_many_who_approve_at_once_make_one_move(engine: Engine):
-    made = await engine.objectives.add("Do it", actor="ada")
-    await asyncio.gather(*(engine.objectives.approve(made.objective_id, actor=f"person {n}") for n in range(5)))
-    trail = await engine.objectives.show(made.objective_id)
+    made = await engine.goals.objectives.add("Do it", actor="ada")
+    await asyncio.gather(*(engine.goals.objectives.approve(made.objective_id, actor=f"person {n}") for n in range(5)))
+    trail = await engine.goals.objectives.show(made.objective_id)
     assert [move.move for move in trail.moves] == ["approve"]
     assert trail.moves[0].actor == trail.objective.approved_by
 
 
 async def test_lists_and_the_board_show_what_there_is(engine: Engine):
-    new = [await engine.objectives.add(f"new {n}", actor="ada", importance=n) for n in range(3)]
+    new = [await engine.goals.objectives.add(f"new {n}", actor="ada", importance=n) for n in range(3)]
     todo = await approved(engine, "todo")
-    listed = await engine.objectives.list(limit=2)
+    listed = await engine.goals.objectives.list(limit=2)
     assert [each.objective_id for each in listed] == [todo.objective_id, new[2].objective_id]
-    rest = await engine.objectives.list(before_id=listed[-1].objective_id)
+    rest = await engine.goals.objectives.list(before_id=listed[-1].objective_id)
     assert [each.objective_id for each in rest] == [new[1].objective_id, new[0].objective_id]
-    assert [each.title for each in await engine.objectives.list(statuses=["TODO"])] == ["todo"]
-    board = await engine.objectives.board(2)
+    assert [each.title for each in await engine.goals.objectives.list(statuses=["TODO"])] == ["todo"]
+    board = await engine.goals.objectives.board(2)
     assert {status: (number, [each.title for each in found]) for status, (number, found) in board.items()} == {
         "NEW": (3, ["new 2", "new 1"]),
         "TODO": (1, ["todo"]),
@@ -161,27 +161,27 @@ async def test_lists_and_the_board_show_what_there_is(engine: Engine):
         "DONE": (0, []),
     }
     with pytest.raises(InvalidInput):
-        await engine.objectives.list(statuses=["MAYBE"])
+        await engine.goals.objectives.list(statuses=["MAYBE"])
 
 
 async def test_an_edit_changes_what_is_given_until_it_is_done(engine: Engine):
     made = await approved(engine)
-    edited = await engine.objectives.edit(made.objective_id, actor="bea", title="Do that", urgency=4)
+    edited = await engine.goals.objectives.edit(made.objective_id, actor="bea", title="Do that", urgency=4)
     assert (edited.title, edited.urgency, edited.importance, edited.status) == ("Do that", 4, 2, "TODO")
-    await engine.objectives.edit(made.objective_id, actor="bea", title="Do that")  # nothing
-    trail = await engine.objectives.show(made.objective_id)
+    await engine.goals.objectives.edit(made.objective_id, actor="bea", title="Do that")  # nothing
+    trail = await engine.goals.objectives.show(made.objective_id)
     assert [(move.move, move.actor) for move in trail.moves] == [("approve", "ada"), ("edit", "bea")]
     await play_all(engine, READINESS)
     await play(engine, SCHEDULE)
-    await engine.objectives.edit(made.objective_id, actor="bea", title="Too late for this workorder")
+    await engine.goals.objectives.edit(made.objective_id, actor="bea", title="Too late for this workorder")
     await play(engine, RUN, {"content": "ok"})
     await play(engine, GATE, OK)
-    trail = await engine.objectives.show(made.objective_id)
+    trail = await engine.goals.objectives.show(made.objective_id)
     (order,) = trail.workorders
     assert order.snapshot is not None
     assert (order.snapshot.objective.title, trail.objective.title) == ("Do that", "Too late for this workorder")
     with pytest.raises(IllegalMove):
-        await engine.objectives.edit(made.objective_id, actor="bea", title="No")
+        await engine.goals.objectives.edit(made.objective_id, actor="bea", title="No")
 
 
 # --- blockers ---
@@ -202,26 +202,26 @@ async def finish(engine: Engine, gate: Any = OK) -> None:
 
 
 async def test_an_objective_with_an_open_blocker_is_not_executable_until_that_is_done(engine: Engine):
-    first = await engine.objectives.add("first", actor="ada")
+    first = await engine.goals.objectives.add("first", actor="ada")
     second = await approved(engine, "second", blocked_by=[first.objective_id])
     await finish(engine)
-    trail = await engine.objectives.show(second.objective_id)
+    trail = await engine.goals.objectives.show(second.objective_id)
     assert (trail.objective.status, trail.events) == ("TODO", [])
     assert first.objective_id in trail.why
-    await engine.objectives.approve(first.objective_id, actor="ada")
+    await engine.goals.objectives.approve(first.objective_id, actor="ada")
     await finish(engine)
-    trail = await engine.objectives.show(second.objective_id)
+    trail = await engine.goals.objectives.show(second.objective_id)
     assert (trail.objective.status, [move.move for move in trail.moves]) == ("DONE", ["approve", "resolve", "schedule", "pass"])
 
 
 async def test_a_text_blocker_is_resolved_by_a_person(engine: Engine):
     made = await approved(engine, blocked_by=["no key for the door"])
     await finish(engine)
-    assert (await engine.objectives.get(made.objective_id)).status == "TODO"
-    resolved = await engine.objectives.unblock(made.objective_id, actor="bea")
+    assert (await engine.goals.objectives.get(made.objective_id)).status == "TODO"
+    resolved = await engine.goals.objectives.unblock(made.objective_id, actor="bea")
     assert [(each.text, each.resolved_by) for each in resolved.blockers] == [("no key for the door", "bea")]
     await finish(engine)
-    assert (await engine.objectives.get(made.objective_id)).status == "DONE"
+    assert (await engine.goals.objectives.get(made.objective_id)).status == "DONE"
 
 
 async def test_blocked_by_what_is_done_already_is_not_blocked(engine: Engine):
@@ -230,32 +230,32 @@ async def test_blocked_by_what_is_done_already_is_not_blocked(engine: Engine):
     second = await approved(engine, "second", blocked_by=[first.objective_id])
     assert second.open_blockers == []
     await finish(engine)
-    assert (await engine.objectives.get(second.objective_id)).status == "DONE"
+    assert (await engine.goals.objectives.get(second.objective_id)).status == "DONE"
 
 
 async def test_a_blocked_objective_waits_for_a_person_and_its_stale_event_is_processed(engine: Engine):
     made = await approved(engine)
     await play_all(engine, READINESS)
-    blocked = await engine.objectives.block(made.objective_id, actor="bea", reason="not now")
+    blocked = await engine.goals.objectives.block(made.objective_id, actor="bea", reason="not now")
     assert (blocked.status, blocked.open_blockers[0].text) == ("BLOCKED", "not now")
     await finish(engine)
-    trail = await engine.objectives.show(made.objective_id)
+    trail = await engine.goals.objectives.show(made.objective_id)
     assert [event.processed_reason for event in trail.events] == ["STALE"]
     assert (trail.objective.status, trail.workorders) == ("BLOCKED", [])
-    await engine.objectives.unblock(made.objective_id, actor="bea")
+    await engine.goals.objectives.unblock(made.objective_id, actor="bea")
     await finish(engine)
-    trail = await engine.objectives.show(made.objective_id)
+    trail = await engine.goals.objectives.show(made.objective_id)
     assert (trail.objective.status, [event.processed_reason for event in trail.events]) == ("DONE", ["STALE", "SCHEDULED"])
 
 
 async def test_blocked_on_another_it_goes_on_by_itself_when_that_is_done(engine: Engine):
-    first, second = await engine.objectives.add("first", actor="ada"), await approved(engine, "second")
-    await engine.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
+    first, second = await engine.goals.objectives.add("first", actor="ada"), await approved(engine, "second")
+    await engine.goals.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
     await finish(engine)
-    assert (await engine.objectives.get(second.objective_id)).status == "BLOCKED"
-    await engine.objectives.approve(first.objective_id, actor="ada")
+    assert (await engine.goals.objectives.get(second.objective_id)).status == "BLOCKED"
+    await engine.goals.objectives.approve(first.objective_id, actor="ada")
     await finish(engine)
-    trail = await engine.objectives.show(second.objective_id)
+    trail = await engine.goals.objectives.show(second.objective_id)
     assert [(move.move, move.actor) for move in trail.moves][1:3] == [("block", "ada"), ("unblock", "readiness")]
     assert trail.objective.status == "DONE"
 
@@ -281,12 +281,12 @@ async def test_blocking_on_what_is_done_is_refused(small: Engine):
 
 async def test_many_that_wait_for_one_are_all_looked_at(engine: Engine, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(goal_settler, "DEPENDANTS_PAGE", 3)
-    first = await engine.objectives.add("first", actor="ada")
+    first = await engine.goals.objectives.add("first", actor="ada")
     waiting = [await approved(engine, f"number {n}", blocked_by=[first.objective_id]) for n in range(7)]
     await play_all(engine, READINESS)
-    await engine.objectives.approve(first.objective_id, actor="ada")
+    await engine.goals.objectives.approve(first.objective_id, actor="ada")
     await finish(engine)
-    assert {(await engine.objectives.get(each.objective_id)).status for each in waiting} == {"DONE"}
+    assert {(await engine.goals.objectives.get(each.objective_id)).status for each in waiting} == {"DONE"}
 
 
 async def test_whoever_comes_to_wait_while_the_other_is_just_done_is_not_forgotten(engine: Engine):
@@ -300,7 +300,7 @@ async def test_whoever_comes_to_wait_while_the_other_is_just_done_is_not_forgott
             approved(engine, f"second {number}", blocked_by=[first.objective_id]), play(engine, GATE, OK)
         )
         await finish(engine)
-        assert (await engine.objectives.get(second.objective_id)).status == "DONE"
+        assert (await engine.goals.objectives.get(second.objective_id)).status == "DONE"
 
 
 # --- how workorders end ---
@@ -323,7 +323,7 @@ async def test_a_failing_gate_is_tried_three_times_then_blocked_and_a_person_may
     assert [order.pause_state.reason for order in trail.workorders] == ["GATE_FAILED"] * 3
     assert [len(order.snapshot.run_records) for order in trail.workorders] == [0, 1, 2]
     assert "3 workorders failed; the last: says-ok: ok was not found" in trail.why
-    unblocked = await engine.objectives.unblock(made.objective_id, actor="bea")
+    unblocked = await engine.goals.objectives.unblock(made.objective_id, actor="bea")
     assert (unblocked.status, unblocked.failed_workorders) == ("TODO", 0)
     trail = await worked(engine, made)
     assert (trail.objective.status, len(trail.workorders)) == ("BLOCKED", 6)
@@ -403,10 +403,10 @@ async def test_the_budget_is_for_all_attempts_together_and_sleeping_costs_none_o
         async with engine.worker():
 
             async def once() -> bool:
-                return bool((await engine.objectives.show(made.objective_id)).objective.workorders)
+                return bool((await engine.goals.objectives.show(made.objective_id)).objective.workorders)
 
             await until(once)
-        (first, *_) = (await engine.objectives.show(made.objective_id)).workorders
+        (first, *_) = (await engine.goals.objectives.show(made.objective_id)).workorders
         assert first.bundle is not None
         assert first.bundle.error is not None
         assert first.bundle.error.code == "budget_exhausted"
@@ -501,14 +501,14 @@ async def test_a_gate_that_raises_is_asked_again_and_in_the_end_fails(url: str, 
         async def do(payload: Any) -> Any:
             return {"content": "ok"}
 
-        @engine.gate("shaky")
+        @engine.goals.gate("shaky")
         async def shaky(bundle: Any) -> bool:
             asked.append("shaky")
             if len(asked) == 1:
                 raise RuntimeError("no network")
             return True
 
-        @engine.gate("broken")
+        @engine.goals.gate("broken")
         def broken(bundle: Any) -> bool:
             asked.append("broken")
             if asked.count("broken") < 4:
@@ -570,7 +570,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jsonschema", None)
     engine = make_engine("memory://")
     with pytest.raises(MissingDependency, match=r"pip install 'treadle\[goals\]'"):
-        _ = engine.objectives
+        _ = engine.goals.objectives
 
 
 async def test_without_a_topology_work_waits_and_says_for_what(url: str, tmp_path: Path):
@@ -581,8 +581,8 @@ async def test_without_a_topology_work_waits_and_says_for_what(url: str, tmp_pat
         return {"content": "ok"}
 
     async with engine:
-        made = await engine.objectives.add("Do it", actor="ada")
-        await engine.objectives.approve(made.objective_id, actor="ada")
+        made = await engine.goals.objectives.add("Do it", actor="ada")
+        await engine.goals.objectives.approve(made.objective_id, actor="ada")
         async with engine.worker():
             (task, *_) = await engine.list_tasks(kind=READINESS)
             reason = await engine.why(task.id)
@@ -672,7 +672,7 @@ async def test_a_type_that_the_topology_does_not_have_waits_for_one_that_does(en
 
     other = await approved(engine, type="STANDING")
     assert (await worked(engine, await approved(engine))).objective.status == "DONE"
-    trail = await engine.objectives.show(other.objective_id)
+    trail = await engine.goals.objectives.show(other.objective_id)
     assert (trail.objective.status, trail.events, trail.objective.blockers) == ("TODO", [], [])
     use_topology(engine, tmp_path, TOPOLOGY.replace("TICKET", "STANDING"))
     assert (await worked(engine, other)).objective.status == "DONE"
@@ -701,14 +701,14 @@ async def test_an_overdue_objective_gets_a_pause_state_once(url: str, tmp_path: 
     async with opened(url, tmp_path, DEADLINES) as engine:
         late = await approved(engine, "late", urgency=4)
         blocked = await approved(engine, "blocked", urgency=4)
-        await engine.objectives.block(blocked.objective_id, actor="ada", reason="stuck")
+        await engine.goals.objectives.block(blocked.objective_id, actor="ada", reason="stuck")
         calm = await approved(engine, "calm", urgency=1)
         free = await approved(engine, "free", urgency=2)
-        new = await engine.objectives.add("new", actor="ada", urgency=4)
+        new = await engine.goals.objectives.add("new", actor="ada", urgency=4)
         async with engine.worker():
 
             async def flagged() -> bool:
-                found = [(await engine.objectives.get(each.objective_id)).overdue_at for each in (late, blocked)]
+                found = [(await engine.goals.objectives.get(each.objective_id)).overdue_at for each in (late, blocked)]
                 return None not in found
 
             await until(flagged)
@@ -720,13 +720,13 @@ async def test_an_overdue_objective_gets_a_pause_state_once(url: str, tmp_path: 
 
             await until(looked_again)
         assert await count(engine, "pause_state") == 2
-        trail = await engine.objectives.show(late.objective_id)
+        trail = await engine.goals.objectives.show(late.objective_id)
         assert trail.overdue is not None
         assert (trail.overdue.reason, trail.overdue.terminal, trail.objective.status) == ("DEADLINE_PASSED", False, "TODO")
         assert [move.move for move in trail.moves] == ["approve", "overdue"]
-        assert (await engine.objectives.show(blocked.objective_id)).objective.status == "BLOCKED"
+        assert (await engine.goals.objectives.show(blocked.objective_id)).objective.status == "BLOCKED"
         for other in (calm, free, new):
-            assert (await engine.objectives.get(other.objective_id)).overdue_at is None
+            assert (await engine.goals.objectives.get(other.objective_id)).overdue_at is None
 
 
 async def test_there_is_one_monitor_however_many_workers_there_are(small: Engine, tmp_path: Path):
@@ -748,9 +748,9 @@ async def test_what_followed_from_an_objective_is_pruned_as_one_and_the_objectiv
     await worked(engine, made)
     report = await engine.kernel.retention.prune(older_than=0)
     assert report.records > 0
-    trail = await engine.objectives.show(made.objective_id)
+    trail = await engine.goals.objectives.show(made.objective_id)
     assert (trail.objective.status, trail.events, trail.workorders) == ("BLOCKED", [], [])
     assert len(trail.objective.workorders) == 3
-    await engine.objectives.unblock(made.objective_id, actor="ada")
+    await engine.goals.objectives.unblock(made.objective_id, actor="ada")
     trail = await worked(engine, made)
     assert (trail.objective.status, len(trail.workorders)) == ("BLOCKED", 3)

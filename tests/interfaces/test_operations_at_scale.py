@@ -39,14 +39,14 @@ async def test_dead_letters_are_retried_in_bounded_batches_while_workers_drain_t
     async with engine, asyncio.timeout(1500):
         for start in range(0, count, 10_000):
             await engine.enqueue_many([TaskSpec(name="work", payload={"n": n}) for n in range(start, min(start + 10_000, count))])
-        letters = await engine.dead_letters.filter(name="work")
+        letters = await engine.kernel.dead_letters.filter(name="work")
         async with engine.worker(concurrency=200):
             await until(engine, letters, count)
             broken = False
-            done = await engine.dead_letters.retry(letters, progress=lambda met, total: batches.append(met))
+            done = await engine.kernel.dead_letters.retry(letters, progress=lambda met, total: batches.append(met))
             assert (done.matched, done.done, done.passed_over) == (count, count, 0)
             await until(engine, letters, count // 10, completed=count - count // 10)
-        report = await engine.verify()
+        report = await engine.kernel.verify()
     assert report.problems == ()
     sizes = [after - before for before, after in zip([0, *batches], batches, strict=False)]
     assert max(sizes) <= deadletters.BATCH
@@ -56,8 +56,8 @@ async def test_dead_letters_are_retried_in_bounded_batches_while_workers_drain_t
 async def until(engine: Engine, letters: DeadLetterFilter, failed: int, completed: int = 0) -> None:
     """Wait until so many have failed and completed, and nothing is under way."""
     while True:
-        counts = await engine.store.count_finished()
-        if (await engine.store.count_dead_letters(letters))[0] == failed and counts.get("completed", 0) == completed:
+        counts = await engine.kernel.store.count_finished()
+        if (await engine.kernel.store.count_dead_letters(letters))[0] == failed and counts.get("completed", 0) == completed:
             return
         await asyncio.sleep(0.05)
 
@@ -89,13 +89,13 @@ async def test_a_store_that_work_passes_through_stays_as_small_as_it_was(request
                 ]
                 await asyncio.gather(*[engine.result(task) for task in made])
                 report = await engine.kernel.retention.prune()
-                assert (report.trees, await engine.store.count_finished()) == (size, {})
-                sizes.append((await engine.store.health()).bytes)
+                assert (report.trees, await engine.kernel.store.count_finished()) == (size, {})
+                sizes.append((await engine.kernel.store.health()).bytes)
                 began = clock.monotonic()
                 await engine.result(await engine.enqueue("pass", {"text": ""}))
                 claims.append(clock.monotonic() - began)
                 await engine.kernel.retention.prune()
-        assert (await engine.verify()).checked == 1  # the engine's own task
+        assert (await engine.kernel.verify()).checked == 1  # the engine's own task
     if kind == "sqlite":
         # After the first rounds the file has found its size; what is pruned is used again or given back.
         assert max(sizes[2:]) <= 1.5 * max(sizes[:2])

@@ -43,7 +43,7 @@ async def test_a_plan_does_its_steps_in_order(kind: str, request: pytest.Fixture
             started = await engine.start_plan(steps, {"sku": "tea"})
             result = await engine.run_result(started, timeout=BOUND)
         assert result == {"pick": {"items": [{"sku": "tea", "price": 7}]}, "charge": {"paid": 7}}
-        shown = await engine.run_reads.list_steps(started.id)
+        shown = await engine.kernel.run_reads.list_steps(started.id)
         assert [(each.row.path, each.row.facet) for each in shown] == [("pick", "call"), ("charge", "call")]
 
 
@@ -105,7 +105,7 @@ async def test_a_plan_that_makes_no_sense_is_refused_before_it_starts(steps: Any
     async with make_engine("memory://") as engine:
         with pytest.raises(InvalidPlan, match=said):
             await engine.start_plan(steps)
-        assert await engine.run_reads.list_runs() == []
+        assert await engine.kernel.run_reads.list_runs() == []
 
 
 def test_references_reach_into_objects_and_lists():

@@ -57,8 +57,8 @@ async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url:
         waiting = []
         for engine in (one, two):
             for number in range(10):
-                worker = await engine.remote_workers.register(f"w-{number}", handlers=["job"])
-                waiting.append(asyncio.ensure_future(engine.remote_workers.claim(worker.id, wait_for=60)))
+                worker = await engine.kernel.remote_workers.register(f"w-{number}", handlers=["job"])
+                waiting.append(asyncio.ensure_future(engine.kernel.remote_workers.claim(worker.id, wait_for=60)))
         ids = [(await third.enqueue("job", {"n": number})).id for number in range(20)]
         claimed = await asyncio.wait_for(asyncio.gather(*waiting), BOUND)
         assert sorted(each.task.id for found in claimed for each in found) == sorted(ids)
@@ -67,9 +67,9 @@ async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url:
 async def test_a_step_that_a_remote_worker_fails_fails_its_run(tmp_path: Path) -> None:
     async with make_engine("memory://") as engine:
         run = await engine.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
-        worker_id = (await engine.remote_workers.register("till", handlers=["Charge"])).id
-        (first,) = await engine.remote_workers.claim(worker_id, wait_for=60)
-        await engine.remote_workers.fail(worker_id, first.task.id, first.claim_version, "card refused", "refused")
+        worker_id = (await engine.kernel.remote_workers.register("till", handlers=["Charge"])).id
+        (first,) = await engine.kernel.remote_workers.claim(worker_id, wait_for=60)
+        await engine.kernel.remote_workers.fail(worker_id, first.task.id, first.claim_version, "card refused", "refused")
         with pytest.raises(RunFailed, match="card refused"):
             await engine.run_result(run.id, timeout=BOUND)
 
@@ -77,13 +77,13 @@ async def test_a_step_that_a_remote_worker_fails_fails_its_run(tmp_path: Path) -
 async def test_reports_of_a_remote_worker_are_sealed_at_rest(tmp_path: Path) -> None:
     path = tmp_path / "sealed.db"
     async with Engine(f"sqlite:///{path}", settings=Settings(), codec=Zlib(0)) as engine:
-        worker_id = (await engine.remote_workers.register("till", handlers=["job"])).id
+        worker_id = (await engine.kernel.remote_workers.register("till", handlers=["job"])).id
         task_id = (await engine.enqueue("job", {"secret": "gooseberry"})).id
-        (claimed,) = await engine.remote_workers.claim(worker_id)
+        (claimed,) = await engine.kernel.remote_workers.claim(worker_id)
         assert claimed.payload == {"secret": "gooseberry"}
         said = (worker_id, task_id, claimed.claim_version)
-        await engine.remote_workers.progress(*said, 0.5, "half a gooseberry")
-        await engine.remote_workers.partial(*said, {"half": "gooseberry"})
+        await engine.kernel.remote_workers.progress(*said, 0.5, "half a gooseberry")
+        await engine.kernel.remote_workers.partial(*said, {"half": "gooseberry"})
         assert decode((await engine.get_task(task_id)).progress)["message"] == "half a gooseberry"
     async with Engine(f"sqlite:///{path}", settings=Settings()) as plain:
         task = await plain.get_task(task_id)

@@ -32,7 +32,7 @@ async def main(url, folder):
         print((await engine.enqueue("work", {}, retry=RetryPolicy(retries=4))).id)
         await engine.schedules.create("nightly", cron="0 3 * * *", task="report", retry=2)
         await engine.watchers.create("incoming", directory=folder, task="report")
-        await engine.tokens.create("ci", ["read"])
+        await engine.kernel.tokens.create("ci", ["read"])
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -88,8 +88,8 @@ async def test_an_older_version_works_on_rows_of_a_newer_one_and_keeps_its_field
         await engine.schedules.pause("nightly")
         await engine.watchers.edit("incoming", every=60)
         await engine.watchers.pause("incoming")
-        (token,) = await engine.tokens.list()
-        await engine.tokens.revoke(token.id)
+        (token,) = await engine.kernel.tokens.list()
+        await engine.kernel.tokens.revoke(token.id)
 
         bodies = {}
         for entity in ("schedule", "watcher", "token"):

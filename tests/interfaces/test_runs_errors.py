@@ -159,7 +159,7 @@ async def test_an_evaluator_that_breaks_loses_no_result(hands: Hands, monkeypatc
     ] * 3
     assert sum(isinstance(event, LoopError) and "a bug" in event.error for event in told) == 6
     assert len(await hands.inbox(run.id)) == 3
-    reason = await hands.engine.run_reads.why(run.id)
+    reason = await hands.engine.kernel.run_reads.why(run.id)
     assert reason.code == "not_advanced"
     assert "a bug" in reason.text
     assert "runs resume" in reason.text
@@ -209,7 +209,7 @@ async def test_a_store_that_cannot_be_read_for_a_moment_costs_no_result(hands: H
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, 2]})
     tasks = await hands.claim()
     hands.engine.kernel.run_services.advancer.views.forget(run.id)
-    store: Any = hands.engine.store
+    store: Any = hands.engine.kernel.store
     find_run, load_steps = store.find_run, store.load_steps
 
     async def unreachable(*_: Any, **__: Any) -> Any:

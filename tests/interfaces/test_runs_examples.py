@@ -46,7 +46,7 @@ async def test_the_examples_give_their_outputs(url: str) -> None:
         for run in started.values():
             status = await engine.runs.status(run.id)
             assert (status.status, status.success) == ("COMPLETED", True)
-        report = await engine.verify()
+        report = await engine.kernel.verify()
     assert report.problems == ()
     assert {"kilos": 10, "fine": False} in payloads
     assert {"sample": "s1"} in payloads

@@ -130,7 +130,7 @@ async def test_a_fork_from_any_row_of_a_run_in_any_state_comes_to_the_same() -> 
 
 async def drain_only(hands: Hands, run_id: str) -> None:
     """Work on one run alone: the tasks of the others stay as they are."""
-    others = [run for run in await hands.engine.run_reads.list_runs(states=("running",), limit=1000) if run.id != run_id]
+    others = [run for run in await hands.engine.kernel.run_reads.list_runs(states=("running",), limit=1000) if run.id != run_id]
     for run in others:
         await hands.engine.runs.pause(run.id)
     await hands.work(answer)

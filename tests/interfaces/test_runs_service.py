@@ -105,7 +105,7 @@ async def outputs(hands: Hands, run_id: str) -> dict[str, Any]:
 
 
 async def moves(hands: Hands, run_id: str) -> list[tuple[str, str | None]]:
-    return [(move.move, move.actor) for move in await hands.engine.store.list_moves(run_id)]
+    return [(move.move, move.actor) for move in await hands.engine.kernel.store.list_moves(run_id)]
 
 
 # --- start ---
@@ -126,8 +126,8 @@ async def moves(hands: Hands, run_id: str) -> list[tuple[str, str | None]]:
 async def test_inputs_that_do_not_fit_are_named_and_nothing_is_stored(memory: Hands, given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidInputs, match=said):
         await memory.engine.start_run(SHOP, "Checkout", given)
-    assert await memory.engine.run_reads.list_runs() == []
-    assert (await memory.engine.verify()).checked == 0
+    assert await memory.engine.kernel.run_reads.list_runs() == []
+    assert (await memory.engine.kernel.verify()).checked == 0
 
 
 async def test_lenient_takes_everything(memory: Hands) -> None:
@@ -156,7 +156,7 @@ async def test_inputs_that_no_store_keeps_are_refused(memory: Hands) -> None:
     for value in (float("nan"), "a\x00b", object()):
         with pytest.raises(InvalidInput):
             await memory.engine.start_run(EACH, "All", {"items": [value]})
-    assert await memory.engine.run_reads.list_runs() == []
+    assert await memory.engine.kernel.run_reads.list_runs() == []
 
 
 async def test_an_idempotency_key_names_the_first_run(hands: Hands) -> None:
@@ -169,7 +169,7 @@ async def test_an_idempotency_key_names_the_first_run(hands: Hands) -> None:
     )
     assert len({run.id for run in both}) == 1
     assert sum(run.created for run in both) == 1
-    assert len(await hands.engine.run_reads.list_runs()) == 2
+    assert len(await hands.engine.kernel.run_reads.list_runs()) == 2
     await hands.work(answer)
     assert await outputs(hands, first.id) == {"parcel": "p-r5", "ok": True}
     await hands.nothing_is_left(first.id)
@@ -177,27 +177,27 @@ async def test_an_idempotency_key_names_the_first_run(hands: Hands) -> None:
 
 async def test_a_run_is_pinned_to_its_version(hands: Hands) -> None:
     engine = hands.engine
-    first = await engine.flows.publish("shop", SHOP)
+    first = await engine.kernel.flows.publish("shop", SHOP)
     old = await engine.start_run("shop", "Checkout", {"item": "pen"})
     changed = [(name, text.replace("parcel = ship.parcel", 'parcel = "new " ++ ship.parcel')) for name, text in SHOP]
-    second = await engine.flows.publish("shop", changed)
-    same = await engine.flows.publish("shop", changed)
+    second = await engine.kernel.flows.publish("shop", changed)
+    same = await engine.kernel.flows.publish("shop", changed)
     assert [first.version, second.version, same.version] == [1, 2, 2]
     new = await engine.start_run("shop", "Checkout", {"item": "pen"})
     pinned = await engine.start_run("shop", "Checkout", {"item": "pen"}, version=1)
     await hands.work(answer)
     assert [(await outputs(hands, run.id))["parcel"] for run in (old, new, pinned)] == ["p-r5", "new p-r5", "p-r5"]
-    assert engine.flows.sources(await engine.flows.get_flow("shop")) == changed
-    assert [version.version for version in await engine.flows.list_versions("shop")] == [2, 1]
+    assert engine.kernel.flows.sources(await engine.kernel.flows.get_flow("shop")) == changed
+    assert [version.version for version in await engine.kernel.flows.list_versions("shop")] == [2, 1]
 
 
 async def test_two_namespaces_may_have_the_same_flow(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     async with hands_on(url, namespace="one") as one, hands_on(url, namespace="two") as two:
-        await one.engine.flows.publish("shop", SHOP)
+        await one.engine.kernel.flows.publish("shop", SHOP)
         with pytest.raises(FlowNotFound):
             await two.engine.start_run("shop", "Checkout", {"item": "pen"})
-        await two.engine.flows.publish("shop", SHOP)
+        await two.engine.kernel.flows.publish("shop", SHOP)
         run = await two.engine.start_run("shop", "Checkout", {"item": "pen"})
         with pytest.raises(RunNotFound):
             await one.engine.runs.get_run(run.id)
@@ -255,7 +255,7 @@ async def test_results_that_come_while_somebody_resumes_are_not_held_for_ever(me
     run_id = await start(memory)
     tasks = await memory.claim()
     await memory.engine.runs.pause(run_id)
-    store: Any = memory.engine.store
+    store: Any = memory.engine.kernel.store
     find_run = store.find_run
     seen = False
 
@@ -321,7 +321,7 @@ async def test_finished_runs_are_neither_paused_nor_resumed(memory: Hands) -> No
 async def test_a_busy_run_is_paused_all_the_same(memory: Hands) -> None:
     """However often it is advanced between a look and a commit, an operator has not to try again and again."""
     run_id = await start(memory)
-    store: Any = memory.engine.store
+    store: Any = memory.engine.kernel.store
     commit = store.commit
 
     async def overtaken(units: Any) -> Any:
@@ -418,7 +418,7 @@ async def test_a_retry_that_fails_at_once_is_a_retry_and_a_failure(memory: Hands
     assert (await memory.engine.runs.get_run(run.id)).state == "failed"
     assert (await memory.engine.runs.retry(run.id)).state == "failed"
     assert [move for move, _ in await moves(memory, run.id)] == ["start", "fail", "retry", "fail"]
-    assert (await memory.engine.verify()).problems == ()
+    assert (await memory.engine.kernel.verify()).problems == ()
 
 
 async def test_what_has_not_failed_is_not_retried(memory: Hands) -> None:
@@ -614,7 +614,7 @@ async def test_resume_takes_in_what_nobody_took_in(memory: Hands) -> None:
         await memory.settle(task, answer(task.name, await memory.payload(task)))
     await memory.engine.runs.resume(run_id)
     for task in await memory.claim(ADVANCE):
-        await memory.engine.store.commit([_drop(task)])
+        await memory.engine.kernel.store.commit([_drop(task)])
     assert await memory.live(run_id) == []
     assert len(await memory.inbox(run_id)) == 2
     await memory.engine.runs.resume(run_id)
@@ -639,7 +639,7 @@ async def test_resume_replaces_tasks_that_are_gone(tmp_path: Path) -> None:
         before = await hands.live(run_id)
         await hands.engine.runs.resume(run_id)  # nothing to do
         assert await hands.live(run_id) == before
-        moves = await hands.engine.store.list_moves(run_id)
+        moves = await hands.engine.kernel.store.list_moves(run_id)
         assert [(move.move, move.actor) for move in moves] == [("start", None), ("repair", "operator")]
         await hands.work(answer)
         assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}

@@ -93,7 +93,7 @@ async def test_who_goes_away_while_it_advances_the_run_takes_nobody_along(url: s
     async with hands_on(url, "one") as one:
         run = await one.engine.start_run(FLOW, "All", {"items": [1, 2, 3]})
         tasks = await one.claim()
-        store: Any = one.engine.store
+        store: Any = one.engine.kernel.store
         commit = store.commit
         at_gate, gate = asyncio.Event(), asyncio.Event()
 
@@ -125,7 +125,7 @@ async def test_who_is_overtaken_again_and_again_leaves_its_result(url: str) -> N
     async with hands_on(url, "one") as one, hands_on(url, "two") as two:
         run = await one.engine.start_run(FLOW, "All", {"items": list(range(8))})
         mine, others = await one.claim(limit=2), await two.claim(limit=6)
-        store: Any = one.engine.store
+        store: Any = one.engine.kernel.store
         commit = store.commit
         overtaken = 0
 

@@ -82,7 +82,7 @@ class Meter:
 
 async def test_ten_thousand_items_and_a_shared_parameter_cost_what_the_items_cost() -> None:
     async with hands_on("memory://") as hands:
-        meter = Meter(hands.engine.store)
+        meter = Meter(hands.engine.kernel.store)
         items = [{"n": number} for number in range(ITEMS)]
         listed = sum(len(f'{{"n":{number}}},') for number in range(ITEMS))
         run = await hands.engine.start_run(FLOW, "big.All", {"items": items, "manual": MANUAL})
@@ -113,7 +113,7 @@ async def test_one_item_is_settled_by_reading_a_bounded_number_of_rows() -> None
         await hands.advance()
         hands.engine.kernel.run_services.advancer.views.forget(run.id)
         (task,) = await hands.claim(limit=1)
-        meter = Meter(hands.engine.store)
+        meter = Meter(hands.engine.kernel.store)
         await hands.settle(task, {"page": 1})
         assert (meter.calls["load_steps"], meter.calls["find_blobs"]) == (1, 0)
         assert meter.steps_read == 4  # root, block, item, step
@@ -133,7 +133,7 @@ async def test_big_results_go_round_and_stand_apart(kind: str, request: pytest.F
             assert all(isinstance(value, BlobRef) for name, value in values.items() if name in ("text", "out"))
         rows = {row.path: row for row in await hands.engine.runs.list_steps(run.id)}
         assert rows["Chain.a"].returns["@blob"] == {"@blob": "x"}
-        for step in await hands.engine.store.list_steps(run.id, None, 100):
+        for step in await hands.engine.kernel.store.list_steps(run.id, None, 100):
             assert len(step.body) < 1500
         for task in await hands.engine.list_tasks():
             assert len(task.payload) + len(task.result or "") < 1000

@@ -50,7 +50,7 @@ async def say(url: str, request: bytes) -> bytes:
 
 
 def serve(engine: Engine, address: str) -> AbstractAsyncContextManager[str]:
-    return serve_metrics(engine.metrics, engine.tokens, engine.kernel.emit, address)
+    return serve_metrics(engine.metrics, engine.kernel.tokens, engine.kernel.emit, address)
 
 
 async def test_it_answers_get_and_nothing_else(engine: Engine):
@@ -74,8 +74,8 @@ async def test_it_answers_get_and_nothing_else(engine: Engine):
 
 async def test_where_others_can_reach_it_a_token_is_needed(engine: Engine, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("treadle.observability.status_server.is_loopback", lambda host: False)
-    reads = (await engine.tokens.create("prometheus", scopes=[Scope.READ])).secret
-    works = (await engine.tokens.create("worker", scopes=[Scope.WORK])).secret
+    reads = (await engine.kernel.tokens.create("prometheus", scopes=[Scope.READ])).secret
+    works = (await engine.kernel.tokens.create("worker", scopes=[Scope.WORK])).secret
 
     async with serve(engine, "0") as url:
 
@@ -86,7 +86,7 @@ async def test_where_others_can_reach_it_a_token_is_needed(engine: Engine, monke
         assert await status(f"Bearer {reads}") == 200
         assert await status(f"Bearer {works}") == 403
         assert [await status(each) for each in (None, "Bearer x", "Bearer", f"Basic {reads}", reads)] == [401] * 5
-        await engine.tokens.revoke("prometheus")
+        await engine.kernel.tokens.revoke("prometheus")
         assert await status(f"Bearer {reads}") == 401
 
 

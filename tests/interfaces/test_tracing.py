@@ -38,7 +38,7 @@ class Scene:
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.events = Events()
         self.engine = Engine("memory://", settings=Settings(), emit=self.events)
-        self.engine.use_tracing(self.provider)
+        self.engine.kernel.use_tracing(self.provider)
         self.tracer = self.provider.get_tracer("mine")
 
     def spans(self, name: str) -> list[ReadableSpan]:
@@ -151,11 +151,11 @@ async def test_a_lost_claim_is_seen(scene: Scene):
 
 
 async def test_a_remote_worker_is_in_the_trace_and_can_continue_it(scene: Scene):
-    outside = scene.engine.remote_workers
+    outside = scene.engine.kernel.remote_workers
     await scene.engine.enqueue("ship")
     server = await outside.register("curl", handlers=["ship"])
     (claimed,) = await outside.claim(server.id)
-    with scene.engine.telemetry.continuing({"traceparent": traceparent(claimed.task)}):
+    with scene.engine.kernel.telemetry.continuing({"traceparent": traceparent(claimed.task)}):
         here = api.get_current_span().get_span_context()
     await outside.fail(server.id, claimed.task.id, claimed.claim_version, SECRET, "sunk", retryable=False)
     enqueue, execute = scene.span("enqueue ship"), scene.span("execute ship")
@@ -196,13 +196,13 @@ async def test_a_given_trace_id_wins_and_the_callers_span_is_linked(scene: Scene
 
 async def test_a_request_that_brings_a_trace_is_continued(scene: Scene):
     trace_id, span_id = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with scene.engine.telemetry.continuing({"Traceparent": f"00-{trace_id}-{span_id}-01"}):
+    with scene.engine.kernel.telemetry.continuing({"Traceparent": f"00-{trace_id}-{span_id}-01"}):
         task = await scene.engine.enqueue("x")
     assert (await scene.engine.get_task(task)).trace_id == trace_id
     enqueue = scene.span("enqueue x")
     assert (trace_of(enqueue), parent_of(enqueue)) == (int(trace_id, 16), int(span_id, 16))
-    with scene.engine.telemetry.continuing({"traceparent": "nonsense"}):
-        assert scene.engine.telemetry.trace_id() is None
+    with scene.engine.kernel.telemetry.continuing({"traceparent": "nonsense"}):
+        assert scene.engine.kernel.telemetry.trace_id() is None
 
 
 async def test_what_was_there_already_is_not_enqueued_again(scene: Scene):
@@ -242,9 +242,9 @@ def test_ids_are_taken_as_they_are_where_they_can_be():
 async def test_a_provider_that_cannot_make_spans_is_refused():
     engine = Engine("memory://", settings=Settings())
     with pytest.raises(InvalidInput):
-        engine.use_tracing(api.NoOpTracerProvider())
+        engine.kernel.use_tracing(api.NoOpTracerProvider())
     with pytest.raises(InvalidInput, match="TREADLE_OTLP_ENDPOINT"):
-        engine.use_tracing()
+        engine.kernel.use_tracing()
 
 
 def test_where_spans_go_is_a_setting(monkeypatch: pytest.MonkeyPatch):

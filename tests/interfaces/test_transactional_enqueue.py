@@ -117,7 +117,7 @@ def way(request: pytest.FixtureRequest, engine: Engine, postgres_server: str) ->
 
 
 async def tasks_of(engine: Engine) -> list[Any]:
-    return await engine.store.list_tasks(TaskFilter(kind="handler"), 100)
+    return await engine.kernel.store.list_tasks(TaskFilter(kind="handler"), 100)
 
 
 async def test_a_rollback_enqueues_nothing(engine, way, postgres_schema):
@@ -129,7 +129,7 @@ async def test_a_rollback_enqueues_nothing(engine, way, postgres_schema):
     with pytest.raises(Rollback):
         await give_up()
     assert await tasks_of(engine) == []
-    assert await engine.store.list_lanes() == {}
+    assert await engine.kernel.store.list_lanes() == {}
     async with way() as enqueue:
         assert (await enqueue("work", schema=postgres_schema, idempotency_key="k")).created
 
@@ -156,7 +156,7 @@ async def test_a_worker_runs_what_was_committed_exactly_once(engine, way, postgr
     async with engine.worker(), asyncio.timeout(BOUND):
         assert await engine.result(made.id) == {"n": 2}
     assert ran == [{"n": 1}]
-    assert (await engine.verify()).problems == ()
+    assert (await engine.kernel.verify()).problems == ()
 
 
 async def test_all_options_are_stored_as_enqueue_stores_them(engine, way, postgres_schema):
@@ -218,10 +218,10 @@ async def test_bad_input_is_refused_before_anything_is_sent(given, options):
 
 
 async def test_a_draining_list_and_a_full_lane_refuse_here_too(engine, way, postgres_schema):
-    await engine.store.set_list("default", "shut", accepting=False)
+    await engine.kernel.store.set_list("default", "shut", accepting=False)
     await engine.enqueue("work")
-    (lane_id,) = await engine.store.list_lanes()
-    await engine.store.set_backlog_limit(lane_id, 1)
+    (lane_id,) = await engine.kernel.store.list_lanes()
+    await engine.kernel.store.set_backlog_limit(lane_id, 1)
     for options, error in (({"task_list": "shut"}, ListDraining), ({}, BacklogFull)):
         with pytest.raises(error):
             async with way() as enqueue:
@@ -232,15 +232,15 @@ async def test_a_draining_list_and_a_full_lane_refuse_here_too(engine, way, post
 
 
 async def test_a_limit_holds_for_what_was_enqueued_here(engine, way, postgres_schema):
-    await engine.store.set_limit("default", "l", 1)
+    await engine.kernel.store.set_limit("default", "l", 1)
     async with way() as enqueue:
         for _ in range(3):
             await enqueue("work", schema=postgres_schema, limit_key="l")
-    lane_ids = list(await engine.store.list_lanes())
+    lane_ids = list(await engine.kernel.store.list_lanes())
     taken = []
     for _ in range(4):
-        await engine.store.wake(100)
-        taken += await engine.store.claim(lane_ids, "me", 60_000, 10)
+        await engine.kernel.store.wake(100)
+        taken += await engine.kernel.store.claim(lane_ids, "me", 60_000, 10)
     assert len(taken) == 1
 
 

@@ -94,7 +94,7 @@ async def test_a_step_error_with_odd_characters_keeps_its_retries_and_its_type(e
         with pytest.raises(RunFailed):
             await engine.run_result(run.id, timeout=BOUND)
     assert len(calls) == 3
-    (step,) = await engine.functions.recorded(run.id)
+    (step,) = await engine.kernel.functions.recorded(run.id)
     assert step.error is not None
     assert step.error["type"] == "LookupError"
 

@@ -48,7 +48,7 @@ async def test_an_open_server_answers_its_own_machine_alone():
 
 async def test_with_a_token_nobody_gets_in_without_one():
     async with shop_engine() as engine:
-        made = await engine.tokens.create("ada", [Scope.READ])
+        made = await engine.kernel.tokens.create("ada", [Scope.READ])
         async with serving(engine) as server, httpx.AsyncClient() as http:
             for headers in ({}, {"Authorization": "Bearer tdl_nonsense"}, {"Authorization": "Basic YTpi"}):
                 answer = await http.post(f"{server.url}/mcp", json=HELLO, headers={**ACCEPT, **headers})
@@ -56,7 +56,7 @@ async def test_with_a_token_nobody_gets_in_without_one():
                 assert answer.headers["WWW-Authenticate"].startswith("Bearer")
             async with over_http(server.url, made.secret) as client:
                 assert told(await client.call_tool("task_list", {}))["tasks"] == []
-                await engine.tokens.revoke("ada")
+                await engine.kernel.tokens.revoke("ada")
                 with pytest.raises(MCPError):
                     await client.call_tool("task_list", {})
 
@@ -64,9 +64,9 @@ async def test_with_a_token_nobody_gets_in_without_one():
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_each_caller_has_what_its_own_token_allows(mode: str):
     async with shop_engine() as engine:
-        reader = (await engine.tokens.create("reader", [Scope.READ])).secret
-        cook = (await engine.tokens.create("cook", [Scope.WORK, Scope.READ], task_lists=["kitchen"])).secret
-        operator = (await engine.tokens.create("operator", [Scope.OPERATE])).secret
+        reader = (await engine.kernel.tokens.create("reader", [Scope.READ])).secret
+        cook = (await engine.kernel.tokens.create("cook", [Scope.WORK, Scope.READ], task_lists=["kitchen"])).secret
+        operator = (await engine.kernel.tokens.create("operator", [Scope.OPERATE])).secret
         async with (
             serving(engine) as server,
             over_http(server.url, reader, mode) as reading,
@@ -92,7 +92,7 @@ async def test_each_caller_has_what_its_own_token_allows(mode: str):
 
 async def test_who_is_held_to_a_list_runs_flows_there_and_is_told_what_is_wrong_with_them():
     async with shop_engine() as engine:
-        cook = (await engine.tokens.create("cook", [Scope.OPERATE, Scope.PUBLISH], task_lists=["kitchen"])).secret
+        cook = (await engine.kernel.tokens.create("cook", [Scope.OPERATE, Scope.PUBLISH], task_lists=["kitchen"])).secret
         async with serving(engine) as server, over_http(server.url, cook) as client:
             begun = {"source": SHOP, "inputs": {"count": 1}, "wait_for": 0, "task_list": "kitchen"}
             run_id = told(await client.call_tool("afl_execute_workflow", begun))["workflow_id"]

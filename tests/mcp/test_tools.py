@@ -328,8 +328,8 @@ async def test_only_what_a_scope_allows_is_listed_and_done(scope: Scope):
     may = granted([scope])
     engine = shop_engine()
     async with at_work(engine, scope) as call:
-        new, ready = [await engine.objectives.add(title, actor="ada") for title in ("new", "ready")]
-        await engine.objectives.approve(ready.objective_id, actor="ada")
+        new, ready = [await engine.goals.objectives.add(title, actor="ada") for title in ("new", "ready")]
+        await engine.goals.objectives.approve(ready.objective_id, actor="ada")
         listed = {tool.name for tool in (await call.client.list_tools()).tools}
         assert listed == {tool.name for tool in TOOLS.values() if tool.scope in may}
         tries: dict[Scope, tuple[str, dict[str, Any]]] = {
@@ -352,7 +352,7 @@ async def test_only_what_a_scope_allows_is_listed_and_done(scope: Scope):
 async def test_who_may_only_work_starts_and_is_told_nothing_more():
     engine = shop_engine()
     async with at_work(engine, Scope.WORK) as call:
-        await engine.flows.publish("shop", [("shop.afl", SHOP)])
+        await engine.kernel.flows.publish("shop", [("shop.afl", SHOP)])
         begun = await call("run_start", flow="shop", inputs={"count": 1})
         assert (begun["status"], begun["outputs"], begun["why"]) == ("PAUSED", {}, "It was started.")
 

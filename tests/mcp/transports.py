@@ -119,7 +119,7 @@ async def by(way: Way, folder: Path, scopes: Sequence[Scope] = (Scope.ADMIN,)) -
             return
         engine = await stack.enter_async_context(shop_engine())
         await stack.enter_async_context(engine.worker())
-        token = (await engine.tokens.create("ada", scopes)).secret
+        token = (await engine.kernel.tokens.create("ada", scopes)).secret
         server = await stack.enter_async_context(serving(engine))
         if way == "far":
             yield await stack.enter_async_context(over_stdio(folder, "--server", server.url, token=token))

@@ -159,10 +159,14 @@ async def run_once(program: Program, dies_at: int | None, *, after: bool, warm: 
                 break
             scene.clock.advance(1)
         if not (await scene.engine.runs.get_run(started.id)).finished:
-            said = [await scene.steps(started.id), await process.live(started.id), await scene.engine.run_reads.why(started.id)]
+            said = [
+                await scene.steps(started.id),
+                await process.live(started.id),
+                await scene.engine.kernel.run_reads.why(started.id),
+            ]
             raise AssertionError(f"stuck: {said}")
         result = await scene.engine.run_result(started, timeout=BOUND)
-        report = await scene.engine.verify()
+        report = await scene.engine.kernel.verify()
         assert report.problems == ()
         return result, interpreter.executed, commits + process.committer.count
 

@@ -38,7 +38,7 @@ class History:
             await self.role(self.dice.choice(KINDS))
 
     async def person(self, what: str) -> None:
-        objectives, some = self.engine.objectives, self.dice.choice(self.ids) if self.ids else ""
+        objectives, some = self.engine.goals.objectives, self.dice.choice(self.ids) if self.ids else ""
         try:
             match what:
                 case "add":
@@ -67,7 +67,7 @@ class History:
             await again(self.engine, task)
         result = {RUN: {"content": "ok"}, GATE: OK if self.dice.random() < passing else NOT_OK}.get(kind)
         if lost:
-            while not (await self.engine.store.wake(10)).expired:
+            while not (await self.engine.kernel.store.wake(10)).expired:
                 pass
             assert (await settle(self.engine, task, result)).verdict is Verdict.CLAIM_LOST
         else:
@@ -76,9 +76,9 @@ class History:
 
     async def check(self) -> None:
         """Every record that can advance has a live task that advances it."""
-        live = await self.engine.store.list_tasks(TaskFilter(states=("pending",)), 1000)
+        live = await self.engine.kernel.store.list_tasks(TaskFilter(states=("pending",)), 1000)
         about = {(task.kind, str(value)) for task in live for value in decode(task.payload).values()}
-        objectives = {each: await self.engine.objectives.get(each) for each in self.ids}
+        objectives = {each: await self.engine.goals.objectives.get(each) for each in self.ids}
         ended = {each for each, objective in objectives.items() if objective.status == "DONE"}
         for objective_id, objective in objectives.items():
             looked_at = (READINESS, objective_id) in about
@@ -96,9 +96,9 @@ class History:
         """Approve everything that waits for people, and run all roles until no work is left."""
         for _ in range(50):
             for each in self.ids:
-                await self.engine.objectives.approve(each, actor="ada")
-                if any(blocker.kind == "TEXT" for blocker in (await self.engine.objectives.get(each)).open_blockers):
-                    await self.engine.objectives.unblock(each, actor="ada")
+                await self.engine.goals.objectives.approve(each, actor="ada")
+                if any(blocker.kind == "TEXT" for blocker in (await self.engine.goals.objectives.get(each)).open_blockers):
+                    await self.engine.goals.objectives.unblock(each, actor="ada")
             worked = False
             for kind in KINDS:
                 while await self.role(kind, passing=1.0):
@@ -119,7 +119,7 @@ async def test_nothing_is_forgotten_whoever_does_what_in_whatever_order(tmp_path
         await history.finish()
         orders = 0
         for each in history.ids:
-            trail = await engine.objectives.show(each)
+            trail = await engine.goals.objectives.show(each)
             assert trail.objective.status == "DONE"
             assert all(event.processed for event in trail.events)
             for order in trail.workorders:
@@ -127,4 +127,4 @@ async def test_nothing_is_forgotten_whoever_does_what_in_whatever_order(tmp_path
                 assert (order.workorder.status, order.bundle is None, order.run_record is None) == ("EXECUTED", False, False)
                 assert order.pause_state is not None
         for entity in ("workorder", "run_record", "pause_state", "output_bundle"):
-            assert sum((await engine.store.count_records("default", entity)).values()) == orders
+            assert sum((await engine.kernel.store.count_records("default", entity)).values()) == orders

@@ -268,13 +268,13 @@ class Scene:
         engine = self.engine
         if name.startswith("fn."):
             run_id = str((await engine.start_function(name)).id)
-            task = await self._settled(lambda: engine.functions.own_task(run_id))
+            task = await self._settled(lambda: engine.kernel.functions.own_task(run_id))
             assert (await engine.why(run_id)).text
         else:
             task_id = (await engine.enqueue(name)).id
             task = await self._settled(lambda: engine.get_task(task_id))
             if name == "poll" and not task.finished:
-                await engine.external_jobs.poll_now(task_id, actor="test")
+                await engine.kernel.external_jobs.poll_now(task_id, actor="test")
                 task = await self._settled(lambda: engine.get_task(task_id), 2)
             assert (await engine.why(task_id)).text
         assert task.takeovers == 0
@@ -284,7 +284,7 @@ class Scene:
             assert task.error_code
             assert task.error_code != "takeovers_exhausted"
         await engine.list_tasks(limit=5)
-        await engine.external_jobs.list()
+        await engine.kernel.external_jobs.list()
         if not task.finished:
             await engine.cancel(task.id) if task.run_id is None else await engine.runs.cancel(task.run_id)
 
@@ -348,7 +348,7 @@ def test_any_value_of_user_code_leads_to_a_settled_task(
             return scene
 
         async def close_scene(scene: Scene) -> None:
-            report = await scene.engine.verify()
+            report = await scene.engine.kernel.verify()
             await stack.aclose()
             assert report.problems == ()
 

@@ -62,7 +62,7 @@ async def check_end(history: History) -> int:
     await _check_records(history)
     await _check_twice(history)
     await _check_acknowledged(history)
-    for problem in (await history.archive.engine.verify()).problems:
+    for problem in (await history.archive.engine.kernel.verify()).problems:
         simulation.wrong(f"verify: {problem}")
     if history.sweeps and not simulation.problems:
         await _check_pruning(history)
@@ -73,7 +73,7 @@ async def _check_records(history: History) -> None:
     """Nobody is asked any more, and no external job is followed; no run had to be repaired."""
     simulation, store = history.simulation, history.simulation.store
     engine = history.engine(simulation.start_process("observer"))
-    await engine.recovery.recover()  # questions of runs that were canceled while they were asked are closed by a start-up
+    await engine.kernel.recovery.recover()  # questions of runs that were canceled while they were asked are closed by a start-up
     for approval in await engine.approvals.list():
         simulation.wrong(f"approval {approval.id} is still pending")
     for record in await store.list_records(RecordFilter(EXTERNAL.entity, states=("live",)), 100):
@@ -122,7 +122,7 @@ async def _check_pruning(history: History) -> None:
     for table in (*tables, *(() if history.prunes else ("lines",))):  # who stood still may write a line on what is gone by now
         if count := await _count(history, table):
             simulation.wrong(f"{count} row(s) of {table} are left after all was pruned")
-    for problem in (await engine.verify()).problems:
+    for problem in (await engine.kernel.verify()).problems:
         simulation.wrong(f"verify, after all was pruned: {problem}")
 
 

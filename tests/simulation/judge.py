@@ -134,7 +134,7 @@ async def _judge_schedule(history: History, wish: Wish) -> None:
 
 
 async def _judge_objective(history: History, wish: Wish) -> None:
-    trail = await history.archive.engine.objectives.show(wish.id or "")
+    trail = await history.archive.engine.goals.objectives.show(wish.id or "")
     wrong = history.simulation.wrong
     if trail.objective.status not in wish.may:
         wrong(f"{wish.key}: the objective {wish.id} is {trail.objective.status}, not {' or '.join(wish.may)}")

@@ -138,7 +138,7 @@ def test_an_answer_that_is_lost_is_that_of_something_done() -> None:
     async def story(simulation: Simulation) -> int:
         engine = simulation.engine(simulation.start_process("client"))
         with pytest.raises(StoreUnavailable):
-            await engine.store.lane_ids([Lane("default", HANDLER, "default", "work")])
+            await engine.kernel.store.lane_ids([Lane("default", HANDLER, "default", "work")])
         return len(await simulation.store.list_lanes())
 
     assert Simulation(1, faults=losing).run(story) == 1

@@ -143,7 +143,7 @@ async def set_scene(folder: Path, say: Say = str, *, busy: bool = False) -> Asyn
     clock = ShiftedClock(3 * 3_600_000)
     engine = Engine("memory://", clock=clock)
     (folder / "topology.yaml").write_text(TOPOLOGY)
-    engine.use_topology(folder / "topology.yaml")
+    engine.goals.use_topology(folder / "topology.yaml")
     scene = Scene(engine, folder, say)
     add_handlers(scene)
     async with engine:
@@ -287,7 +287,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 async def add_goals(scene: Scene) -> None:
     """Objectives of every status; one was tried and judged."""
-    objectives, say, key = scene.engine.objectives, scene.say, scene.key
+    objectives, say, key = scene.engine.goals.objectives, scene.say, scene.key
     criteria = [say("The tests pass"), say("The greeting is polite")]
     made = [
         await objectives.add(say(title), actor=key("ada"), acceptance_criteria=criteria, importance=n % 5, prompt=say("Be brief."))
@@ -325,9 +325,9 @@ async def add_runs(scene: Scene) -> None:
     engine, say, key = scene.engine, scene.say, scene.key
     checkout, regions = ((EXAMPLES / name / "flow.afl").read_text() for name in ("checkout", "regions"))
     commented = f"// {re.sub(r'[^ -~]', ' ', say('The flow of the shop'))}\n{checkout}"
-    await engine.flows.publish("checkout", [("checkout.afl", re.sub(r" +sys.log.*", "", checkout))], actor=key("ada"))
-    await engine.flows.publish("checkout", [("checkout.afl", commented)], actor=key("grace"))
-    await engine.flows.publish("regions", [("regions.afl", regions)], actor=key("ada"))
+    await engine.kernel.flows.publish("checkout", [("checkout.afl", re.sub(r" +sys.log.*", "", checkout))], actor=key("ada"))
+    await engine.kernel.flows.publish("checkout", [("checkout.afl", commented)], actor=key("grace"))
+    await engine.kernel.flows.publish("regions", [("regions.afl", regions)], actor=key("ada"))
     lines = [{"sku": say("pen"), "qty": 4, "price": 1.2}, {"sku": say("book"), "qty": 1, "price": 8.0}]
     given = {"lines": lines, "card": "visa-1", "address": say("Main St 1, Ulm")}
     started: dict[str, Any] = {}
@@ -360,12 +360,12 @@ async def add_runs(scene: Scene) -> None:
             id=engine.kernel.ids.new_id(), run_id=started["llm"].id, step_id=None, task_id=task.id, attempt=1, request_no=n,
             model="claude-sonnet-4-5", reserved_micros=500_000,
         )  # fmt: skip
-        await engine.store.reserve_usage(usage, None)
-        await engine.store.settle_usage(_settled(usage, n))
+        await engine.kernel.store.reserve_usage(usage, None)
+        await engine.kernel.store.settle_usage(_settled(usage, n))
 
 
 async def _is(engine: Engine, run_id: str, state: str) -> bool:
-    return (await engine.run_reads.get_run(run_id)).state == state
+    return (await engine.kernel.run_reads.get_run(run_id)).state == state
 
 
 def _settled(usage: Usage, n: int) -> Usage:
@@ -381,10 +381,10 @@ async def add_queue(scene: Scene) -> None:
     for task_list in ("night", "mail"):
         for n in range(5):
             await engine.enqueue("report.Build", {"title": say(f"Sales of week {n}")}, task_list=task_list, priority=n % 3)
-    await engine.lists.pause("night", actor=key("ada"))
-    await engine.lists.drain("mail", actor=key("ada"))
-    await engine.lists.limit_key(key("customer:42"), 3, actor=key("ada"))
-    await engine.lists.limit_rate("default", "mail.Send", 40, actor=key("ada"))
+    await engine.kernel.lists.pause("night", actor=key("ada"))
+    await engine.kernel.lists.drain("mail", actor=key("ada"))
+    await engine.kernel.lists.limit_key(key("customer:42"), 3, actor=key("ada"))
+    await engine.kernel.lists.limit_rate("default", "mail.Send", 40, actor=key("ada"))
     async with engine.worker(name=say("loom-0"), grace=0):
         sent = [await engine.enqueue("mail.Send", {"n": n, "to": say("ada@example.org")}) for n in range(14)]
         for each in sent:
@@ -451,17 +451,17 @@ async def add_rest(scene: Scene) -> None:
             handlers=["mail.Send", "shop.*"], task_lists=["default", "mail"], concurrency=32, handled=1811, failed=7, running=2,
             started_at=now - 7_200_000, heartbeat_at=now - age, counts={"mail.Send": [1804, 7]},
         )  # fmt: skip
-        await engine.store.save_server(server)
+        await engine.kernel.store.save_server(server)
         scene.ids["server"] = server.id
     async with engine.worker(name=say("loom-0"), grace=0):
         await engine.enqueue("render.Farm", {"scene": say("castle.blend")})
         await engine.enqueue("render.Lost", {"scene": say("bridge.blend")})
         await until(lambda: _polled(engine))
         await until(lambda: _seen(engine))
-    scene.secret = (await engine.tokens.create("ada", ["admin"])).secret
-    scene.reader = (await engine.tokens.create("wall-screen", ["read"])).secret
-    await engine.tokens.create("night-shift", ["read", "work"], task_lists=["night"], expires=86_400, actor=key("ada"))
-    await engine.tokens.revoke((await engine.tokens.create("old-laptop", ["read"])).token.id, actor=key("ada"))
+    scene.secret = (await engine.kernel.tokens.create("ada", ["admin"])).secret
+    scene.reader = (await engine.kernel.tokens.create("wall-screen", ["read"])).secret
+    await engine.kernel.tokens.create("night-shift", ["read", "work"], task_lists=["night"], expires=86_400, actor=key("ada"))
+    await engine.kernel.tokens.revoke((await engine.kernel.tokens.create("old-laptop", ["read"])).token.id, actor=key("ada"))
 
 
 async def _polled(engine: Engine) -> bool:

@@ -21,7 +21,7 @@ BROKEN = SHOP.replace("paid.receipt", "paid.recipt")
 
 
 async def test_a_flow_shows_its_workflows_graph_and_source(visit: Visit):
-    await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
+    await visit.engine.kernel.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
     assert 'href="/flows/shop"' in await visit.page("/flows")
     page = await visit.page("/flows/shop")
     assert "shop.Checkout" in page
@@ -30,7 +30,7 @@ async def test_a_flow_shows_its_workflows_graph_and_source(visit: Visit):
 
 
 async def test_a_workflow_is_started_from_a_form_made_from_its_signature(visit: Visit):
-    await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
+    await visit.engine.kernel.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
     page = await visit.page("/flows/shop/start?workflow=shop.Checkout")
     assert 'type="number" step="1" name="in-amount"' in page
     assert 'value="&lt;b&gt;"' in page
@@ -40,7 +40,7 @@ async def test_a_workflow_is_started_from_a_form_made_from_its_signature(visit: 
         **{"in-amount": "12", "in-gift": "true", "in-items": '[{"sku": "a", "count": 2}]'},
     )
     assert "shop.Checkout has started." in page
-    (run,) = await visit.engine.run_reads.list_runs()
+    (run,) = await visit.engine.kernel.run_reads.list_runs()
     assert await visit.engine.runs.inputs(run) == {"amount": 12, "gift": True, "items": [{"sku": "a", "count": 2}]}
     assert "amount must be of type Int" in await visit.do("/flows/shop/start", workflow="shop.Checkout", **{"in-amount": "many"})
 
@@ -50,7 +50,7 @@ async def test_the_editor_shows_what_is_wrong_and_publishes_what_is_right(visit:
     page = await visit.do("/editor", name="shop.afl", text=BROKEN, do="publish", flow="shop")
     assert "It does not compile" in page
     assert "recipt" in page
-    assert (await visit.engine.flows.list_versions()) == []
+    assert (await visit.engine.kernel.flows.list_versions()) == []
     assert "shop version 1 is published." in await visit.do("/editor", name="shop.afl", text=SHOP, do="publish", flow="shop")
     assert "recipt" not in await visit.page("/editor?flow=shop")
     fragment = await visit.do("/editor/check", name="shop.afl", text=BROKEN)
@@ -66,15 +66,15 @@ def test_colours_change_no_character_and_escape_all():
 
 
 async def test_a_version_that_is_none_is_told_in_words(visit: Visit):
-    await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
+    await visit.engine.kernel.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
     for version, status in (("²", 422), ("x", 422), ("9" * 30, 404), ("2", 404)):
         assert (await visit.browser.get(f"/flows/shop?version={version}")).status_code == status
 
 
 @pytest.mark.parametrize("typed", ["[" * 5000, "{", "1" * 5000, "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")])
 async def test_inputs_that_cannot_be_read_are_told_in_words(visit: Visit, typed: str):
-    await visit.engine.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
+    await visit.engine.kernel.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
     form = {"workflow": "shop.Checkout", "in-amount": "1", "in-items": typed}
     assert "in-items" not in await visit.do("/flows/shop/start", **form)
     assert (await visit.browser.get("/schedules/new", params={"inputs": typed})).status_code == 422
-    assert await visit.engine.run_reads.list_runs() == []
+    assert await visit.engine.kernel.run_reads.list_runs() == []

@@ -61,7 +61,7 @@ async def test_what_was_typed_wrongly_is_refused_in_words(visit: Visit):
 
 async def test_who_is_no_admin_sees_no_forms(visit: Visit):
     await visit.do("/handlers", facet_name="billing.Pay", module_uri="handlers.billing")
-    created = await visit.engine.tokens.create("eve", ["operate"])
+    created = await visit.engine.kernel.tokens.create("eve", ["operate"])
     async with visit.anew() as visit:
         visit.browser.headers["Authorization"] = f"Bearer {created.secret}"
         for path in ("/handlers", "/handlers/billing.Pay", "/settings", "/settings/retention", "/settings/store"):

@@ -61,7 +61,7 @@ async def test_what_is_no_number_is_refused_in_words(visit: Visit):
 
 async def test_who_may_only_look_is_offered_nothing_to_do(visit: Visit):
     await visit.engine.enqueue("greet", {"name": "Ada"})
-    created = await visit.engine.tokens.create("eve", ["read"])
+    created = await visit.engine.kernel.tokens.create("eve", ["read"])
     async with visit.anew() as visit:
         visit.browser.headers["Authorization"] = f"Bearer {created.secret}"
         for path in ("/lists", "/lists/default", "/dead-letters", "/servers", "/events", "/tasks"):
@@ -71,7 +71,7 @@ async def test_who_may_only_look_is_offered_nothing_to_do(visit: Visit):
 async def test_a_token_of_one_list_sees_that_list_alone(visit: Visit):
     for task_list in ("night", "day"):
         await visit.engine.enqueue("greet", {"name": "Ada"}, task_list=task_list)
-    created = await visit.engine.tokens.create("eve", ["read"], task_lists=["night"])
+    created = await visit.engine.kernel.tokens.create("eve", ["read"], task_lists=["night"])
     async with visit.anew() as visit:
         visit.browser.headers["Authorization"] = f"Bearer {created.secret}"
         page = main_of(await visit.page("/lists"))

@@ -10,18 +10,18 @@ async def test_an_objective_is_added_approved_blocked_and_unblocked(visit: Visit
     page = await visit.do("/objectives", title="greet must name the person", criteria=criteria, importance="4")
     assert "greet must name the person is NEW" in page
     assert "it is polite" in page
-    (found,) = await visit.engine.objectives.list()
+    (found,) = await visit.engine.goals.objectives.list()
     base = f"/objectives/{found.objective_id}"
     assert base in await visit.page("/objectives")
     assert "is now TODO." in await visit.do(f"{base}/approve")
     assert "no budget" in await visit.do(f"{base}/block", reason="no budget")
-    assert (await visit.engine.objectives.show(found.objective_id)).objective.open_blockers
+    assert (await visit.engine.goals.objectives.show(found.objective_id)).objective.open_blockers
     assert "is now TODO." in await visit.do(f"{base}/unblock")
-    assert not (await visit.engine.objectives.show(found.objective_id)).objective.open_blockers
+    assert not (await visit.engine.goals.objectives.show(found.objective_id)).objective.open_blockers
 
 
 async def test_who_waits_for_an_objective_that_is_blocked_is_marked(visit: Visit):
-    objectives = visit.engine.objectives
+    objectives = visit.engine.goals.objectives
     first = await objectives.add("find the key", actor="ada")
     await objectives.approve(first.objective_id, actor="ada")
     second = await objectives.add("open the door", actor="ada", blocked_by=[first.objective_id])

@@ -52,7 +52,7 @@ async def test_charts_and_their_table_show_what_tasks_came_to_in_the_whole_store
 
 async def test_what_needs_a_person_is_listed(visit: Visit):
     await fail(visit, 3)
-    objectives = visit.engine.objectives
+    objectives = visit.engine.goals.objectives
     objective = await objectives.add("greet must name the person", actor="ann")
     await objectives.approve(objective.objective_id, actor="ann")
     await objectives.block(objective.objective_id, actor="ann", reason="waiting for legal")
@@ -66,7 +66,7 @@ async def test_a_token_of_one_list_sees_its_tasks_alone(visit: Visit):
     for task_list in ("night", "day"):
         await visit.engine.enqueue(f"in.{task_list}", {}, task_list=task_list)
     for lists in (["night"], ["night", "dawn"]):
-        created = await visit.engine.tokens.create("-".join(["eve", *lists]), ["read"], task_lists=lists)
+        created = await visit.engine.kernel.tokens.create("-".join(["eve", *lists]), ["read"], task_lists=lists)
         async with visit.anew() as other:
             other.browser.headers["Authorization"] = f"Bearer {created.secret}"
             page = main_of(await other.page("/"))

@@ -56,9 +56,9 @@ async def test_a_bulk_action_is_shown_before_it_is_done(visit: Visit):
     ids = [await started(visit, amount) for amount in range(3)]
     page = await visit.page("/runs/bulk?action=cancel&workflow=shop.Checkout")
     assert "Cancel 3 runs?" in page
-    assert [(await visit.engine.run_reads.get_run(each)).state for each in ids] == ["running"] * 3
+    assert [(await visit.engine.kernel.run_reads.get_run(each)).state for each in ids] == ["running"] * 3
     assert "cancel: 3 runs." in await visit.do("/runs/bulk", action="cancel", workflow="shop.Checkout")
-    assert [(await visit.engine.run_reads.get_run(each)).state for each in ids] == ["canceled"] * 3
+    assert [(await visit.engine.kernel.run_reads.get_run(each)).state for each in ids] == ["canceled"] * 3
 
 
 async def test_a_bulk_action_on_very_many_goes_on_from_its_preview(visit: Visit, monkeypatch: pytest.MonkeyPatch):
@@ -104,7 +104,7 @@ def test_bars_are_on_one_scale():
 async def test_what_a_model_is_saying_is_shown_while_it_says_it(visit: Visit):
     run_id = await started(visit)
     assert "the model is responding" not in await visit.page(f"/runs/{run_id}")
-    step = await visit.engine.run_reads.get_step(run_id, "Checkout.paid")
+    step = await visit.engine.kernel.run_reads.get_step(run_id, "Checkout.paid")
     await visit.engine.runs.update_step(run_id, step.id, {"_text": "Dear <Ada>, your order"})
     page = await visit.page(f"/runs/{run_id}")
     assert "the model is responding" in page

@@ -15,22 +15,22 @@ async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):
     answer = await visit.browser.post("/settings/tokens", data={"name": "ada", "scope": ["read", "admin"], "days": "1"})
     assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
     secret = answer.text.partition('aria-label="Secret">')[2].partition("<")[0]
-    assert (await visit.engine.tokens.find_access(secret)).actor == "ada"
+    assert (await visit.engine.kernel.tokens.find_access(secret)).actor == "ada"
     async with visit.anew() as visit:
         assert (await visit.browser.get("/settings")).status_code == 303
         visit.browser.headers["Authorization"] = f"Bearer {secret}"
         page = await visit.page("/settings")
         assert "ada" in page
         assert secret not in page
-        (token,) = await visit.engine.tokens.list()
+        (token,) = await visit.engine.kernel.tokens.list()
         answer = await visit.browser.post(f"/settings/tokens/{token.id}/revoke")
         assert (answer.status_code, answer.headers["location"]) == (303, "/settings")
-        assert await visit.engine.tokens.list() == []
+        assert await visit.engine.kernel.tokens.list() == []
 
 
 async def test_a_token_for_nothing_is_refused_in_words(visit: Visit):
     assert "scope" in main_of(await visit.do("/settings/tokens", name="ada"))
-    assert await visit.engine.tokens.list() == []
+    assert await visit.engine.kernel.tokens.list() == []
 
 
 async def test_lists_get_rules_of_their_own(visit: Visit):

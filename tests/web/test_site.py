@@ -24,18 +24,18 @@ def actions(app: Starlette) -> list[str]:
 
 
 async def test_no_form_does_anything_without_the_csrf_token_of_its_session(visit: Visit):
-    secret = (await visit.engine.tokens.create("ada", [Scope.ADMIN])).secret
+    secret = (await visit.engine.kernel.tokens.create("ada", [Scope.ADMIN])).secret
     paths = actions(make_app(visit.engine))
     assert len(paths) > 20
     async with visit.anew() as ada:
         await ada.browser.post("/login", data={"token": secret})
-        last = await visit.engine.store.find_last_seq()
+        last = await visit.engine.kernel.store.find_last_seq()
         for path in paths:
             for csrf in ("", "x" * 43):
                 fields = {"csrf": csrf, "name": "evil", "scope": "admin"}
                 answer = await ada.browser.post(re.sub("{[^}]*}", "x", path), data=fields)
                 assert (answer.status_code, bytes.fromhex(answer.cookies["treadle_said"][1:])[:9]) == (303, b"A session"), path
-        assert await visit.engine.store.find_last_seq() == last
+        assert await visit.engine.kernel.store.find_last_seq() == last
 
 
 async def test_files_may_be_kept_under_the_address_that_pages_name(visit: Visit):
@@ -55,7 +55,7 @@ async def test_no_other_files_are_served(visit: Visit, path: str):
 async def test_a_page_that_cannot_be_shown_has_the_status_that_the_call_has(visit: Visit):
     assert (await visit.browser.get("/runs/x")).status_code == 422
     assert (await visit.browser.get("/runs", headers={"Host": "evil.example"})).status_code == 403
-    secret = (await visit.engine.tokens.create("ada", [Scope.READ], task_lists=["mail"])).secret
+    secret = (await visit.engine.kernel.tokens.create("ada", [Scope.READ], task_lists=["mail"])).secret
     async with visit.anew() as ada:
         ada.browser.headers["Authorization"] = f"Bearer {secret}"
         assert (await ada.browser.get("/approvals")).status_code == 403

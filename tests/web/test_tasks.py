@@ -46,7 +46,7 @@ async def test_pages_run_and_load_nothing_that_is_not_ours(visit: Visit):
 
 
 async def test_whoever_has_no_session_is_led_to_the_login(visit: Visit):
-    created = await visit.engine.tokens.create("ada", ["operate"])
+    created = await visit.engine.kernel.tokens.create("ada", ["operate"])
     made = await visit.engine.enqueue("greet", {"name": "Ada"})
     async with visit.anew() as visit:
         answer = await visit.browser.get("/tasks")

@@ -35,8 +35,8 @@ async def _unserved_facets(connection: Connection, registry: Registry, task_list
     """Return event facets of published flows that neither this process nor a live server handles; prompts need no handler."""
     engine = connection.engine
     needed: dict[str, None] = {}
-    for published in await engine.flows.list_versions():
-        program = await engine.flows.program(published.flow_id)
+    for published in await engine.kernel.flows.list_versions():
+        program = await engine.kernel.flows.program(published.flow_id)
         needed |= {facet.qualified_name: None for facet in program.event_facets if facet.prompt is None}
     here = [name for name in needed if registry.find(name) is not None]
-    return missing_handlers(needed, here, await engine.store.list_servers(), task_list, await engine.store.now())
+    return missing_handlers(needed, here, await engine.kernel.store.list_servers(), task_list, await engine.kernel.store.now())

@@ -179,11 +179,11 @@ class Evaluator:
         flow: str | list[Source]
         if isinstance(program, str):
             flow = [("<execute>", program)]
-            _, loaded, _ = engine.flows.compile(flow)
+            _, loaded, _ = engine.kernel.flows.compile(flow)
         elif isinstance(program, Mapping):
             whole = program if program.get("type") == "Program" else {"type": "Program", "id": "program", "declarations": [program]}
-            flow = (await engine.flows.adopt(whole)).id
-            loaded = await engine.flows.program(flow)
+            flow = (await engine.kernel.flows.adopt(whole)).id
+            loaded = await engine.kernel.flows.program(flow)
         else:
             raise InvalidInput("Give a compiled program or AFL text.")
         name = _name_of(workflow)
@@ -241,7 +241,7 @@ class Evaluator:
 
     async def _waiting(self, run_id: str) -> list[tuple[Task, dict[str, Json]]]:
         """Return the unclaimed tasks of the run that wait for a handler."""
-        live = await self.persistence.engine.run_reads.list_live_tasks(run_id, 1000)
+        live = await self.persistence.engine.kernel.run_reads.list_live_tasks(run_id, 1000)
         free = [task for task in reversed(live) if task.kind == HANDLER and task.owner_id is None]
         return [(task, await self.persistence.payload_of(task)) for task in free]
 
@@ -262,7 +262,7 @@ class Evaluator:
             _log.info("step %s no longer waits: nothing was done", step_id)
 
     async def _run_of(self, step_id: str) -> str:
-        step = await self.persistence.engine.store.find_step(parse_id(step_id, "step id"))
+        step = await self.persistence.engine.kernel.store.find_step(parse_id(step_id, "step id"))
         if step is None:
             raise UnknownStep(step_id)
         return load_step(step, self.persistence.engine.kernel.value_store).run_id

@@ -63,9 +63,9 @@ class Persistence(Records):
 
     @on_loop
     async def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
-        step = await self.engine.store.find_step(parse_id(step_id, "step id"))
+        step = await self.engine.kernel.store.find_step(parse_id(step_id, "step id"))
         row = None if step is None else load_step(step, self.engine.kernel.value_store)
-        task = None if row is None else await self.engine.store.find_task(row.task_id or task_id_of(row))
+        task = None if row is None else await self.engine.kernel.store.find_task(row.task_id or task_id_of(row))
         return None if task is None else await self._shown(task)
 
     def save_task(self, task: TaskDefinition) -> None:

@@ -48,7 +48,7 @@ class Records(Connection):
 
     @on_loop
     async def get_step(self, step_id: str) -> StepDefinition | None:
-        found = await self.engine.store.find_step(parse_id(step_id, "step id"))
+        found = await self.engine.kernel.store.find_step(parse_id(step_id, "step id"))
         return None if found is None else await self._step(load_step(found, self.engine.kernel.value_store))
 
     def step_exists(self, step_id: str) -> bool:
@@ -56,7 +56,7 @@ class Records(Connection):
 
     @on_loop
     async def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
-        return [await self._step(shown.row) for shown in await self.engine.run_reads.list_steps(workflow_id)]
+        return [await self._step(shown.row) for shown in await self.engine.kernel.run_reads.list_steps(workflow_id)]
 
     def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
         return [step for step in self.get_steps_by_workflow(workflow_id) if step.state == state]
@@ -76,13 +76,13 @@ class Records(Connection):
 
     @on_loop
     async def get_runners_by_state(self, state: str) -> list[RunnerDefinition]:
-        return [await self._runner(run) for run in await self.engine.run_reads.list_runs(states=(state,), limit=_PAGE)]
+        return [await self._runner(run) for run in await self.engine.kernel.run_reads.list_runs(states=(state,), limit=_PAGE)]
 
     @on_loop
     async def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
-        step = await self.engine.store.find_step(parse_id(step_id, "step id"))
+        step = await self.engine.kernel.store.find_step(parse_id(step_id, "step id"))
         row = None if step is None else load_step(step, self.engine.kernel.value_store)
-        lines = [] if row is None else await self.engine.store.list_lines(row.task_id or task_id_of(row), _PAGE)
+        lines = [] if row is None else await self.engine.kernel.store.list_lines(row.task_id or task_id_of(row), _PAGE)
         return [
             {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
             for line in lines
@@ -91,7 +91,7 @@ class Records(Connection):
     # servers
 
     def save_server(self, server: ServerDefinition) -> None:
-        self.run(self.engine.store.save_server(_stored(server)))
+        self.run(self.engine.kernel.store.save_server(_stored(server)))
 
     def get_server(self, server_id: str) -> ServerDefinition | None:
         return next((server for server in self.list_servers() if server.uuid == server_id), None)
@@ -102,9 +102,9 @@ class Records(Connection):
 
     @on_loop
     async def ping_server(self, server_id: str) -> bool:
-        for server in await self.engine.store.list_servers():
+        for server in await self.engine.kernel.store.list_servers():
             if server.id == server_id:
-                await self.engine.store.save_server(server)
+                await self.engine.kernel.store.save_server(server)
                 return True
         return False
 
@@ -112,16 +112,16 @@ class Records(Connection):
 
     def save_handler_registration(self, registration: HandlerRegistration) -> None:
         check_registration(registration)
-        self.run(self.engine.store.save_handler(self.engine.kernel.settings.namespace, registration))
+        self.run(self.engine.kernel.store.save_handler(self.engine.kernel.settings.namespace, registration))
 
     def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
         return next((each for each in self.list_handler_registrations() if each.facet_name == facet_name), None)
 
     def list_handler_registrations(self) -> list[HandlerRegistration]:
-        return self.run(self.engine.store.list_handlers(self.engine.kernel.settings.namespace))
+        return self.run(self.engine.kernel.store.list_handlers(self.engine.kernel.settings.namespace))
 
     def delete_handler_registration(self, facet_name: str) -> bool:
-        return self.run(self.engine.store.delete_handler(self.engine.kernel.settings.namespace, facet_name))
+        return self.run(self.engine.kernel.store.delete_handler(self.engine.kernel.settings.namespace, facet_name))
 
     # locks
 

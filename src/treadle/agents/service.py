@@ -199,7 +199,7 @@ class RunnerService(Agent):
 
         async def look() -> int:
             engine = self._persistence.engine
-            runs = await engine.run_reads.list_runs(states=(RunState.RUNNING,), before_id=self._swept, limit=_SWEPT_AT_ONCE)
+            runs = await engine.kernel.run_reads.list_runs(states=(RunState.RUNNING,), before_id=self._swept, limit=_SWEPT_AT_ONCE)
             self._swept = runs[-1].id if len(runs) == _SWEPT_AT_ONCE else None
             repaired = 0
             for run in runs:

@@ -56,7 +56,7 @@ class AgentCoordinator:
         self._lane = Lane(settings.namespace, HANDLER, self.config.task_list, self.config.name)
         self._lane_id: int | None = None
         self._queue = Queue(  # the same queue without its own waiting, because callers retry
-            engine.store,
+            engine.kernel.store,
             engine.kernel.committer,
             engine.kernel.ids,
             engine.kernel.value_store,
@@ -68,7 +68,7 @@ class AgentCoordinator:
         self._jobs = Jobs(engine, self._lane, self._stored)
         self._holder = HeldJobs(engine, self.config, self._time_out, self._machine)
         self._waker = Waker(
-            engine.store, engine.kernel.clock, self._holder.lease_for, engine.kernel.committer.notify, engine.kernel.emit
+            engine.kernel.store, engine.kernel.clock, self._holder.lease_for, engine.kernel.committer.notify, engine.kernel.emit
         )
         self._taking = 0
         self._draining = False
@@ -224,7 +224,7 @@ class AgentCoordinator:
             return
 
         async def again() -> None:
-            found = await self.engine.store.find_task(before.id)
+            found = await self.engine.kernel.store.find_task(before.id)
             if found is not None and not found.finished and found.failures == before.failures + 1:
                 return  # the response to an earlier attempt was lost
             await self._queue.try_again(before.id, actor=actor)
@@ -283,7 +283,8 @@ class AgentCoordinator:
         """Return the number of worker processes like this one that the jobs could use; options as for `Reads.desired_workers`."""
         options = {"concurrency": self.config.max_concurrent_tasks, **options}
         return await self._stored(
-            "measuring the load", lambda: self.engine.desired_workers(self.config.task_list, name=self.config.name, **options)
+            "measuring the load",
+            lambda: self.engine.kernel.reads.desired_workers(self.config.task_list, name=self.config.name, **options),
         )
 
     # work
@@ -352,7 +353,7 @@ class AgentCoordinator:
 
     async def _take(self, worker_id: str) -> HeldJob | None:
         """Claim and hold one executable job; wake due jobs first, because there may be no worker to do it."""
-        store, clock = self.engine.store, self.engine.kernel.clock
+        store, clock = self.engine.kernel.store, self.engine.kernel.clock
         await self._holder.open(worker_id)
         if self._lane_id is None:
             self._lane_id = (await store.lane_ids([self._lane]))[self._lane]
@@ -392,7 +393,7 @@ class AgentCoordinator:
         return None
 
     async def _is_full(self) -> bool:
-        limits = await self.engine.store.list_limits(self._lane.namespace)
+        limits = await self.engine.kernel.store.list_limits(self._lane.namespace)
         return any(limit.key == self.config.limit_key and limit.admitted >= limit.max_running for limit in limits)
 
     async def _settle(self, holding: HeldJob, outcome: Outcome, *, forever: bool = False) -> None:
@@ -456,7 +457,7 @@ class AgentCoordinator:
     async def _log_line(self, line: LogLine) -> None:
         """Write a log line about a job, if the store is reachable; the job does not depend on it."""
         try:
-            await self.engine.store.append_lines([line])
+            await self.engine.kernel.store.append_lines([line])
         except StoreError as error:
             self.engine.kernel.emit(StoreTrouble("writing a log line", str(error), 0.0))
 

@@ -69,10 +69,10 @@ class HeldJobs:
                 return
             engine = self._engine
             self._name, self.state = worker_id, "running"
-            await engine.store.save_server(self.describe())
+            await engine.kernel.store.save_server(self.describe())
             self._loop = asyncio.get_running_loop()
             self._lease_renewer = LeaseRenewer(
-                engine.store, engine.kernel.clock, self.lease_for, self._report_lost, self.describe, engine.kernel.emit
+                engine.kernel.store, engine.kernel.clock, self.lease_for, self._report_lost, self.describe, engine.kernel.emit
             )
             self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.kernel.emit)
             engine.kernel.committer.on_fenced.append(self._fenced)

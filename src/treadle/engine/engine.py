@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from treadle.engine.former_names import FormerNames
 from treadle.engine.results import run_result, task_result
 from treadle.goals.extension import Goals
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
 from treadle.kernel.store.system import SystemClock, SystemIds
-from treadle.kernel.store.verify import VerifyReport, verify
 from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds
@@ -34,17 +33,17 @@ from treadle.workers.specialists import SpecialistOptions, register
 if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.engine.sync import BlockingEngine
-    from treadle.goals.service import Objectives
-    from treadle.goals.topology import Topology
-    from treadle.kernel.reads.demand import Scaling
+    from treadle.kernel.approvals.service import Approvals
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.records import StartedRun
+    from treadle.kernel.runs.service import Runs
+    from treadle.kernel.schedules.service import Schedules
     from treadle.kernel.store.value_store import Codec
+    from treadle.kernel.watchers.service import Watchers
     from treadle.observability.metrics import Metrics
     from treadle.wiring.worker_host import WorkerHost
 
 H = TypeVar("H", bound=Callable[..., Any])
-S = TypeVar("S")
 
 
 class AlreadyOpen(TreadleError):
@@ -53,19 +52,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class _Service(Generic[S]):
-    """An attribute of an engine that is a service of its kernel."""
-
-    def __init__(self, find: Callable[[Kernel], S]) -> None:
-        self._find = find
-
-    def __get__(self, engine: Engine | None, owner: type[Engine]) -> S:
-        if engine is None:
-            raise AttributeError("Services are attributes of an engine, not of the class.")
-        return self._find(engine.kernel)
-
-
-class Engine:
+class Engine(FormerNames):
     """A store and the operations on it: enqueue tasks, start runs, wait, operate, read, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -97,7 +84,7 @@ class Engine:
         functions = FunctionRegistry()
         functions.add(plan_function(), own=True)
         self.goals = Goals()
-        """The goal pipeline: its gates, topology and services."""
+        """The goal pipeline: objectives, gates and the topology."""
         self._metrics: Metrics | None = None
         self._url = url or settings.store
         self._make_kernel = partial(
@@ -113,14 +100,7 @@ class Engine:
             extensions=(self.goals,),
         )
         self.kernel = self._make_kernel(self._url, settings)
-        """The services that this engine is built from."""
-
-    def use_store(self, url: str | None, settings: Settings) -> None:
-        """Switch to another store (None: the same URL) and other settings; handlers stay registered. Only while closed."""
-        if self.kernel.is_open:
-            raise AlreadyOpen("Close the engine before you move it to another store.")
-        self._url = url or self._url
-        self.kernel = self._make_kernel(self._url, settings)
+        """All services of this engine: task lists, dead letters, flows, external jobs, tokens, recovery, telemetry and more."""
 
     # life cycle
 
@@ -230,18 +210,6 @@ class Engine:
 
         return add if specialist is None else add(specialist)
 
-    def gate(self, name: str, *, timeout: Duration | None = None) -> Callable[[H], H]:
-        """Register the decorated function as a gate of the goal pipeline: it takes (bundle) or (bundle, ctx), and judges it."""
-        return self.goals.gate(name, timeout=timeout)
-
-    def use_topology(self, path: str | Path, *, roles: Iterable[str] | None = None) -> Topology:
-        """Assign the roles of that topology file, or only those in `roles`, to the workers of this engine."""
-        return self.goals.use_topology(path, roles=roles)
-
-    def use_tracing(self, provider: Any = None) -> None:
-        """Create OpenTelemetry spans with that `TracerProvider`; without one, send them to `TREADLE_OTLP_ENDPOINT`."""
-        self.kernel.use_tracing(provider)
-
     # tasks
 
     async def enqueue(
@@ -256,7 +224,7 @@ class Engine:
 
         If a live task already has the same `unique_key`, return that one (`created` is False). For `idempotency_for` (seven days),
         an `idempotency_key` identifies the task it was first used for, even after that task has ended or was pruned. At most
-        `limit` tasks with the same `limit_key` run concurrently, unless an operator set another limit (`engine.lists`). `retry`,
+        `limit` tasks with the same `limit_key` run concurrently, unless an operator set another limit (`kernel.lists`). `retry`,
         `timeout` and `progress_every` override those of the handler. After `deadline` the task fails instead of running. `scope`
         selects among specialists of the same name.
         """
@@ -319,12 +287,8 @@ class Engine:
         work_id = parse_id(work if isinstance(work, str) else work.id, "task or run id")
         store = self.kernel.store
         if await store.find_task(work_id) is None and await store.find_run(work_id) is not None:
-            return await self.run_reads.why(work_id)
+            return await self.kernel.run_reads.why(work_id)
         return await self.kernel.reads.why(work_id)
-
-    async def desired_workers(self, task_list: str = DEFAULT_LIST, **options: Any) -> Scaling:
-        """Return the number of workers that the list could use now, with the reason; options as for `Reads.desired_workers`."""
-        return await self.kernel.reads.desired_workers(task_list, **options)
 
     def events(
         self,
@@ -351,11 +315,6 @@ class Engine:
             run_id=None if run_id is None else parse_id(run_id, "run id"),
             root_id=None if root_id is None else parse_id(root_id, "root id"),
         )
-
-    async def verify(self) -> VerifyReport:
-        """Check the history of every entity against the state tables, and records of external jobs against their events."""
-        report = await verify(self.kernel.store)
-        return VerifyReport(report.checked, (*report.problems, *await self.kernel.external_upkeep.check()))
 
     # runs
 
@@ -407,7 +366,7 @@ class Engine:
         """
         from treadle.kernel.runs.records import StartedRun
 
-        run_id, created = await self.functions.start(name, payload, actor=actor, **options)
+        run_id, created = await self.kernel.functions.start(name, payload, actor=actor, **options)
         return StartedRun(run_id, created)
 
     async def start_plan(
@@ -443,47 +402,29 @@ class Engine:
         the sender shown in the run's log.
         """
         run_id = run if isinstance(run, str) else run.id
-        return await self.functions.signal(run_id, name, payload, idempotency_key=idempotency_key, actor=actor)
+        return await self.kernel.functions.signal(run_id, name, payload, idempotency_key=idempotency_key, actor=actor)
 
     # services
 
-    runs = _Service(lambda kernel: kernel.run_services.runs)
-    """Runs: start, pause, resume, cancel, retry, fork."""
-    run_reads = _Service(lambda kernel: kernel.run_services.reads)
-    """Reads of runs and their steps."""
-    flows = _Service(lambda kernel: kernel.run_services.flows)
-    """Compiled and published AFL."""
-    functions = _Service(lambda kernel: kernel.run_services.functions)
-    """Durable functions: start, signal, list."""
-    schedules = _Service(lambda kernel: kernel.trigger_services.schedules)
-    """Work triggered by time: create, edit, pause, run now, backfill, preview."""
-    watchers = _Service(lambda kernel: kernel.trigger_services.watchers)
-    """Work triggered by changed files or URLs: create, edit, pause, scan now."""
-    approvals = _Service(lambda kernel: kernel.approvals)
-    """Questions to people: list, show, decide."""
-    external_jobs = _Service(lambda kernel: kernel.external_jobs)
-    """Jobs in external services: list, show, poll now, cancel, resolve by callback."""
-    remote_workers = _Service(lambda kernel: kernel.remote_workers)
-    """Programs in any language that claim and settle tasks over an interface: register, claim, heartbeat, complete."""
-    dead_letters = _Service(lambda kernel: kernel.dead_letters)
-    """Permanently failed tasks: list, group, retry, discard."""
-    lists = _Service(lambda kernel: kernel.lists)
-    """Task lists and limits: show, pause, drain, set policies."""
-    recovery = _Service(lambda kernel: kernel.recovery)
-    """The clean-up after crashed processes that every worker runs when it starts."""
-    tokens = _Service(lambda kernel: kernel.tokens)
-    """API tokens and their scopes: create, list, revoke, check."""
-    sessions = _Service(lambda kernel: kernel.sessions)
-    """Browser sessions, opened with a token."""
-    telemetry = _Service(lambda kernel: kernel.telemetry)
-    """Events and measurements of this engine: add observers, continue traces."""
-    store = _Service(lambda kernel: kernel.store)
-    """The store, for reads that no service offers."""
+    @property
+    def runs(self) -> Runs:
+        """Runs: start, pause, resume, cancel, retry, fork."""
+        return self.kernel.run_services.runs
 
     @property
-    def objectives(self) -> Objectives:
-        """Objectives of the goal pipeline: add, approve, block, show."""
-        return self.goals.services.objectives
+    def schedules(self) -> Schedules:
+        """Work triggered by time: create, edit, pause, run now, backfill, preview."""
+        return self.kernel.trigger_services.schedules
+
+    @property
+    def watchers(self) -> Watchers:
+        """Work triggered by changed files or URLs: create, edit, pause, scan now."""
+        return self.kernel.trigger_services.watchers
+
+    @property
+    def approvals(self) -> Approvals:
+        """Questions to people: list, show, decide."""
+        return self.kernel.approvals
 
     @property
     def metrics(self) -> Metrics:
@@ -491,8 +432,16 @@ class Engine:
         if self._metrics is None:
             from treadle.observability.metrics import Metrics
 
-            self._metrics = Metrics(self.telemetry, self.kernel.clock, lambda: self.kernel)
+            self._metrics = Metrics(self.kernel.telemetry, self.kernel.clock, lambda: self.kernel)
         return self._metrics
+
+
+def use_store(engine: Engine, url: str | None, settings: Settings) -> None:
+    """Switch to another store (None: the same URL) and other settings; handlers stay registered. Only while closed."""
+    if engine.kernel.is_open:
+        raise AlreadyOpen("Close the engine before you move it to another store.")
+    engine._url = url or engine._url
+    engine.kernel = engine._make_kernel(engine._url, settings)
 
 
 def _id(task: Enqueued | str) -> str:

@@ -67,7 +67,7 @@ class ExternalPollingLoop:
         executor = SystemExecutor(16)
         worker = Worker(
             Resources(
-                engine.store,
+                engine.kernel.store,
                 engine.kernel.committer,
                 executor,
                 engine.kernel.clock,
@@ -81,14 +81,14 @@ class ExternalPollingLoop:
             Services(
                 engine.kernel.run_services.settler.settle,
                 open_payload=engine.kernel.value_store.open_text,
-                effects=EffectKernel(engine.store, engine.kernel.committer, engine.kernel.value_store, engine.kernel.clock),
+                effects=EffectKernel(engine.kernel.store, engine.kernel.committer, engine.kernel.value_store, engine.kernel.clock),
                 tend=engine.approvals.tend,
-                external_jobs=engine.external_jobs,
+                external_jobs=engine.kernel.external_jobs,
             ),
             WorkerOptions(concurrency=self._concurrency, poll_every=self._tick_seconds),
         )
         try:
-            await Waker(engine.store, engine.kernel.clock, 60_000, engine.kernel.committer.notify, engine.kernel.emit).tick()
+            await Waker(engine.kernel.store, engine.kernel.clock, 60_000, engine.kernel.committer.notify, engine.kernel.emit).tick()
             return await worker.once()
         finally:
             executor.close()

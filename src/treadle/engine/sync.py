@@ -14,6 +14,7 @@ from treadle.wiring.kernel import NotOpen
 
 if TYPE_CHECKING:
     from treadle.kernel.approvals.records import ShownApproval
+    from treadle.kernel.store.verify import VerifyReport
     from treadle.wiring.worker_host import WorkerHost
 
 P = ParamSpec("P")
@@ -95,7 +96,10 @@ class BlockingEngine:
     start_function = blocking(Engine.start_function)
     start_plan = blocking(Engine.start_plan)
     signal = blocking(Engine.signal)
-    verify = blocking(Engine.verify)
+
+    def verify(self) -> VerifyReport:
+        """Check the history of every entity against the state tables."""
+        return self.run(self._inner.kernel.verify())
 
     def list_approvals(self, **options: Any) -> list[ShownApproval]:
         """Return approvals; options as for `Approvals.list`."""

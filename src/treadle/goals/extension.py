@@ -17,6 +17,7 @@ from treadle.workers.handlers import make_handler
 if TYPE_CHECKING:
     from treadle.goals.gates import Gates
     from treadle.goals.roles import Roles
+    from treadle.goals.service import Objectives
     from treadle.goals.services import GoalServices
     from treadle.goals.topology import Topology
     from treadle.wiring.kernel import Kernel
@@ -45,6 +46,11 @@ class Goals:
 
         return GoalServices(self._kernel, lambda: self.topology)
 
+    @property
+    def objectives(self) -> Objectives:
+        """Objectives: add, approve, block, show."""
+        return self.services.objectives
+
     @cached_property
     def gates(self) -> Gates:
         """The gates registered in this process."""
@@ -53,7 +59,7 @@ class Goals:
         return Gates()
 
     def gate(self, name: str, *, timeout: Duration | None = None) -> Callable[[G], G]:
-        """Register the decorated function as a gate."""
+        """Register the decorated function as a gate: it takes (bundle) or (bundle, ctx), and judges it."""
 
         def register(call: G) -> G:
             self.gates.add(make_handler(name, call, timeout=timeout))

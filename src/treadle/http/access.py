@@ -73,7 +73,7 @@ class Callers:
         """Whether callers need no token."""
         now = self._engine.kernel.clock.monotonic()
         if not self._closed and (self._polled_at is None or now - self._polled_at >= POLL_EVERY):
-            self._closed = await self._engine.tokens.any_live()
+            self._closed = await self._engine.kernel.tokens.any_live()
             self._polled_at = now
         return not self._closed
 
@@ -101,9 +101,9 @@ class Callers:
         if access.token_id is None:
             return await self.is_open()
         try:
-            await self._engine.tokens.find_access_of(access.token_id, afresh=True)
+            await self._engine.kernel.tokens.find_access_of(access.token_id, afresh=True)
             if access.session_id is not None:
-                await self._engine.sessions.check_open(access.session_id)
+                await self._engine.kernel.sessions.check_open(access.session_id)
         except Unauthorized:
             return False
         return True
@@ -114,7 +114,7 @@ class Callers:
         if not cookie:
             return None
         try:
-            return await self._engine.sessions.find(cookie)
+            return await self._engine.kernel.sessions.find(cookie)
         except Unauthorized:
             if await self.is_open():
                 return None
@@ -126,7 +126,7 @@ class Callers:
         address = address_of(request)
         self.logins.check(address)
         try:
-            opened = await self._engine.sessions.open(secret)
+            opened = await self._engine.kernel.sessions.open(secret)
         except Unauthorized:
             self.logins.failed(address)
             raise
@@ -138,11 +138,11 @@ class Callers:
         """Close the session of the request, if it has one. Pages of another origin cannot do this."""
         check_origin(request)
         if cookie := request.cookies.get(COOKIE):
-            await self._engine.sessions.close(cookie)
+            await self._engine.kernel.sessions.close(cookie)
 
     async def _of_token(self, request: Request, secret: str) -> Access:
         try:
-            found = await self._engine.tokens.find_access(secret)
+            found = await self._engine.kernel.tokens.find_access(secret)
         except Unauthorized:
             address = address_of(request)
             self.logins.check(address)

@@ -188,14 +188,14 @@ class Broadcast:
         """Full pages of the past to which nothing can be added any more."""
         while not self._closed:
             events = await self.events_after(after_seq)
-            if len(events) < PAGE or events[-1].move.at > await self._engine.store.now() - GIVE_UP_FOR:
+            if len(events) < PAGE or events[-1].move.at > await self._engine.kernel.store.now() - GIVE_UP_FOR:
                 return
             yield events
             after_seq = events[-1].move.seq
 
     async def events_after(self, after_seq: int) -> list[Event]:
         """A page of events after a seq, of all namespaces."""
-        return await self._engine.store.list_events(after_seq, LAST_SEQ, PAGE)
+        return await self._engine.kernel.store.list_events(after_seq, LAST_SEQ, PAGE)
 
     def _stop(self) -> None:
         reader, self._reader = self._reader, None

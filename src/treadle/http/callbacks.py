@@ -68,7 +68,7 @@ async def call_back(request: Request) -> Response:
     (403), a callback before the job is recorded with `callback_too_early` (409: send it again in a moment), and one after the end
     with `external_already_resolved` (409).
     """
-    jobs = state_of(request).engine.external_jobs
+    jobs = state_of(request).engine.kernel.external_jobs
     job = await jobs.find_called(request.path_params["job_id"], _token(request))
     resolved = await jobs.resolve(_token(request), _outcome(await _BODY.read(request), job))
     return json_response(CalledBack(resolved.id, resolved.state))

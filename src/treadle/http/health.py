@@ -38,7 +38,7 @@ async def health(request: Request) -> Response:
     if state.closing.is_set():
         raise StoreUnavailable("The server is about to stop.")
     try:
-        await state.engine.store.now()
+        await state.engine.kernel.store.now()
     except TreadleError:
         raise StoreUnavailable("The store does not answer.") from None  # the cause may name the store: not for anonymous callers
     return json_response(Health("ok", package_version()))

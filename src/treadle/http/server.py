@@ -80,7 +80,7 @@ class HttpServer:
         """Bind the address; raises `NeedsToken` or `CannotListen`. Requests are answered once the context is entered."""
         options = self._options
         self._local = is_loopback(options.host)
-        self.open = not await self._engine.tokens.any_live()
+        self.open = not await self._engine.kernel.tokens.any_live()
         if self.open and not self._local:
             raise NeedsToken(
                 f"Other machines reach {options.host or 'every address'}, and there is no token, so anyone would have full access. "

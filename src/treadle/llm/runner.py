@@ -125,7 +125,7 @@ class ClaudeAgentRunner:
 
         Preclaimed tasks come first. Others exist if another process advanced the run.
         """
-        store = self._persistence.engine.store
+        store = self._persistence.engine.kernel.store
         mine = await self._mine(run_id, TaskState.RUNNING)
         held[:] = [task.claim for task in mine]
         if mine:
@@ -139,7 +139,7 @@ class ClaudeAgentRunner:
     async def _mine(self, run_id: str, *states: str) -> list[Task]:
         """Return the tasks of the run that this runner holds."""
         which = TaskFilter(states=states, kind=HANDLER, run_id=run_id)
-        found = await self._persistence.engine.store.list_tasks(which, _LOOKED_AT)
+        found = await self._persistence.engine.kernel.store.list_tasks(which, _LOOKED_AT)
         return [task for task in found if task.owner_id == self._owner_id]
 
     async def _do(self, task: Task, description: str | None) -> None:
@@ -155,7 +155,7 @@ class ClaudeAgentRunner:
         await self._settle(task, outcome)
         engine.kernel.run_services.advancer.views.forget(task.run_id or "")
         with suppress(StoreError):  # the work is done; only its settlement failed
-            await engine.store.append_lines(lines)
+            await engine.kernel.store.append_lines(lines)
 
     async def _outcome(self, task: Task, description: str | None) -> Outcome:
         engine = self._persistence.engine
@@ -166,7 +166,7 @@ class ClaudeAgentRunner:
             payload: dict[str, Json] = decode(await engine.kernel.value_store.open_text(task.payload))
             if handler is not None:
                 return outcome_of(await run_tool(handler, payload))
-            program = await engine.flows.program(task.flow_id or "")
+            program = await engine.kernel.flows.program(task.flow_id or "")
             facet = program.find_facet(task.name)
             if facet is None:
                 return Failed(Problem("no_handler", f"{task.name} is not declared in this flow, and has no handler."))
@@ -191,7 +191,7 @@ class ClaudeAgentRunner:
         engine = self._persistence.engine
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, thread_name_prefix="treadle-lease") as thread:
-            line = engine.store.lease_connection()
+            line = engine.kernel.store.lease_connection()
             try:
                 while True:
                     await engine.kernel.clock.sleep(self._lease_for / 3000)

@@ -79,7 +79,7 @@ class LLMService:
         self._turn = (self._turn + _CHECKED_NAMES) % max(len(unknown), 1) if len(unknown) > _CHECKED_NAMES else 0
         for name in [*unknown[self._turn :], *unknown[: self._turn]][:_CHECKED_NAMES]:
             waiting = TaskFilter(states=(TaskState.PENDING,), namespace=self._engine.kernel.settings.namespace, name=name)
-            for task in await self._engine.store.list_tasks(waiting, 1):
+            for task in await self._engine.kernel.store.list_tasks(waiting, 1):
                 facet = await self._facet(task)
                 if facet is not None and facet[1].prompt is not None:
                     self._prompts[name] = make_handler(name, self.handle, concurrency=self._concurrency)
@@ -125,7 +125,7 @@ class LLMService:
         """Return a facet's returns for a task; its run pays, and its step shows the progress."""
         settings = self._engine.kernel.settings
         limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
-        meter = TaskMeter(self._engine.store, self._engine.kernel.ids.new_id, self._prices, task, limit)
+        meter = TaskMeter(self._engine.kernel.store, self._engine.kernel.ids.new_id, self._prices, task, limit)
         stream = StepStream(self._engine.runs, self._engine.kernel.clock, task, self.config.stream_every)
         return await self.converse(program, facet, payload, meter, stream.show, description=description)
 
@@ -166,7 +166,7 @@ class LLMService:
         if task.flow_id is None:
             return None
         try:
-            program = await self._engine.flows.program(task.flow_id)
+            program = await self._engine.kernel.flows.program(task.flow_id)
         except NotFound:
             return None
         facet = program.find_facet(task.name)

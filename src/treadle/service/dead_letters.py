@@ -44,7 +44,7 @@ class DeadLetters(Group, DeadLettersApi):
             if not 0 <= before <= _LAST_SEQ:
                 raise InvalidInput(f"before must be the next_before of the previous page, not {before}.")
             chosen = replace(chosen, until_seq=before - 1)
-        found = await self.engine.dead_letters.list_dead_letters(chosen, limit)
+        found = await self.engine.kernel.dead_letters.list_dead_letters(chosen, limit)
         return DeadLetterPage([task_record(DeadLetter, task) for task in found], found[-1].seq if len(found) == limit else None)
 
     async def groups(
@@ -54,8 +54,8 @@ class DeadLetters(Group, DeadLettersApi):
         **which: Unpack[DeadLetterConditions],
     ) -> DeadLetterGroups:
         chosen = await self._filter(which)
-        groups = await self.engine.dead_letters.list_groups(chosen, limit)
-        last = {task.id: task.error for task in await self.engine.dead_letters.list_last(groups)}
+        groups = await self.engine.kernel.dead_letters.list_groups(chosen, limit)
+        last = {task.id: task.error for task in await self.engine.kernel.dead_letters.list_last(groups)}
         return DeadLetterGroups([record_of(DeadLetterGroup, group, error=decode(last.get(group.last_id))) for group in groups])
 
     async def get(self, task_id: str) -> DeadLetterDetail:
@@ -76,7 +76,7 @@ class DeadLetters(Group, DeadLettersApi):
         **which: Unpack[DeadLetterConditions],
     ) -> DeadLettersChanged:
         _check_choice(ids, which, everything)
-        letters = self.engine.dead_letters
+        letters = self.engine.kernel.dead_letters
         if ids:
             return await self._each(
                 ids, dry_run, lambda task_id: self.engine.kernel.queue.retry(task_id, actor=self.actor, payload=payload)
@@ -97,7 +97,7 @@ class DeadLetters(Group, DeadLettersApi):
         **which: Unpack[DeadLetterConditions],
     ) -> DeadLettersChanged:
         _check_choice(ids, which, everything)
-        letters = self.engine.dead_letters
+        letters = self.engine.kernel.dead_letters
         if ids:
             return await self._each(ids, dry_run, lambda task_id: self.engine.kernel.queue.discard(task_id, actor=self.actor))
         if dry_run:
@@ -119,14 +119,14 @@ class DeadLetters(Group, DeadLettersApi):
     ) -> tuple[int, Walk]:
         """The walk to continue, and the instant from which ages are counted: that of the first call."""
         if after is None:
-            now = await self.engine.store.now()
+            now = await self.engine.kernel.store.now()
             return now, await begin(await self._filter(which, now))
         at, after_seq, until_seq, matched = _read_cursor(after)
         return at, Walk(replace(await self._filter(which, at), after_seq=after_seq, until_seq=until_seq), matched)
 
     async def _filter(self, which: DeadLetterConditions, at: int | None = None) -> DeadLetterFilter:
         chosen: dict[str, Any] = {**which, "task_list": self.one_list(which.get("task_list"))}
-        return await self.engine.dead_letters.filter(**chosen, at=at)
+        return await self.engine.kernel.dead_letters.filter(**chosen, at=at)
 
 
 def _check_choice(ids: Sequence[str], which: DeadLetterConditions, everything: bool) -> None:

@@ -21,14 +21,16 @@ class ExternalJobs(Group, ExternalJobsApi):
     async def list(
         self, *, every: bool = False, run_id: str | None = None, limit: int = 50, before: str | None = None
     ) -> ExternalJobPage:
-        found = await self.engine.external_jobs.list(live=None if every else True, run_id=run_id, before_id=before, limit=limit)
+        found = await self.engine.kernel.external_jobs.list(
+            live=None if every else True, run_id=run_id, before_id=before, limit=limit
+        )
         return ExternalJobPage([_record(each) for each in found], found[-1].id if len(found) == limit else None)
 
     async def rebuild(self, *, limit: int = 500, before: str | None = None) -> ExternalJobsRebuilt:
         return await self.engine.kernel.external_upkeep.rebuild_page(before, limit)
 
     async def get(self, job_id: str) -> ExternalJobDetail:
-        shown = await self.engine.external_jobs.show(job_id)
+        shown = await self.engine.kernel.external_jobs.show(job_id)
         record = shown.record
         reason = await self.engine.why(record.render_job_id)
         return record_of(
@@ -39,10 +41,10 @@ class ExternalJobs(Group, ExternalJobsApi):
         )
 
     async def poll_now(self, job_id: str) -> ExternalJob:
-        return _record(await self.engine.external_jobs.poll_now(job_id, actor=self.actor))
+        return _record(await self.engine.kernel.external_jobs.poll_now(job_id, actor=self.actor))
 
     async def cancel(self, job_id: str, *, reason: str | None = None) -> ExternalJob:
-        return _record(await self.engine.external_jobs.cancel(job_id, actor=self.actor, reason=reason))
+        return _record(await self.engine.kernel.external_jobs.cancel(job_id, actor=self.actor, reason=reason))
 
 
 def _record(shown: ShownJob) -> ExternalJob:

@@ -42,40 +42,40 @@ class Flows(RunGroup, FlowsApi):
 
     async def list(self, *, name: str | None = None) -> FlowList:
         if name is not None:
-            await self.engine.flows.get_flow(name)
-        return FlowList([record_of(FlowVersion, each) for each in await self.engine.flows.list_versions(name)])
+            await self.engine.kernel.flows.get_flow(name)
+        return FlowList([record_of(FlowVersion, each) for each in await self.engine.kernel.flows.list_versions(name)])
 
     async def validate(self, sources: Sequence[SourceText]) -> FlowChecked:
-        return _check(await self.engine.flows.check_aside(pairs(sources)))
+        return _check(await self.engine.kernel.flows.check_aside(pairs(sources)))
 
     async def compile(self, sources: Sequence[SourceText]) -> FlowCompiled:
-        return _compile(await self.engine.flows.check_aside(pairs(sources)))
+        return _compile(await self.engine.kernel.flows.check_aside(pairs(sources)))
 
     async def format(self, sources: Sequence[SourceText]) -> FlowFormatted:
-        return await self.engine.flows.aside(_formatted, pairs(sources))
+        return await self.engine.kernel.flows.aside(_formatted, pairs(sources))
 
     async def draw(self, sources: Sequence[SourceText], *, workflow: str | None = None) -> FlowGraph:
-        return _drawn((await self.engine.flows.compile_aside(pairs(sources)))[1], workflow)
+        return _drawn((await self.engine.kernel.flows.compile_aside(pairs(sources)))[1], workflow)
 
     async def get(self, name: str, *, version: int | None = None) -> FlowDetail:
-        flow = await self.engine.flows.get_flow(name, version)
-        program = await self.engine.flows.program(flow.id)
-        versions = () if name == flow.id else await self.engine.flows.list_versions(name)
+        flow = await self.engine.kernel.flows.get_flow(name, version)
+        program = await self.engine.kernel.flows.program(flow.id)
+        versions = () if name == flow.id else await self.engine.kernel.flows.list_versions(name)
         return FlowDetail(
             id=flow.id,
             created_at=Instant.of(flow.created_at),
             versions=[record_of(FlowVersion, each) for each in versions],
             workflows=[_signature(program, facet) for facet in program.workflows],
             event_facets=[facet.qualified_name for facet in program.event_facets],
-            sources=[SourceText(each, text) for each, text in self.engine.flows.sources(flow)],
+            sources=[SourceText(each, text) for each, text in self.engine.kernel.flows.sources(flow)],
         )
 
     async def graph(self, name: str, *, version: int | None = None, workflow: str | None = None) -> FlowGraph:
-        flow = await self.engine.flows.get_flow(name, version)
-        return _drawn(await self.engine.flows.program(flow.id), workflow)
+        flow = await self.engine.kernel.flows.get_flow(name, version)
+        return _drawn(await self.engine.kernel.flows.program(flow.id), workflow)
 
     async def publish(self, name: str, sources: Sequence[SourceText]) -> FlowVersion:
-        return record_of(FlowVersion, await self.engine.flows.publish(name, pairs(sources), actor=self.actor))
+        return record_of(FlowVersion, await self.engine.kernel.flows.publish(name, pairs(sources), actor=self.actor))
 
     async def run_graph(self, run_id: str) -> FlowGraph:
         run = await self.find_run(run_id)
@@ -84,7 +84,7 @@ class Flows(RunGroup, FlowsApi):
                 f"The run {run.id} belongs to a durable function, which has no graph: its steps are not known in advance."
             )
         states = await self.engine.kernel.run_services.step_reads.states_by_statement(run)
-        return _graph(graph(await self.engine.flows.program(run.flow_id), run.workflow), states)
+        return _graph(graph(await self.engine.kernel.flows.program(run.flow_id), run.workflow), states)
 
 
 def _formatted(sources: Sequence[Source]) -> FlowFormatted:

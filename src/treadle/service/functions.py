@@ -17,7 +17,7 @@ class Functions(RunGroup, FunctionsApi):
     """See `FunctionsApi`."""
 
     async def list(self) -> FunctionList:
-        return FunctionList(await self.engine.functions.list_shown())
+        return FunctionList(await self.engine.kernel.functions.list_shown())
 
     async def start(
         self,
@@ -30,6 +30,6 @@ class Functions(RunGroup, FunctionsApi):
 
     async def adopt(self, run_id: str, version: int) -> RunAdopted:
         run = await self.engine.kernel.run_services.function_runs.adopt(run_id, version, actor=self.actor)
-        known = await self.engine.functions.list_shown()
+        known = await self.engine.kernel.functions.list_shown()
         servers = sum(each.servers for each in known if (each.name, each.version) == (run.workflow, version))
         return run_record(RunAdopted, run, servers=servers)

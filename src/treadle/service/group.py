@@ -46,7 +46,7 @@ class Group:
 
     async def find_run(self, run_id: str) -> Run:
         """The run; raises `RunNotFound` if the caller may not see its list."""
-        run = await self.engine.run_reads.get_run(run_id)
+        run = await self.engine.kernel.run_reads.get_run(run_id)
         if not self.access.may_use(run.task_list):
             raise RunNotFound(run_id)
         return run

@@ -25,42 +25,42 @@ class Lists(Group, ListsApi):
     """See `ListsApi`."""
 
     async def list(self) -> TaskLists:
-        found = await self.engine.lists.show()
+        found = await self.engine.kernel.lists.show()
         return TaskLists([_record(shown) for shown in found if self.access.may_use(shown.settings.task_list)])
 
     async def get(self, task_list: str) -> TaskListStatus:
         self.access.check_list(task_list)
-        (shown,) = await self.engine.lists.show(task_list)
+        (shown,) = await self.engine.kernel.lists.show(task_list)
         return _record(shown)
 
     async def pause(self, task_list: str) -> TaskListStatus:
         self.access.check_list(task_list)
-        await self.engine.lists.pause(task_list, actor=self.actor)
+        await self.engine.kernel.lists.pause(task_list, actor=self.actor)
         return await self.get(task_list)
 
     async def resume(self, task_list: str) -> TaskListStatus:
         self.access.check_list(task_list)
-        await self.engine.lists.resume(task_list, actor=self.actor)
+        await self.engine.kernel.lists.resume(task_list, actor=self.actor)
         return await self.get(task_list)
 
     async def drain(self, task_list: str) -> TaskListStatus:
         self.access.check_list(task_list)
-        await self.engine.lists.drain(task_list, actor=self.actor)
+        await self.engine.kernel.lists.drain(task_list, actor=self.actor)
         return await self.get(task_list)
 
     async def set_policy(self, task_list: str, no_handler: str) -> TaskListStatus:
         self.access.check_list(task_list)
-        await self.engine.lists.set_policy(task_list, no_handler, actor=self.actor)
+        await self.engine.kernel.lists.set_policy(task_list, no_handler, actor=self.actor)
         return await self.get(task_list)
 
     async def limit_rate(self, task_list: str, name: str, rate: float | None, *, burst: int | None = None) -> TaskListStatus:
         self.access.check_list(task_list)
-        await self.engine.lists.limit_rate(task_list, name, rate, burst, actor=self.actor)
+        await self.engine.kernel.lists.limit_rate(task_list, name, rate, burst, actor=self.actor)
         return await self.get(task_list)
 
     async def limit_backlog(self, task_list: str, name: str, backlog_limit: int | None) -> TaskListStatus:
         self.access.check_list(task_list)
-        await self.engine.lists.limit_backlog(task_list, name, backlog_limit, actor=self.actor)
+        await self.engine.kernel.lists.limit_backlog(task_list, name, backlog_limit, actor=self.actor)
         return await self.get(task_list)
 
     async def desired(
@@ -74,8 +74,8 @@ class Lists(Group, ListsApi):
         most: int = MOST_WORKERS,
     ) -> DesiredWorkers:
         self.access.check_list(task_list)
-        await self.engine.lists.get(task_list)
-        found = await self.engine.desired_workers(
+        await self.engine.kernel.lists.get(task_list)
+        found = await self.engine.kernel.reads.desired_workers(
             task_list, name=name, target_latency=target, concurrency=concurrency, minimum=least, maximum=most
         )
         return record_of(DesiredWorkers, found, task_list=task_list, name=name)
@@ -83,14 +83,14 @@ class Lists(Group, ListsApi):
     async def limits(self) -> KeyLimits:
         if self.access.task_lists:
             return KeyLimits([])
-        return KeyLimits([record_of(KeyLimit, each) for each in await self.engine.lists.limits()])
+        return KeyLimits([record_of(KeyLimit, each) for each in await self.engine.kernel.lists.limits()])
 
     async def limit_key(self, key: str, max_running: int | None) -> KeyLimits:
-        await self.engine.lists.limit_key(key, max_running, actor=self.actor)
+        await self.engine.kernel.lists.limit_key(key, max_running, actor=self.actor)
         return await self.limits()
 
     async def limit_handler(self, name: str, max_running: int | None) -> KeyLimits:
-        await self.engine.lists.limit_handler(name, max_running, actor=self.actor)
+        await self.engine.kernel.lists.limit_handler(name, max_running, actor=self.actor)
         return await self.limits()
 
 

@@ -28,23 +28,23 @@ class Objectives(Group, ObjectivesApi):
     """See `ObjectivesApi`."""
 
     async def list(self, *, status: Sequence[str] = (), limit: int = 50, before: str | None = None) -> ObjectivePage:
-        found = await self.engine.objectives.list(statuses=status, before_id=before, limit=limit)
+        found = await self.engine.goals.objectives.list(statuses=status, before_id=before, limit=limit)
         return ObjectivePage(await self._all_shaped(found), found[-1].objective_id if len(found) == limit else None)
 
     async def add(self, title: str, **options: Any) -> Objective:
-        return await self.engine.objectives.add(title, actor=self.actor, **options)
+        return await self.engine.goals.objectives.add(title, actor=self.actor, **options)
 
     async def board(self, *, limit: int = 20) -> ObjectiveBoard:
-        found = await self.engine.objectives.board(limit)
+        found = await self.engine.goals.objectives.board(limit)
         return ObjectiveBoard(
             **{status: BoardColumn(count, await self._all_shaped(objectives)) for status, (count, objectives) in found.items()}
         )
 
     async def claims(self) -> ClaimsHeld:
-        return ClaimsHeld(await self.engine.objectives.claims())
+        return ClaimsHeld(await self.engine.goals.objectives.claims())
 
     async def get(self, objective_id: str) -> ObjectiveDetail:
-        trail = await self.engine.objectives.show(objective_id)
+        trail = await self.engine.goals.objectives.show(objective_id)
         (objective,) = await self._all_shaped([trail.objective])
         return ObjectiveDetail(
             **{each.name: getattr(objective, each.name) for each in fields(objective)},
@@ -57,17 +57,17 @@ class Objectives(Group, ObjectivesApi):
 
     async def _all_shaped(self, objectives: Sequence[Objective]) -> builtins.list[Objective]:
         """The objectives, with the current status of the objectives that block them."""
-        statuses = await self.engine.objectives.blocking_statuses(objectives)
+        statuses = await self.engine.goals.objectives.blocking_statuses(objectives)
         return [_with_statuses(each, statuses) for each in objectives]
 
     async def approve(self, objective_id: str) -> Objective:
-        return await self.engine.objectives.approve(objective_id, actor=self.actor)
+        return await self.engine.goals.objectives.approve(objective_id, actor=self.actor)
 
     async def block(self, objective_id: str, *, reason: str | None = None, on: str | None = None) -> Objective:
-        return await self.engine.objectives.block(objective_id, actor=self.actor, reason=reason, on=on)
+        return await self.engine.goals.objectives.block(objective_id, actor=self.actor, reason=reason, on=on)
 
     async def unblock(self, objective_id: str) -> Objective:
-        return await self.engine.objectives.unblock(objective_id, actor=self.actor)
+        return await self.engine.goals.objectives.unblock(objective_id, actor=self.actor)
 
     async def edit(
         self,
@@ -80,7 +80,7 @@ class Objectives(Group, ObjectivesApi):
         metadata: dict[str, Json] | None = None,
         prompt: str | None = None,
     ) -> Objective:
-        return await self.engine.objectives.edit(
+        return await self.engine.goals.objectives.edit(
             objective_id,
             actor=self.actor,
             title=title,

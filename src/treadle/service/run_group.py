@@ -20,11 +20,11 @@ class RunGroup(Group):
     async def started(self, started: StartedRun) -> RunStarted:
         """The run, with the handlers that it needs and that no live worker has."""
         run = await self.find_run(started.id)  # an idempotency key may stand for a run of another list
-        servers, now = await self.engine.store.list_servers(), await self.engine.store.now()
+        servers, now = await self.engine.kernel.store.list_servers(), await self.engine.kernel.store.now()
         live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
         missing: Sequence[str] = ()
         if not is_function(run.flow_id):
-            program = await self.engine.flows.program(run.flow_id)
+            program = await self.engine.kernel.flows.program(run.flow_id)
             needed = needed_handlers(program, find_workflow(program, run.workflow))
             missing = missing_handlers(needed, (), servers, run.task_list, now)
         return run_record(RunStarted, run, created=started.created, missing_handlers=[*missing], workers=len(live))

@@ -48,11 +48,11 @@ class Runs(RunGroup, RunsApi):
         self, *, state: Sequence[str] = (), limit: int = 50, before: str | None = None, **which: Unpack[RunFilter]
     ) -> RunPage:
         chosen = await self._filter(which)
-        found = await self.engine.run_reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
+        found = await self.engine.kernel.run_reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
         return RunPage([run_record(Run, run) for run in found], found[-1].id if len(found) == limit else None)
 
     async def counts(self, **which: Unpack[RunFilter]) -> RunCounts:
-        counts = await self.engine.run_reads.count_runs(**await self._filter(which))
+        counts = await self.engine.kernel.run_reads.count_runs(**await self._filter(which))
         return RunCounts(counts, sum(counts.values()))
 
     async def bulk(
@@ -84,7 +84,7 @@ class Runs(RunGroup, RunsApi):
         chosen: dict[str, Any] = dict(which)
         flow, since, until = (chosen.pop(name, None) for name in ("flow", "since", "until"))
         return chosen | {
-            "flow_ids": () if flow is None else await self.engine.flows.list_ids(flow),
+            "flow_ids": () if flow is None else await self.engine.kernel.flows.list_ids(flow),
             "task_list": self.one_list(which.get("task_list")),
             "created_after": _ms(since, "since"),
             "created_before": _ms(until, "until"),
@@ -117,8 +117,8 @@ class Runs(RunGroup, RunsApi):
     async def get(self, run_id: str) -> RunDetail:
         run = await self.find_run(run_id)
         engine = self.engine
-        reason = await engine.run_reads.why(run.id)
-        rows, budget = await engine.run_reads.usage(run.id)
+        reason = await engine.kernel.run_reads.why(run.id)
+        rows, budget = await engine.kernel.run_reads.usage(run.id)
         return run_record(
             RunDetail,
             run,
@@ -127,7 +127,7 @@ class Runs(RunGroup, RunsApi):
             why=why_run(run, reason),
             usage=usage_sums(rows),
             budget_micros=None if budget is None else budget.limit_micros,
-            awaited_signals=await engine.run_reads.list_awaited_signals(run.id),
+            awaited_signals=await engine.kernel.run_reads.list_awaited_signals(run.id),
         )
 
     async def _opened(self, stored: str | None) -> Json:
@@ -146,15 +146,15 @@ class Runs(RunGroup, RunsApi):
                 await self.engine.run_result(asked.id, timeout=wait_for)
             except (TimeoutError, RunFailed, RunCanceled):
                 pass  # the outcome is read below
-        run = await self.engine.run_reads.get_run(asked.id)
+        run = await self.engine.kernel.run_reads.get_run(asked.id)
         outputs = None
         while run.state == RunState.COMPLETED:
             outputs = await self.engine.runs.outputs(run)
             successor = outputs.get("continued_as") if is_function(run.flow_id) else None
             if successor is None:
                 break
-            run, outputs = await self.engine.run_reads.get_run(str(successor)), None
-        reason = await self.engine.run_reads.why(run.id)
+            run, outputs = await self.engine.kernel.run_reads.get_run(str(successor)), None
+        reason = await self.engine.kernel.run_reads.why(run.id)
         return RunOutputs(
             id=asked.id,
             workflow=run.workflow,
@@ -169,14 +169,14 @@ class Runs(RunGroup, RunsApi):
 
     async def moves(self, run_id: str) -> RunMoves:
         run = await self.find_run(run_id)
-        return RunMoves(run.id, [move_record(move) for move in await self.engine.run_reads.list_moves(run.id)])
+        return RunMoves(run.id, [move_record(move) for move in await self.engine.kernel.run_reads.list_moves(run.id)])
 
     async def logs(self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None) -> RunLogPage:
         if before is not None and after is not None:
             raise InvalidInput("Give either before or after, not both.")
         run = await self.find_run(run_id)
-        found = await self.engine.run_reads.page_lines(run.id, limit, before, after)
-        paths = await self.engine.run_reads.list_paths(run.id, [line.step_id for _, line in found])
+        found = await self.engine.kernel.run_reads.page_lines(run.id, limit, before, after)
+        paths = await self.engine.kernel.run_reads.list_paths(run.id, [line.step_id for _, line in found])
         lines = [run_line(number, line, paths) for number, line in found]
         earlier = lines[0].number if lines and len(lines) == limit and after is None else None
         return RunLogPage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
@@ -184,13 +184,13 @@ class Runs(RunGroup, RunsApi):
     async def tasks(self, run_id: str, *, limit: int = 100) -> TaskPage:
         check_limit(limit)
         run = await self.find_run(run_id)
-        found = await self.engine.run_reads.list_live_tasks(run.id, limit)
+        found = await self.engine.kernel.run_reads.list_live_tasks(run.id, limit)
         return TaskPage([task_record(Task, task) for task in found], None)
 
     async def usage(self, run_id: str) -> RunUsage:
         run = await self.find_run(run_id)
-        rows, budget = await self.engine.run_reads.usage(run.id)
-        paths = await self.engine.run_reads.list_paths(run.id, [row.step_id for row in rows])
+        rows, budget = await self.engine.kernel.run_reads.usage(run.id)
+        paths = await self.engine.kernel.run_reads.list_paths(run.id, [row.step_id for row in rows])
         return RunUsage(
             run_id=run.id,
             budget_micros=None if budget is None else budget.limit_micros,
@@ -200,7 +200,7 @@ class Runs(RunGroup, RunsApi):
 
     async def signal(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> SignalSent:
         run = await self.find_run(run_id)
-        awaited = await self.engine.run_reads.list_awaited_signals(run.id)
+        awaited = await self.engine.kernel.run_reads.list_awaited_signals(run.id)
         told = await self.engine.signal(run.id, name, payload, idempotency_key=idempotency_key, actor=self.actor)
         return SignalSent(run.id, name, told, name in awaited, awaited)
 
@@ -218,20 +218,20 @@ class Runs(RunGroup, RunsApi):
 
     async def retry(self, run_id: str, *, step: str | None = None) -> Run:
         run = await self.find_run(run_id)
-        step_id = None if step is None else (await self.engine.run_reads.get_step(run.id, step)).id
+        step_id = None if step is None else (await self.engine.kernel.run_reads.get_step(run.id, step)).id
         return run_record(Run, await self.engine.runs.retry(run.id, step_id, actor=self.actor))
 
     async def rerun(self, run_id: str, *, inputs: dict[str, Json] | None = None, lenient: bool = False) -> RunStarted:
         run = await self.find_run(run_id)
         given = {**await self.engine.runs.inputs(run), **(inputs or {})}
         if inputs and not is_function(run.flow_id):
-            program = await self.engine.flows.program(run.flow_id)
+            program = await self.engine.kernel.flows.program(run.flow_id)
             check_inputs(program, find_workflow(program, run.workflow), given, lenient=lenient)
         return await self.started(await self.engine.runs.rerun(run.id, inputs=given, actor=self.actor))
 
     async def fork(self, run_id: str, step: str, *, inputs: dict[str, Json] | None = None) -> RunStarted:
         run = await self.find_run(run_id)
-        step_id = (await self.engine.run_reads.get_step(run.id, step)).id
+        step_id = (await self.engine.kernel.run_reads.get_step(run.id, step)).id
         return await self.started(await self.engine.runs.fork(run.id, step_id, inputs=inputs or {}, actor=self.actor))
 
 

@@ -33,7 +33,7 @@ class Schedules(Group, SchedulesApi):
         given = _given(options)
         if not {"task", "workflow", "function"} & given.keys():
             given |= _ANY_TARGET
-        now = await self.engine.store.now()
+        now = await self.engine.kernel.store.now()
         body = make_body(given, now)
         self.engine.schedules.check(body)
         return _preview(body, self.engine.schedules.preview_body(body, now, count))

@@ -74,7 +74,7 @@ class Steps(RunGroup, StepsApi):
     async def _program(self, run: Run) -> Program | None:
         """The program of a workflow's run; None if it cannot be read."""
         try:
-            return None if is_function(run.flow_id) else await self.engine.flows.program(run.flow_id)
+            return None if is_function(run.flow_id) else await self.engine.kernel.flows.program(run.flow_id)
         except UnreadableValue:
             return None
 
@@ -91,7 +91,7 @@ class Steps(RunGroup, StepsApi):
         reads = self.engine.kernel.run_services.step_reads
         page = await reads.page(run, below=below, blocks=blocks, after=after, limit=limit)
         found = await reads.timeline(run, page)
-        now = await self.engine.store.now()
+        now = await self.engine.kernel.store.now()
         return Timeline(run.id, Instant.of(now), [_time(_step(shown, None), spans) for shown, spans in found], page.next_after)
 
     async def get(self, run_id: str, step: str, *, whole: bool = False) -> StepDetail:
@@ -104,7 +104,7 @@ class Steps(RunGroup, StepsApi):
             params, returns, loop = [await reads.opened(values) for values in (params, returns, loop)]
         lines = [
             (number, line)
-            for number, line in await self.engine.run_reads.page_lines(run.id, _LOOKED_AT)
+            for number, line in await self.engine.kernel.run_reads.page_lines(run.id, _LOOKED_AT)
             if line.step_id == row.id or (task_id is not None and line.task_id == task_id)
         ]
         return step_record(
@@ -128,13 +128,13 @@ class Steps(RunGroup, StepsApi):
 
     async def continue_step(self, run_id: str, step: str, result: dict[str, Json] | None = None) -> StepCompletion:
         run = await self.find_run(run_id)
-        row = await self.engine.run_reads.get_step(run.id, step)
+        row = await self.engine.kernel.run_reads.get_step(run.id, step)
         done = await self.engine.runs.continue_step(run.id, row.id, result, actor=self.actor)
         return StepCompletion(run.id, row.id, row.path, done)
 
     async def fail_step(self, run_id: str, step: str, message: str, *, code: str = "failed") -> StepCompletion:
         run = await self.find_run(run_id)
-        row = await self.engine.run_reads.get_step(run.id, step)
+        row = await self.engine.kernel.run_reads.get_step(run.id, step)
         done = await self.engine.runs.fail_step(run.id, row.id, message, code=code, actor=self.actor)
         return StepCompletion(run.id, row.id, row.path, done)
 

@@ -31,7 +31,7 @@ class Store(Group, StoreApi):
     """See `StoreApi`."""
 
     async def info(self) -> StoreInfo:
-        store = self.engine.store
+        store = self.engine.kernel.store
         described = await store.describe()
         health = await store.health()
         overview = await self.engine.kernel.reads.overview()
@@ -67,7 +67,7 @@ class Store(Group, StoreApi):
             return VerifyPage(not problems, 0, problems, None if before_id is None else f"{_JOBS}:{before_id}")
         if half:
             raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
-        report, after_id = await verify_page(self.engine.store, at_id, limit)
+        report, after_id = await verify_page(self.engine.kernel.store, at_id, limit)
         return VerifyPage(report.holds, report.checked, list(report.problems), f"{_JOBS}:" if after_id is None else after_id)
 
     async def keeps(self) -> RetentionRules:

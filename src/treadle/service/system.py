@@ -18,7 +18,7 @@ class System(Group, SystemApi):
     """See `SystemApi`."""
 
     async def time(self) -> Time:
-        return Time(Instant.of(await self.engine.store.now()))
+        return Time(Instant.of(await self.engine.kernel.store.now()))
 
     async def pace(self) -> Throughput:
         return record_of(Throughput, await self.engine.kernel.throughput.last_hour())
@@ -27,7 +27,7 @@ class System(Group, SystemApi):
         from treadle.version import package_version  # loaded only when needed
 
         engine, namespace = self.engine, self.engine.kernel.settings.namespace
-        found = await read_status(engine.store, engine.kernel.clock, engine.schedules, namespace)
+        found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, namespace)
         reasons = list(troubles(found))
         depths = found.users_depths
         return Status(
@@ -36,7 +36,7 @@ class System(Group, SystemApi):
             version=package_version(),
             namespace=namespace,
             now=Instant.of(found.now),
-            store=StoreState(engine.store.url.partition(":")[0], found.latency_for, found.overdue_for),
+            store=StoreState(engine.kernel.store.url.partition(":")[0], found.latency_for, found.overdue_for),
             tasks=TaskCounts(
                 ready=sum(depth.ready for depth in depths),
                 running=sum(depth.running for depth in depths),
@@ -69,7 +69,7 @@ class System(Group, SystemApi):
         """Explain the live schedule or watcher of that name, or the schedule or watcher of that id, by its task."""
         engine = self.engine
         for entity in (SCHEDULE, WATCHER):
-            record = await find_by_name_or_id(engine.store, engine.kernel.settings.namespace, entity.entity, name)
+            record = await find_by_name_or_id(engine.kernel.store, engine.kernel.settings.namespace, entity.entity, name)
             if record is None:
                 continue
             found = None if record.task_id is None else await self._why_task(record.task_id)
@@ -88,16 +88,16 @@ class System(Group, SystemApi):
 
     async def _why_run(self, run_id: str) -> Why | None:
         try:
-            run = await self.engine.run_reads.get_run(run_id)
+            run = await self.engine.kernel.run_reads.get_run(run_id)
         except RunNotFound:
             return None
-        return why_run(run, await self.engine.run_reads.why(run.id))
+        return why_run(run, await self.engine.kernel.run_reads.why(run.id))
 
     async def _why_record(self, record_id: str) -> Why | None:
-        record = await self.engine.store.find_record(record_id)
+        record = await self.engine.kernel.store.find_record(record_id)
         if record is None or record.namespace != self.engine.kernel.settings.namespace:
             return None
         if record.entity == OBJECTIVE.entity:
-            trail = await self.engine.objectives.show(record.id)
+            trail = await self.engine.goals.objectives.show(record.id)
             return Why(record.id, trail.objective.title, trail.objective.status, "objective", trail.why)
         return None if record.task_id is None else await self._why_task(record.task_id)

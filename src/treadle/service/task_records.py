@@ -51,8 +51,10 @@ async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDeta
         result=decode(task.result),
         checkpoint=without_key(decode(task.checkpoint)),
         why=why_task(task, await engine.kernel.reads.explain(task)),
-        moves=[move_record(move) for move in await engine.store.list_moves(task.id)],
-        lines=[record_of(TaskLogLine, line, details=line.said or None) for line in await engine.store.list_lines(task.id, LINES)],
+        moves=[move_record(move) for move in await engine.kernel.store.list_moves(task.id)],
+        lines=[
+            record_of(TaskLogLine, line, details=line.said or None) for line in await engine.kernel.store.list_lines(task.id, LINES)
+        ],
         **more,
     )
 

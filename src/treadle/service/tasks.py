@@ -87,7 +87,7 @@ class Tasks(Group, TasksApi):
             return await self.engine.enqueue_many(specs)
         except IdempotencyKeyReused as error:
             if self.access.task_lists and error.stored_id is not None:
-                stored = await self.engine.store.find_task(error.stored_id)
+                stored = await self.engine.kernel.store.find_task(error.stored_id)
                 if stored is not None and not self.access.may_use(stored.task_list):
                     raise KeyTaken(next(spec.name for spec in specs if spec.idempotency_key == error.key)) from None
             raise

@@ -46,7 +46,7 @@ class Work(Group, WorkApi):
     ) -> Worker:
         for task_list in task_lists:
             self.access.check_list(task_list)
-        made = await self.engine.remote_workers.register(
+        made = await self.engine.kernel.remote_workers.register(
             name,
             handlers=handlers,
             task_lists=task_lists,
@@ -68,12 +68,12 @@ class Work(Group, WorkApi):
     ) -> Heartbeat:
         await self._own(worker_id)
         named = [(each.task_id, each.claim_version) for each in claims]
-        beaten = await self.engine.remote_workers.beat(worker_id, running=running, claims=named, lease_for=lease)
+        beaten = await self.engine.kernel.remote_workers.beat(worker_id, running=running, claims=named, lease_for=lease)
         return Heartbeat(beaten.server.id, [_state(each) for each in beaten.claims])
 
     async def leave(self, worker_id: str) -> WorkerLeft:
         await self._own(worker_id)
-        return WorkerLeft(worker_id, await self.engine.remote_workers.leave(worker_id))
+        return WorkerLeft(worker_id, await self.engine.kernel.remote_workers.leave(worker_id))
 
     async def claim(
         self,
@@ -86,7 +86,7 @@ class Work(Group, WorkApi):
         task_lists: Sequence[str] | None = None,
     ) -> Claimed:
         await self._own(worker_id)
-        found = await self.engine.remote_workers.claim(
+        found = await self.engine.kernel.remote_workers.claim(
             worker_id,
             limit=limit,
             wait_for=wait_for,
@@ -99,7 +99,7 @@ class Work(Group, WorkApi):
 
     async def heartbeat(self, task_id: str, worker_id: str, claim_version: int, *, lease: float | None = None) -> ClaimState:
         await self._own(worker_id)
-        return _state(await self.engine.remote_workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease))
+        return _state(await self.engine.kernel.remote_workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease))
 
     async def progress(
         self,
@@ -112,24 +112,26 @@ class Work(Group, WorkApi):
         lease: float | None = None,
     ) -> ClaimState:
         await self._own(worker_id)
-        workers = self.engine.remote_workers
+        workers = self.engine.kernel.remote_workers
         return _state(await workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease))
 
     async def partial(self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json]) -> ReportAccepted:
         await self._own(worker_id)
-        await self.engine.remote_workers.partial(worker_id, task_id, claim_version, results)
+        await self.engine.kernel.remote_workers.partial(worker_id, task_id, claim_version, results)
         return await self._taken(task_id)
 
     async def log(self, task_id: str, worker_id: str, claim_version: int, lines: Sequence[NewLogLine]) -> ReportAccepted:
         await self._own(worker_id)
-        await self.engine.remote_workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
+        await self.engine.kernel.remote_workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
         return await self._taken(task_id)
 
     async def complete(
         self, task_id: str, worker_id: str, claim_version: int, *, result: dict[str, Json] | None = None
     ) -> ReportAccepted:
         await self._own(worker_id)
-        return await self._taken(task_id, await self.engine.remote_workers.complete(worker_id, task_id, claim_version, result))
+        return await self._taken(
+            task_id, await self.engine.kernel.remote_workers.complete(worker_id, task_id, claim_version, result)
+        )
 
     async def fail(
         self,
@@ -145,7 +147,7 @@ class Work(Group, WorkApi):
         traceback: str | None = None,
     ) -> ReportAccepted:
         await self._own(worker_id)
-        ended = await self.engine.remote_workers.fail(
+        ended = await self.engine.kernel.remote_workers.fail(
             worker_id, task_id, claim_version, message, code, retryable=retryable, after=after, kind=kind, traceback=traceback
         )
         return await self._taken(task_id, ended)
@@ -154,7 +156,7 @@ class Work(Group, WorkApi):
         self, task_id: str, worker_id: str, claim_version: int, seconds: float, *, checkpoint: Json = None
     ) -> ReportAccepted:
         await self._own(worker_id)
-        await self.engine.remote_workers.wait(worker_id, task_id, claim_version, seconds, checkpoint=checkpoint)
+        await self.engine.kernel.remote_workers.wait(worker_id, task_id, claim_version, seconds, checkpoint=checkpoint)
         return await self._taken(task_id)
 
     async def ask(
@@ -171,7 +173,7 @@ class Work(Group, WorkApi):
     ) -> ReportAccepted:
         await self._own(worker_id)
         request = ApprovalRequest.of(title, context=context, deciders=deciders, expires=expires, requested_by=self.actor)
-        await self.engine.remote_workers.ask(worker_id, task_id, claim_version, request, checkpoint=checkpoint)
+        await self.engine.kernel.remote_workers.ask(worker_id, task_id, claim_version, request, checkpoint=checkpoint)
         return await self._taken(task_id)
 
     async def hand_off(
@@ -187,14 +189,14 @@ class Work(Group, WorkApi):
     ) -> ReportAccepted:
         await self._own(worker_id)
         handle = ExternalProductionHandle(external_job_id, polling_interval_seconds, progress_hint, progress)
-        await self.engine.remote_workers.hand_off(worker_id, task_id, claim_version, handle)
+        await self.engine.kernel.remote_workers.hand_off(worker_id, task_id, claim_version, handle)
         return await self._taken(task_id)
 
     async def release(
         self, task_id: str, worker_id: str, claim_version: int, *, reason: str = "released by its worker"
     ) -> ReportAccepted:
         await self._own(worker_id)
-        await self.engine.remote_workers.release(worker_id, task_id, claim_version, reason)
+        await self.engine.kernel.remote_workers.release(worker_id, task_id, claim_version, reason)
         return await self._taken(task_id)
 
     async def _own(self, worker_id: str) -> None:
@@ -202,7 +204,7 @@ class Work(Group, WorkApi):
 
         A worker that registered while the server was open may continue under any token that is not restricted to task lists.
         """
-        by = await self.engine.remote_workers.registered_by(worker_id)
+        by = await self.engine.kernel.remote_workers.registered_by(worker_id)
         if by != self.actor and (by != OPEN.actor or self.access.task_lists):
             raise WorkerNotFound(worker_id)
 

@@ -24,6 +24,7 @@ from treadle.kernel.store.retention import Retention
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
 from treadle.kernel.store.value_store import Codec, UnreadableValue, ValueLost, ValueStore
+from treadle.kernel.store.verify import VerifyReport, verify
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
@@ -46,7 +47,10 @@ if TYPE_CHECKING:
     from treadle.kernel.access.sessions import Sessions
     from treadle.kernel.access.tokens import Tokens
     from treadle.kernel.external.rebuild import ExternalUpkeep
+    from treadle.kernel.functions.service import Functions
     from treadle.kernel.reads.throughput import Throughput
+    from treadle.kernel.runs.flows import Flows
+    from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.telemetry.call_times import CallTimer
     from treadle.wiring.services import RunServices, TriggerServices
 
@@ -182,6 +186,21 @@ class Kernel:
 
         return RunServices(self)
 
+    @property
+    def run_reads(self) -> RunReads:
+        """Reads of runs and their steps."""
+        return self.run_services.reads
+
+    @property
+    def flows(self) -> Flows:
+        """Compiled and published AFL."""
+        return self.run_services.flows
+
+    @property
+    def functions(self) -> Functions:
+        """Durable functions: start, signal, list."""
+        return self.run_services.functions
+
     @cached_property
     def trigger_services(self) -> TriggerServices:
         """Schedules and watchers."""
@@ -303,6 +322,11 @@ class Kernel:
                     opened = encode({"@unreadable": error.code, "message": str(error)})
                 setattr(task, name, opened)
         return task
+
+    async def verify(self) -> VerifyReport:
+        """Check the history of every entity against the state tables, and records of external jobs against their events."""
+        report = await verify(self.store)
+        return VerifyReport(report.checked, (*report.problems, *await self.external_upkeep.check()))
 
     # tracing
 

@@ -36,7 +36,7 @@ def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 async def dump(hands: Hands, run_id: str, about: str) -> History:
     """Everything of a run."""
-    store = hands.engine.store
+    store = hands.engine.kernel.store
     run = await store.find_run(run_id)
     assert run is not None
     flow = await store.find_flow(run.flow_id)

@@ -23,8 +23,8 @@ async def test_golden_histories_are_resumed_to_their_outputs(kind: str, request:
     async with hands_on(url_of(kind, request, tmp_path)) as hands:
         for path in HISTORIES:
             history = json.loads(path.read_text(encoding="utf-8"))
-            run = await load(hands.engine.store, history)
-            assert (await hands.engine.verify()).problems == (), path.stem
+            run = await load(hands.engine.kernel.store, history)
+            assert (await hands.engine.kernel.verify()).problems == (), path.stem
             assert await go_on(hands, run.id) == history["outputs"], path.stem
 
 
@@ -32,7 +32,7 @@ async def test_golden_histories_are_resumed_to_their_outputs(kind: str, request:
 async def test_golden_histories_can_be_forked(name: str) -> None:
     async with hands_on("memory://") as hands:
         history = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
-        run = await load(hands.engine.store, history)
+        run = await load(hands.engine.kernel.store, history)
         root = next(row for row in await hands.engine.runs.list_steps(run.id) if row.parent_id is None)
         forked = await hands.engine.runs.fork(run.id, root.id)
         assert await go_on(hands, forked.id) == history["outputs"]

@@ -80,7 +80,7 @@ class Client:
             return {"type": "http.request", "body": wish.key.encode(), "more_body": False}
 
         asked = Request({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}, receive)
-        requests = _NotedRequests(engine.store, engine.kernel.committer, engine.kernel.ids)
+        requests = _NotedRequests(engine.kernel.store, engine.kernel.committer, engine.kernel.ids)
         requests.kept = lambda: self._kept.setdefault(wish.key, simulation.loop.time())
         answer = await once(requests, "ada", "POST /", wish.key, asked, carry_out)
         made: str = json.loads(bytes(answer.body))

@@ -79,16 +79,16 @@ class Operator:
             await (engine.runs.retry(wish.id) if wish.kind == "run" else engine.retry(wish.id))
 
     async def _poll(self, engine: Engine, process: Process) -> None:
-        for job in await engine.external_jobs.list():
+        for job in await engine.kernel.external_jobs.list():
             process.tell(f"polls {job.id[-6:]}")
-            await engine.external_jobs.poll_now(job.id, actor="operator")
+            await engine.kernel.external_jobs.poll_now(job.id, actor="operator")
 
     async def _do_again(self, engine: Engine, process: Process) -> None:
         """A run again from the start, or from one of its steps; whatever becomes of the new one, it ends."""
         wish = self._some_wish()
         if wish is None or wish.id is None or wish.kind != "run" or "tells" in wish.options:
             return  # nobody would tell the new one what it waits for
-        steps = await engine.store.list_steps(wish.id, None, 100)
+        steps = await engine.kernel.store.list_steps(wish.id, None, 100)
         given = await engine.runs.inputs(await engine.runs.get_run(wish.id))
         again = {"key": f"{wish.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
         if steps and self._dice.random() < 0.5:
@@ -117,45 +117,45 @@ class Operator:
 
     async def _hold_the_list(self, engine: Engine, process: Process) -> None:
         process.tell("pauses the list")
-        await engine.lists.pause("default")
+        await engine.kernel.lists.pause("default")
 
     async def _drain(self, engine: Engine, process: Process) -> None:
         process.tell("drains the list")
-        await engine.lists.drain("default")
+        await engine.kernel.lists.drain("default")
 
     async def _slow_down(self, engine: Engine, process: Process) -> None:
         rate = self._dice.choice((None, 0.5, 5))
         process.tell(f"rate of work: {rate}")
-        await engine.lists.limit_rate("default", "work", rate)
+        await engine.kernel.lists.limit_rate("default", "work", rate)
 
     async def _limit(self, engine: Engine, process: Process) -> None:
         most = self._dice.choice((None, 1, 1, 4))
         process.tell(f"limits: {most}")
-        await engine.lists.limit_key("few", most)
-        await engine.lists.limit_handler(self._dice.choice(("work", "charge", "sim.Double")), most)
+        await engine.kernel.lists.limit_key("few", most)
+        await engine.kernel.lists.limit_handler(self._dice.choice(("work", "charge", "sim.Double")), most)
 
     async def _handle_dead_letters(self, engine: Engine, process: Process) -> None:
         """Retry or discard dead letters."""
-        which = await engine.dead_letters.filter()
+        which = await engine.kernel.dead_letters.filter()
         discards = self._dice.random() < 0.3
         for wish in self._history.wishes:
             wish.retried = True
             if discards:
                 wish.may = (*wish.may, "canceled")
         process.tell("discards letters" if discards else "retries letters")
-        await (engine.dead_letters.discard(which) if discards else engine.dead_letters.retry(which))
+        await (engine.kernel.dead_letters.discard(which) if discards else engine.kernel.dead_letters.retry(which))
 
     async def _prune(self, engine: Engine, process: Process) -> None:
         report = await engine.kernel.retention.prune()
         process.tell(f"prunes {report.trees} trees, {report.tasks} tasks, {report.runs} runs")
 
     async def _let_go_on(self, engine: Engine, process: Process) -> None:
-        await engine.lists.resume("default")
-        await engine.lists.limit_rate("default", "work", None)
+        await engine.kernel.lists.resume("default")
+        await engine.kernel.lists.limit_rate("default", "work", None)
         for task in await engine.list_tasks(states=("paused",), kind=None):
             if task.hold & Hold.TASK_PAUSED:
                 process.tell(f"resumes {task.id[-6:]}")
                 await engine.resume(task.id)
-        for run in await engine.store.list_runs(RunFilter(states=("paused",)), 100):
+        for run in await engine.kernel.store.list_runs(RunFilter(states=("paused",)), 100):
             process.tell(f"resumes run {run.id[-6:]}")
             await engine.runs.resume(run.id)

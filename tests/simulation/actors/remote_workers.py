@@ -149,7 +149,7 @@ class RemoteWorker:
 
     async def _ask(self, what: Callable[[RemoteWorkers], Awaitable[T]]) -> T:
         async def served(engine: Engine) -> T:
-            return await what(engine.remote_workers)
+            return await what(engine.kernel.remote_workers)
 
         return await self._history.wire.call(served)
 

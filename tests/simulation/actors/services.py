@@ -37,7 +37,7 @@ class CallingService:
         result = {"printed": job.key}
 
         async def resolve(engine: Engine) -> str:
-            return (await engine.external_jobs.resolve(token, result)).state
+            return (await engine.kernel.external_jobs.resolve(token, result)).state
 
         try:
             for _ in range(history.dice.choice((1, 1, 2))):

@@ -14,8 +14,8 @@ def objective(dice: random.Random, key: str) -> Wish:
     failing = dice.choice((0, 0, 1, 5))
 
     async def send(engine: Engine) -> str:
-        made = await engine.objectives.add(f"Do {key}", actor="ada", key=key, metadata={"failing": failing})
-        await engine.objectives.approve(made.objective_id, actor="ada")
+        made = await engine.goals.objectives.add(f"Do {key}", actor="ada", key=key, metadata={"failing": failing})
+        await engine.goals.objectives.approve(made.objective_id, actor="ada")
         return made.objective_id
 
     return Wish(key, "objective", send, may=("BLOCKED",) if failing > 2 else ("DONE",))

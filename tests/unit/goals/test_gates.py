@@ -197,10 +197,10 @@ async def test_what_a_gate_raises_is_raised(gates, executor, tmp_path):
 
 def test_a_name_has_one_gate_and_shipped_names_are_taken():
     engine = Engine("memory://", settings=Settings())
-    engine.gate("mine")(lambda given: True)
+    engine.goals.gate("mine")(lambda given: True)
     for name in ("mine", "regex"):
         with pytest.raises(GateExists):
-            engine.gate(name)(lambda given: True)
+            engine.goals.gate(name)(lambda given: True)
     assert engine.goals.gates.names() == ["exit_code", "json_schema", "mine", "regex"]
 
 

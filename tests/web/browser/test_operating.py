@@ -129,8 +129,8 @@ async def test_a_killed_workers_task_is_seen_to_be_taken_over(processes: Process
 
 async def test_people_log_in_with_a_token_and_are_offered_what_it_allows(screen: Screen):
     task = await screen.engine.enqueue("greet", {"name": "Ada"})
-    reader = await screen.engine.tokens.create("wall-screen", ["read"])
-    operator = await screen.engine.tokens.create("ada", ["read", "operate"])
+    reader = await screen.engine.kernel.tokens.create("wall-screen", ["read"])
+    operator = await screen.engine.kernel.tokens.create("ada", ["read", "operate"])
     page = screen.page
 
     async def log_in(secret: str) -> None:
@@ -150,7 +150,7 @@ async def test_people_log_in_with_a_token_and_are_offered_what_it_allows(screen:
 
 
 async def test_a_wrong_token_is_refused_in_words(screen: Screen):
-    await screen.engine.tokens.create("ada", ["read"])
+    await screen.engine.kernel.tokens.create("ada", ["read"])
     await screen.go("/login")
     await screen.page.get_by_label("Token").fill("treadle_nonsense")
     await screen.page.get_by_role("button", name="Log in").click()

@@ -102,13 +102,13 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         yield Check("store", "fail", f"{error.code}: {error}", "Check --store or TREADLE_STORE.")
         return
     try:
-        described = await engine.store.describe()
-        yield Check("store", "ok", f"{engine.store.url} can be read")
+        described = await engine.kernel.store.describe()
+        yield Check("store", "ok", f"{engine.kernel.store.url} can be read")
         yield await _writable(engine)
         yield Check("schema", "ok", f"version {described.get('schema_version')}, as required by this Treadle")
         yield await _clock(engine)
         yield _fsync(session.settings.store)
-        for finding in findings(await engine.store.health()):
+        for finding in findings(await engine.kernel.store.health()):
             yield Check(finding.name, finding.verdict, finding.found, finding.do)
         async for check in _work(engine):
             yield check
@@ -121,7 +121,7 @@ async def _store(session: Session) -> AsyncIterator[Check]:
 async def _writable(engine: Engine) -> Check:
     """Try a write that changes nothing, because nobody holds the claim."""
     try:
-        await engine.store.commit([Unit(Claim(_NOBODY, 1, _NOBODY), Keep(None))])
+        await engine.kernel.store.commit([Unit(Claim(_NOBODY, 1, _NOBODY), Keep(None))])
     except StoreError as error:
         return Check("writable", "fail", f"{error.code}: {error}", "Grant this user write access, or free some space.")
     return Check("writable", "ok", "a write was accepted")
@@ -130,7 +130,7 @@ async def _writable(engine: Engine) -> Check:
 async def _clock(engine: Engine) -> Check:
     clock = SystemClock()
     before = clock.now()
-    store_now = await engine.store.now()
+    store_now = await engine.kernel.store.now()
     after = clock.now()
     apart = store_now - (before + after) // 2
     slack = (after - before) // 2
@@ -171,7 +171,7 @@ def _fsync(url: str) -> Check:
 
 async def _work(engine: Engine) -> AsyncIterator[Check]:
     """Check for expired leases and lost servers."""
-    now = await engine.store.now()
+    now = await engine.kernel.store.now()
     running = await engine.list_tasks(states=("running",), limit=1000)
     late = [task for task in running if task.wake_at is not None and task.wake_at < now - _LATE_FOR]
     if late:

@@ -55,7 +55,7 @@ async def publish(
     check_name(name, "flow name")
 
     def check(engine: Engine) -> None:
-        engine.flows.compile(sources)
+        engine.kernel.flows.compile(sources)
 
     async with session.api(migrate=True, first=check) as api:
         published = await api.flows.publish(name, [SourceText(each, text) for each, text in sources])

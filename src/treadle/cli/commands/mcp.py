@@ -116,9 +116,9 @@ async def _over_http(
         calm_collector()
         async with server:
             url = f"{server.url}{PATH}"
-            event = {"event": "started", "store": engine.store.url, "url": url, "open": server.open, "pid": os.getpid()}
+            event = {"event": "started", "store": engine.kernel.store.url, "url": url, "open": server.open, "pid": os.getpid()}
             lines = [
-                f"Store:    {engine.store.url}",
+                f"Store:    {engine.kernel.store.url}",
                 f"MCP:      {url} {how_open(server)}",
                 f"Stop:     Ctrl-C or kill {os.getpid()}",
             ]

@@ -136,7 +136,7 @@ async def work_on(
 
 def _without_settles(engine: Engine) -> Emit:
     """Do not log settled attempts, because the steps show them; observers still receive them."""
-    emit, telemetry = engine.kernel.emit, engine.telemetry
+    emit, telemetry = engine.kernel.emit, engine.kernel.telemetry
 
     def quieter(event: Event) -> None:
         if not isinstance(event, TaskSettled):
@@ -158,7 +158,7 @@ async def _pause(api: Api, run_id: str) -> RunOutputs | None:
 
 
 def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequence[str]) -> None:
-    if engine.store.url.startswith("memory"):
+    if engine.kernel.store.url.startswith("memory"):
         message = f"Run {run_id} was interrupted and is lost, because its store was in memory."
     else:
         store = f" --store {session.chosen.typed_store}" if session.chosen.typed_store else ""

@@ -61,9 +61,15 @@ async def serve(
         assert server is not None
         calm_collector()
         async with server:
-            event = {"event": "started", "store": engine.store.url, "url": server.url, "open": server.open, "pid": os.getpid()}
+            event = {
+                "event": "started",
+                "store": engine.kernel.store.url,
+                "url": server.url,
+                "open": server.open,
+                "pid": os.getpid(),
+            }
             lines = [
-                f"Store:    {engine.store.url}",
+                f"Store:    {engine.kernel.store.url}",
                 f"HTTP:     {server.url} {how_open(server)}",
                 f"Stop:     Ctrl-C or kill {os.getpid()}",
             ]

@@ -36,13 +36,13 @@ async def migrate(
     if to is not None and to < 0:
         raise InvalidInput("--to takes a schema version, 0 or higher.")
     async with session.engine(migrate=True) as engine:
-        version = (await engine.store.describe())["schema_version"]
+        version = (await engine.kernel.store.describe())["schema_version"]
         if to is not None and to != version:
             if isinstance(version, int) and to < version and not yes:
                 raise Refused(f"Going from schema {version} down to {to} drops data. Add --yes to confirm.")
-            await engine.store.migrate_to(to)
+            await engine.kernel.store.migrate_to(to)
             version = to
-        url = engine.store.url
+        url = engine.kernel.store.url
     session.show({"store": url, "schema_version": version}, lambda: plain(f"{url} is at schema version {version}"))
 
 
@@ -161,7 +161,7 @@ async def prune(
         total = to_builtins(await (_prune(session, api, age, dry_run) if tree is None else api.store.prune_tree(tree)))
     if compact:
         async with session.engine() as engine:
-            total["freed"] += await engine.store.compact(whole=True)
+            total["freed"] += await engine.kernel.store.compact(whole=True)
     del total["next_after"]
     session.show(total, lambda: plain(_words(total)))
 
@@ -207,6 +207,6 @@ async def keep(
 async def backup(session: Session, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]) -> None:
     """Copy the store into a new file while it is in use (SQLite; on PostgreSQL, prints how to use pg_dump)."""
     async with session.engine() as engine:
-        size = await engine.store.backup(path)
-        url = engine.store.url
+        size = await engine.kernel.store.backup(path)
+        url = engine.kernel.store.url
     session.show({"store": url, "path": path, "bytes": size}, lambda: plain(f"{url} copied to {path} ({size // 1024} KiB)"))

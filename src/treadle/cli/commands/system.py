@@ -107,7 +107,7 @@ async def recover(
     machine = SystemMachine()
     place = None if name is None else Place(name, machine.host, machine.is_alive)
     async with session.engine() as engine:
-        report = await engine.recovery.recover(place, dry_run=dry_run)
+        report = await engine.kernel.recovery.recover(place, dry_run=dry_run)
     session.show(asdict(report), lambda: _report(report))
 
 

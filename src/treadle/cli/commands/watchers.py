@@ -84,7 +84,7 @@ def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> WatcherBody
 def _check_here(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
     """Check the options, and the path if workers are on this machine, before the database is created."""
     body = _check(engine, name, options)
-    if body.looked_by == ENGINE_LIST and not engine.store.url.startswith("postgresql"):
+    if body.looked_by == ENGINE_LIST and not engine.kernel.store.url.startswith("postgresql"):
         place = Path(body.source.place)
         if body.source.kind == DIRECTORY and not place.is_dir():
             raise InvalidWatcher(f"There is no directory {place}. Create it first.")

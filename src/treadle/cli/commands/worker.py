@@ -99,7 +99,7 @@ async def worker(
     )
     engines = load_engines(session, handlers)
     if topology is not None:
-        engines[0].use_topology(topology, roles=options.roles or None)  # check it before starting children
+        engines[0].goals.use_topology(topology, roles=options.roles or None)  # check it before starting children
     if processes == 1:
         await run_worker(session, engines, options)
     else:
@@ -121,7 +121,7 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
     def started(server_id: str, http: HttpServer | None) -> None:
         event: dict[str, Json] = {
             "event": "started",
-            "store": engine.store.url,
+            "store": engine.kernel.store.url,
             "namespace": engine.kernel.settings.namespace,
             "server_id": server_id,
             "pid": os.getpid(),
@@ -131,7 +131,7 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
         if http is not None:
             event |= {"url": http.url, "open": http.open}
         lines = [
-            f"Store:    {engine.store.url}" + _of_namespace(engine),
+            f"Store:    {engine.kernel.store.url}" + _of_namespace(engine),
             f"Handlers: {', '.join(names) or 'none'}",
             f"Lists:    {', '.join(options.task_lists)}",
             f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
@@ -157,7 +157,7 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
 async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str], options: Serving, processes: int) -> None:
     """Check everything here once, then run child processes."""
     async with engines[0]:
-        url = engines[0].store.url
+        url = engines[0].kernel.store.url
     fleet = Fleet(session, handlers, options, processes)
 
     def started(pids: list[int]) -> None:

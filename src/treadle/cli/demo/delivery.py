@@ -39,7 +39,7 @@ class Delivery:
             return None
         if not self.approval_id:
             return await self._sleep_or_ask()
-        run = await self.engine.run_reads.get_run(self.run_id)
+        run = await self.engine.kernel.run_reads.get_run(self.run_id)
         if run.state not in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED):
             return None
         self.ended = True

@@ -22,7 +22,7 @@ from treadle.cli.demo.crew import Crew
 from treadle.cli.demo.delivery import Delivery
 from treadle.cli.demo.view import View, make_view, summary
 from treadle.cli.session import NotOverHttp, Session
-from treadle.engine import Engine
+from treadle.engine import Engine, use_store
 from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.store.verify import VerifyReport
 from treadle.model.errors import TreadleError
@@ -99,25 +99,25 @@ async def demo(session: Session) -> None:
 async def _tell(session: Session, url: str, folder: Path) -> None:
     engine = Engine(url, settings=session.settings)
     namespace = f"demo-{engine.kernel.ids.new_id()[-12:]}" if session.chosen.typed_store else session.settings.namespace
-    engine.use_store(url, replace(session.settings, namespace=namespace))
+    use_store(engine, url, replace(session.settings, namespace=namespace))
     view = make_view(session, engine.kernel.clock)
     async with engine:
         async with Crew(engine, url, namespace, folder, LEASE) as crew:
             story = Story(engine, crew, view, lamp=folder / "lamp", delivery=Delivery(engine))
-            view.say(f"{WORKERS} worker processes start on {engine.store.url}, with leases of {LEASE:g} s.")
+            view.say(f"{WORKERS} worker processes start on {engine.kernel.store.url}, with leases of {LEASE:g} s.")
             await crew.start(WORKERS)
             await _enqueue(story)
             with view.live(lambda: (story.labels, story.tasks, crew.owners, story.order)):
                 await _watch(story)
             view.say("Everything has ended; the workers stop.")
             await crew.stop()
-        report = await engine.verify()
+        report = await engine.kernel.verify()
         moves = {task.id: await engine.kernel.reads.list_moves(task.id) for task in story.tasks}
         order = await _order(story)
         checks = _check(story, report, moves, order)
         value = {
             "ok": all(holds for _, holds in checks),
-            "store": engine.store.url,
+            "store": engine.kernel.store.url,
             "namespace": namespace,
             "took_seconds": round(view.elapsed(), 1),
             "claims": [{"claim": claim, "holds": holds} for claim, holds in checks],
@@ -182,7 +182,7 @@ async def _watch(story: Story) -> None:
 
 async def _follow_the_order(story: Story) -> None:
     """Check the workflow's progress; when it fails, act as an operator: turn on the lamp and retry."""
-    run = await story.engine.run_reads.get_run(story.run_id)
+    run = await story.engine.kernel.run_reads.get_run(story.run_id)
     before, story.run = story.run, run
     done = await story.engine.list_tasks(name="loom.Bolt", states=("completed",))
     story.bolts = len(done)
@@ -206,9 +206,9 @@ class Order:
 
 async def _order(story: Story) -> Order:
     engine = story.engine
-    run = await engine.run_reads.get_run(story.run_id)
+    run = await engine.kernel.run_reads.get_run(story.run_id)
     outputs = await engine.runs.outputs(run) if run.state == RunState.COMPLETED else {}
-    moves = [move.move for move in await engine.store.list_moves(run.id)]
+    moves = [move.move for move in await engine.kernel.store.list_moves(run.id)]
     return Order(moves, outputs, await engine.list_tasks(name="loom.Bolt"))
 
 

@@ -65,15 +65,15 @@ class Wanted:
     def plan_files(self, engine: Engine) -> Plan:
         """Plan a run from files; works without an open engine."""
         sources = read_sources(self.places)
-        return self._plan(sources, engine.flows.compile(sources)[1])
+        return self._plan(sources, engine.kernel.flows.compile(sources)[1])
 
     async def plan(self, engine: Engine) -> Plan:
         """Plan a run from files or from a flow in the store."""
         name = flow_name(self.places)
         if name is None:
             return self.plan_files(engine)
-        flow = await engine.flows.get_flow(name, self.version)
-        return self._plan(flow.id, await engine.flows.program(flow.id))
+        flow = await engine.kernel.flows.get_flow(name, self.version)
+        return self._plan(flow.id, await engine.kernel.flows.program(flow.id))
 
     def _plan(self, flow: str | list[Source], program: Program) -> Plan:
         from treadle.kernel.runs.flows import find_workflow
@@ -131,7 +131,7 @@ async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str
     """Warn people about event facets without a handler, here or in a live worker."""
     from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
 
-    servers, now = await engine.store.list_servers(), await engine.store.now()
+    servers, now = await engine.kernel.store.list_servers(), await engine.kernel.store.now()
     missing = missing_handlers(
         needed_handlers(plan.program, plan.workflow), engine.kernel.registry.names(), servers, task_list, now
     )

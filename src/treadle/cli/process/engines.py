@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from treadle.cli.session import Session
-from treadle.engine import Engine
+from treadle.engine import Engine, use_store
 from treadle.model.errors import InvalidInput, TreadleError
 
 
@@ -34,7 +34,7 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
         return [Engine(session.settings.store, settings=session.settings)]
     for engine in dict.fromkeys(engines):
         own = engine.kernel.settings
-        engine.use_store(session.chosen.store, replace(own, namespace=session.chosen.namespace or own.namespace))
+        use_store(engine, session.chosen.store, replace(own, namespace=session.chosen.namespace or own.namespace))
     first, *others = dict.fromkeys(engines)
     for other in others:
         for handler in other.kernel.registry:

@@ -71,7 +71,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
     if options.llm:
         enable_llm(engines[0])
     if options.topology is not None:
-        engines[0].use_topology(options.topology, roles=options.roles or None)
+        engines[0].goals.use_topology(options.topology, roles=options.roles or None)
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine)
