@@ -104,7 +104,7 @@ def figures_of(name: str, url: str, wishes: Sequence[str]) -> Figures:
 def section(benchmark: Benchmark, found: Found, took: float, load_before: float) -> str:
     """The section of RESULTS.md: the description of the benchmark and its figures."""
     about = inspect.cleandoc(benchmark.__doc__)
-    return f"{about}\n\n{benchmark.show(found)}\n\nMeasured in {took:.0f} s; the load before was {load_before:.1f}."
+    return f"{about}\n\n{benchmark.show(found)}\n\nMeasured in {took:.0f} s; load at the start: {load_before:.1f}."
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How long commands take to start.
+"""Start-up time of commands.
 
-CPU time and wall time of whole processes, by rounds in which each command is run once, on each side if there is another
-one: with `--set against=SRC` that is the folder `src` of another revision, so that what else the machine does falls on
-both. `python -c pass` is what Python itself takes.
+CPU time and wall time of whole processes. Each round runs each command once; with `--set against=SRC`, where SRC is the `src`
+folder of another revision, it runs it once for each revision, so that other load on the machine affects both. `python -c
+pass` is the time of Python itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.results import table
 from treadle.settings import child_environment
 
 NAME = "cli"
-TITLE = "The start of commands"
+TITLE = "Start-up of commands"
 STORES = ("sqlite",)
 
 COMMANDS = {

@@ -1,9 +1,9 @@
 """Many external jobs, polled by one process.
 
-All jobs have the same interval, their polls are spread over it, and the service answers at once: what is measured is the
-engine. *Late* is from when a job is due to when its specialist is asked. The CPU and the peak memory are those of the
-process, the database's work is what PostgreSQL counted, or by how much the files of SQLite grew. Dispatching comes first,
-and its rate is told too.
+All jobs have the same interval, their polls are spread over it, and the service responds immediately, so this measures the
+engine. *Late* is the time from when a poll is due to when the specialist is called. CPU and peak memory are those of the
+process; database figures are counted by PostgreSQL, or are the growth of the SQLite files. The rate of dispatching, which
+comes first, is reported, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from treadle import Engine, ExternalProductionHandle, TaskSpec
 from treadle.settings import Settings
 
 NAME = "external"
-TITLE = "Outside jobs"
+TITLE = "External jobs"
 STORES = BOTH
 
 
@@ -102,7 +102,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
 ROWS = (
     Row("dispatched", "dispatched_per_s", "/s"),
     Row("polls", "polls_per_s", "/s"),
-    Row("of those that were due", "polls_of_due"),
+    Row("share of the polls that were due", "polls_of_due"),
     Row("late, median", "late_p50_ms", " ms"),
     Row("late, p99", "late_p99_ms", " ms"),
     Row("latest", "late_max_ms", " ms"),
@@ -112,8 +112,8 @@ ROWS = (
     Row("rows updated", "updates_per_s", "/s"),
     Row("rows inserted", "inserts_per_s", "/s"),
     Row("rows fetched", "fetches_per_s", "/s"),
-    Row("the file grows by", "file_bytes_per_s", " bytes/s"),
-    Row("the WAL grows by", "wal_bytes_per_s", " bytes/s"),
+    Row("growth of the file", "file_bytes_per_s", " bytes/s"),
+    Row("growth of the WAL", "wal_bytes_per_s", " bytes/s"),
 )
 
 

@@ -80,4 +80,4 @@ def judged(found: Found, aims: Iterable[Aim]) -> str:
     for aim in aims:
         cells = [aim.verdict(each) if store in aim.stores and aim.key in each else "" for store, each in found.items()]
         lines.append((aim.text, *cells))
-    return table(("aim", *(LABELS[store] for store in found)), [line for line in lines if any(line[1:])])
+    return table(("target", *(LABELS[store] for store in found)), [line for line in lines if any(line[1:])])

@@ -1,10 +1,10 @@
 """Durable functions in one worker process.
 
-*Runs* of ten no-op steps, 500 executing at once: each step is committed before the next begins, and the commits of all runs
-are shared. They count from the start of the worker to the last end; CPU per step is that of the whole process, the writer's
-thread of SQLite included. *Gather*: a function that waits for 1,000 child tasks, and how often it is claimed for that (2:
-to begin and to end). *Suspended* functions: the memory of each, of which a process keeps the newest 1,000 warm and replays
-all others when they go on.
+*Runs* of ten no-op steps, 500 concurrently: each step is committed before the next begins, and concurrent runs share commits.
+The time is from the start of the worker to the end of the last run; CPU per step is that of the whole process, including
+SQLite's writer thread. *Gather*: a function that waits for 1,000 child tasks, and the number of times it is claimed (2: to
+begin and to end). *Suspended* functions: the memory of each; a process keeps the newest 1,000 in memory and replays the
+others when they continue.
 """
 
 from __future__ import annotations
@@ -169,7 +169,5 @@ def show(found: Found) -> str:
     """Figures and aims."""
     each = next(iter(found.values()))
     told = f"{each['runs']:,} runs in each of {each['rounds']} rounds; {each['suspended']:,} suspended functions."
-    note = (
-        "Aims that name a peer use its figure of another day; side by side, in one session, they are in the section of the peers."
-    )
+    note = "Targets that name a peer use a figure measured on another day; the section on peers has figures of the same session."
     return f"{told}\n\n{by_store(found, ROWS)}\n\n{judged(found, AIMS)}\n\n{note}"

@@ -1,15 +1,14 @@
 """The cost of a task as the store grows (D16), and of a foreach item as the number of items grows.
 
-*Claim* and *claim and end*: microseconds per task in batches of 250, straight at the store. Two databases are measured in
-turns, round by round: one that has nothing but the tasks of the round and the history of those before, and one in which,
-one after the other and all kept, there are as many future tasks as told in the same lane and priority; as many ready ones
-of a name that nobody serves; a snapshot held open since before 100,000 tasks were taken; and 10,000 running tasks whose
-leases are renewed. The ratio is that of the round, the median of all rounds counts; `nothing yet` is the second database
-before all that, and shows how far the two are apart for no reason.
+*Claim* and *claim and end*: microseconds per task in batches of 250, measured on the store itself. Two databases are measured
+alternately: one contains only the tasks of the round and the history of earlier rounds. The other gradually gets the stated
+number of future tasks in the same lane and priority; as many ready tasks of a name that no worker serves; a snapshot held
+open since before 100,000 tasks were claimed; and 10,000 running tasks whose leases are renewed. Ratios are computed per
+round, and their median is reported; `nothing yet` is the second database before any of this, and shows the noise.
 
-*Foreach*: one run over 100, 1,000 and 10,000 items with no-op handlers, microseconds per item, in turns; small runs are
-repeated within a round, and their median counts for it. One process starts the run, works and waits: its CPU time is told
-too. Then two worker processes.
+*Foreach*: one run over 100, 1,000 and 10,000 items with no-op handlers, in microseconds per item, measured alternately; small
+runs are repeated within a round, and their median is used. One process starts the run, executes it and waits for it; its CPU
+time is reported, too. Then two worker processes share the run.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ A_MONTH = 30 * 24 * 3600 * 1000
 CASES = {
     "nothing": "nothing yet",
     "future": "future tasks",
-    "unserved": "and tasks that nobody serves",
+    "unserved": "and tasks without a worker",
     "old_snapshot": "and an old snapshot",
     "renewals": "and renewals (snapshot closed)",
 }
@@ -219,7 +218,7 @@ AIMS = (
 def show(found: Found) -> str:
     """The cases of each store, foreach, and the aims."""
     each = next(iter(found.values()))
-    text = f"{each['rows']:,} future tasks, as many that nobody serves; {each['rounds']} rounds of {each['tasks']:,} tasks."
+    text = f"{each['rows']:,} future tasks, as many without a worker; {each['rounds']} rounds of {each['tasks']:,} tasks."
     for store, figures in found.items():
         rows = [
             (

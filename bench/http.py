@@ -1,10 +1,10 @@
-"""The HTTP interface, beside the Python API.
+"""The HTTP interface, compared with the Python API.
 
-A server process (`treadle serve`) with a token, and a process that sends requests over 32 kept connections: `POST
+A server process (`treadle serve`) with a token, and a process that sends requests over 32 persistent connections: `POST
 /v1/tasks`, and `POST /v1/tasks/claim` with `POST /v1/tasks/{id}/complete` for each task. The Python API does the same with
-as many callers in one process, on the same database, in turns with HTTP. Ratios and the CPU of a task are what to compare
-between machines; HTTP is held by the CPU of the one server process, so the ratio falls where the Python API is free to go
-faster.
+the same number of callers in one process, on the same database, alternating with HTTP. Compare ratios and CPU per task
+between machines; HTTP is limited by the CPU of its single server process, so the ratio falls where the Python API has CPU to
+spare.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The memory of a worker process while it works through very many no-op tasks.
+"""The memory of a worker process while it processes a large number of no-op tasks.
 
-One process feeds tasks and prunes what has ended, so that the store does not grow without bound; another one, a worker as
-`treadle worker` is one, works. Its resident memory is taken after every 50,000 tasks (a twentieth of all). *Flat* is: the
-median of the last fifth of these samples is within 1.1 times that of the second fifth (the first fifth is warming up).
+One process enqueues tasks and prunes finished ones, so that the store does not grow without bound; another process is a worker
+like `treadle worker`. Its resident memory is sampled after every 50,000 tasks (a twentieth of all). Memory is *flat* if the
+median of the last fifth of the samples is at most 1.1 times that of the second fifth (the first fifth is warm-up).
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ ROWS = (
     Row("last fifth, median", "last_fifth_mb", " MB"),
     Row("growth", "growth"),
     Row("tasks pruned meanwhile", "pruned"),
-    Row("tasks per second, fed and pruned beside it", "tasks_per_s", "/s"),
-    Row("all of it took", "seconds", " s"),
+    Row("tasks per second, while tasks are added and pruned", "tasks_per_s", "/s"),
+    Row("total time", "seconds", " s"),
 )
 
 AIMS = (Aim("growth from the second to the last fifth", "growth", at_most=1.1),)

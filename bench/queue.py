@@ -1,18 +1,17 @@
-"""Enqueueing, draining, latency and idling, beside what the same database can do at most.
+"""Throughput, latency and idle cost of the queue, compared with the maximum of the same database.
 
-*Drain*: no-op tasks per second through real worker processes, full history kept. It counts from the moment in which the
-process, with its code loaded and its store open, begins to start its worker, so registration, recovery and the first look
-at the lanes are in it, to the last settle; *start* is how much of it passes before the first tasks are done. The two
-*limits* are measured beside it, in every round, in the same database by a bare loop of one connection: `bare` takes 100
-rows and completes 100 rows of a table of two columns; `with history` does the same with copies of the very task rows and
-the tables that the drain has: claimed by the same index, ended by a row in `finished` (which is the log entry) with payload
-and result, and gone from the live table. Neither runs handlers, renews leases or fences.
+*Drain*: no-op tasks per second through real worker processes, with full history. The time starts when a process with loaded
+code and an open store starts its worker, so it includes registration, recovery and the first claim, and ends with the last
+settle; *start* is the part before the first tasks are done. The two *limits* are measured in every round, in the same
+database, by a bare loop on one connection: `bare` takes and completes 100 rows of a two-column table per transaction; `with
+history` does the same with copies of the task rows in the tables that the drain uses: claimed through the same index, ended
+by a row in `finished` (the log entry) with payload and result, and deleted from the live table. Neither runs handlers,
+renews leases or checks claims.
 
-*Latency* is from the call of `enqueue` in one process to the first line of the handler in another one that was idle, on a
-store that has nothing else. *Idle queries* are the statements that the process of one resting worker sends, without `begin`
-and `commit`. Beside them, told apart: the transactions that PostgreSQL counts for the database meanwhile (autovacuum's are
-in it), and the looks at SQLite's `data_version`: between processes SQLite is looked at for changes, and that is its
-latency.
+*Latency* is the time from the call of `enqueue` in one process to the first line of the handler in another, idle process,
+on an otherwise empty store. *Idle queries* are the statements that one idle worker sends, without `begin` and `commit`. Two
+related figures are listed separately: the transactions that PostgreSQL counts for the database (including autovacuum), and
+the reads of SQLite's `data_version`, which processes poll for changes and which determines SQLite's latency.
 """
 
 from __future__ import annotations
@@ -171,7 +170,7 @@ async def idle_figures(url: str, sizes: Sizes) -> dict[str, float]:
 
 ROWS = (
     Row("enqueue, one caller", "enqueue_single", "/s"),
-    Row("enqueue, 32 callers at once", "enqueue_32_callers", "/s"),
+    Row("enqueue, 32 concurrent callers", "enqueue_32_callers", "/s"),
     Row("enqueue, batched", "enqueue_batched", "/s"),
     Row("drain, one worker process", "drain_1", "/s"),
     Row("drain, two worker processes", "drain_2", "/s"),
@@ -189,8 +188,8 @@ ROWS = (
     Row("latency, p95", "latency_ms_p95", " ms"),
     Row("latency, p99", "latency_ms_p99", " ms"),
     Row("idle worker: queries per second", "idle_queries_per_s"),
-    Row("idle worker: transactions per second, as the server counts", "idle_transactions_per_s"),
-    Row("idle worker: looks at `data_version` per second", "idle_looks_per_s"),
+    Row("idle worker: transactions per second, counted by the server", "idle_transactions_per_s"),
+    Row("idle worker: reads of `data_version` per second", "idle_looks_per_s"),
     Row("idle worker: memory", "idle_rss_mb", " MB"),
 )
 
@@ -212,8 +211,6 @@ AIMS = (
 def show(found: Found) -> str:
     """Figures and aims; those that name a peer use its figure of another day: the section of the peers has them side by side."""
     each = next(iter(found.values()))
-    told = f"{each['tasks']:,} tasks in each of {each['rounds']} rounds. Medians, with the least and the greatest."
-    note = (
-        "Aims that name a peer use its figure of another day; side by side, in one session, they are in the section of the peers."
-    )
+    told = f"{each['tasks']:,} tasks in each of {each['rounds']} rounds. Medians (minimum to maximum)."
+    note = "Targets that name a peer use a figure measured on another day; the section on peers has figures of the same session."
     return f"{told}\n\n{by_store(found, ROWS)}\n\n{judged(found, AIMS)}\n\n{note}"

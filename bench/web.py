@@ -1,9 +1,9 @@
-"""How fast the dashboard's pages answer when there is much to show.
+"""Response times of the dashboard's pages on a large store.
 
-A SQLite store with a wide run over many items (WIDE), made by the engine, and very many runs and ended tasks, a tenth of
-the latter dead letters, that are copies of a few real ones in several states, written straight into the tables: only their
-number counts here. Each page is asked for several times through the whole application in one process. *First* is the first
-answer, which loads what later ones find; the median counts.
+A SQLite store with a wide run over many items (WIDE), made by the engine, and a large number of runs and finished tasks (a
+tenth of them dead letters), which are copies of a few real ones in several states, inserted directly into the tables. Each
+page is requested several times through the complete application in one process. *First* is the first response, which fills
+caches for later ones; the median is what counts.
 """
 
 from __future__ import annotations

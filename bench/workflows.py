@@ -1,8 +1,8 @@
-"""Runs of workflows in one process that starts them, works on them and waits for them; for SQLite the database is in it.
+"""Runs of workflows in one process that starts them, executes them and waits for them; with SQLite this includes the database.
 
-*Chains*: runs of ten event steps with no-op handlers, all at once. Steps per second, and the CPU time of the process for
-each, which hardly depends on what else the machine does. *Scripts*: milliseconds for each of so many runs of one small
-script, all at once, by one process that forks a child for each. What a foreach costs per item is in the section of growth.
+*Chains*: concurrent runs of ten event steps with no-op handlers: steps per second, and CPU time of the process per step, which
+hardly depends on the load of the machine. *Scripts*: milliseconds per run of one small script, with concurrent runs in one
+process that forks a child for each. The cost of a foreach item is in the section on growth.
 """
 
 from __future__ import annotations

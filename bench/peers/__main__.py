@@ -62,7 +62,7 @@ def main() -> None:
     else:
         print(f"\n{results.machine()}\n\n{text}")
     if not (options.no_write or options.quick or options.only):
-        results.write("peers", "Beside peers", text, "python -m bench.peers")
+        results.write("peers", "Comparison with peers", text, "python -m bench.peers")
 
 
 if __name__ == "__main__":

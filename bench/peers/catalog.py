@@ -41,10 +41,10 @@ SUBJECTS = (
     Subject("DBOS", "dbos", "postgresql", "dbos", "all", "yes", most=1_500, functions=150),
     Subject("Absurd", "absurd", "postgresql", "absurd-sdk", "all", "yes", functions=400),
     Subject("Treadle", "treadle", "sqlite", "treadle", "all", "yes", functions=5_000),
-    Subject("Huey", "huey", "sqlite", "huey", "nothing", "no: taken is deleted"),
+    Subject("Huey", "huey", "sqlite", "huey", "nothing", "no: deleted when claimed"),
     Subject("DBOS", "dbos", "sqlite", "dbos", "all", "yes", most=300, functions=30),
     Subject("persist-queue", "persist_queue", "sqlite", "persist-queue", "until cleared", "no", processes=1, waits=False),
-    Subject("Celery", "celery", "redis", "celery", "nothing", "no: taken is deleted", most=3_000),
+    Subject("Celery", "celery", "redis", "celery", "nothing", "no: deleted when claimed", most=3_000),
     Subject("Dramatiq", "dramatiq", "redis", "dramatiq", "nothing", "no", most=3_000),
 )
 

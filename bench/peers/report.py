@@ -20,12 +20,12 @@ def body(figures: Figures, subjects: Sequence[Subject], sizes: Sizes, versions: 
     parts = [
         _about(sizes, servers, subjects),
         "### Targets\n\n" + target_table(targets(figures, subjects)),
-        "### Who\n\n" + _who(subjects, versions),
+        "### Engines\n\n" + _who(subjects, versions),
         "### Drain, tasks per second\n\n" + _rates(figures, subjects, (DRAIN_1, DRAIN_2)) + "\n\n" + _limits(figures),
         "### Enqueue, tasks per second\n\n" + _rates(figures, subjects, (ENQUEUE_1, ENQUEUE_32)),
         "### A durable function of ten steps, runs per second\n\n"
         + _rates(figures, [each for each in subjects if each.functions], (FUNCTIONS,)),
-        "### A worker that waits\n\n" + _waiting(figures, [each for each in subjects if each.waits]),
+        "### An idle worker\n\n" + _waiting(figures, [each for each in subjects if each.waits]),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -45,21 +45,21 @@ def target_table(found: Sequence[Target]) -> str:
         )
         for target in found
     ]
-    return table(("what", "against", "Treadle", "that", "ratio", "wanted", "result"), rows)
+    return table(("measure", "compared with", "Treadle", "other", "ratio", "target", "result"), rows)
 
 
 ABOUT = """\
-The same work with each engine, in one session of {rounds} round(s) in which all take turns: medians, and in brackets the least and
-the greatest. {servers}SQLite on the disk. PostgreSQL is private, with its default durability (fsync and synchronous_commit on);
-each measure has a new database. {redis} How each engine is set up, and why, is said in `bench/peers/subjects`.
+The same work with each engine, in one session of {rounds} round(s) that measures all of them alternately: medians (minimum to
+maximum). {servers}SQLite on disk. PostgreSQL is private, with its default durability (fsync and synchronous_commit on); each
+measurement has a new database. {redis} `bench/peers/subjects` shows and explains the configuration of each engine.
 
-Drain: {tasks:,} no-op tasks, fewer for engines that would take minutes, from the start of work of workers that are loaded and
-connected until the database says that all are done; who is not done after {drain_for:g} s counts with what is done then. Latency:
-from before an enqueue in one process to the start of the handler in another, a worker that had nothing to do. Idle: transactions
-of one worker with nothing to do, as the server counts them. A dash: the engine has no such thing, or it is not asked for."""
+Drain: {tasks:,} no-op tasks (fewer for engines that would take minutes), from the time when loaded and connected workers start
+working until the database reports all tasks done; an engine that is not done after {drain_for:g} s counts with the tasks done by
+then. Latency: from before an enqueue in one process to the start of the handler in another, idle worker process. Idle:
+transactions of one idle worker, counted by the server. A dash: the engine has no such feature, or it was not measured."""
 
-REDIS = "Redis is private too; its log is synced every second (appendfsync everysec), so that a crash may lose the last second."
-NO_REDIS = "Celery and Dramatiq were not measured, as no `redis-server` was on PATH or they were not asked for."
+REDIS = "Redis is private, too; it syncs its log every second (appendfsync everysec), so a crash may lose the last second."
+NO_REDIS = "Celery and Dramatiq were not measured, because `redis-server` was not on PATH or they were not selected."
 
 
 def _about(sizes: Sizes, servers: Sequence[str], subjects: Sequence[Subject]) -> str:
@@ -70,7 +70,7 @@ def _about(sizes: Sizes, servers: Sequence[str], subjects: Sequence[Subject]) ->
 
 def _who(subjects: Sequence[Subject], versions: dict[str, str]) -> str:
     rows = [(each.title, versions.get(each.package, ""), STORES[each.store], each.keeps, each.fences) for each in subjects]
-    return table(("engine", "version", "store", "keeps of a finished task", "fences"), rows)
+    return table(("engine", "version", "store", "kept of a finished task", "fences"), rows)
 
 
 def _rates(figures: Figures, subjects: Sequence[Subject], measures: Sequence[str]) -> str:
@@ -81,7 +81,7 @@ def _rates(figures: Figures, subjects: Sequence[Subject], measures: Sequence[str
 
 def _limits(figures: Figures) -> str:
     said = [f"{STORES[store]} {_spread(figures, LIMIT, store)}" for store in figures.values.get(LIMIT, {})]
-    return f"The bare set-based loop of `bench/limits.py`, beside it in each round: {'; '.join(said)}." if said else ""
+    return f"The bare set-based loop of `bench/limits.py`, measured in each round: {'; '.join(said)}." if said else ""
 
 
 def _waiting(figures: Figures, subjects: Sequence[Subject]) -> str:

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: real processes on a real store, with everything that goes wrong with processes; then it is looked at."""
+"""`python -m tests.chaos`: kill, stop and disconnect real processes on a real store, then check every promise."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ STORES = ("sqlite", "postgres")
 
 
 def main() -> int:
-    """0 if every promise was kept."""
+    """Return 0 if every promise was kept."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--store", choices=STORES, action="append", help="on this store only (default: one after the other)")
-    parser.add_argument("--tasks", type=int, default=50_000, help="wishes on each store: tasks, runs, external jobs, objectives")
-    parser.add_argument("--seconds", type=float, default=200, help="how long things go wrong, at most, on each store")
-    parser.add_argument("--seed", type=int, default=1, help="what is wished for and what goes wrong follow from it")
-    parser.add_argument("--lease", type=float, default=3.0, help="seconds that a claim holds without being renewed")
+    parser.add_argument("--store", choices=STORES, action="append", help="run on this store only (default: all, one after another)")
+    parser.add_argument(
+        "--tasks", type=int, default=50_000, help="amount of work on each store: tasks, runs, external jobs and objectives"
+    )
+    parser.add_argument("--seconds", type=float, default=200, help="maximum duration of the faults on each store")
+    parser.add_argument("--seed", type=int, default=1, help="determines the work and the faults")
+    parser.add_argument("--lease", type=float, default=3.0, help="length of a lease in seconds")
     parser.add_argument("--workers", type=int, default=4, help="worker processes")
-    parser.add_argument("--pause", type=float, default=1.2, help="seconds between two blows, on average")
-    parser.add_argument("--keep", action="store_true", help="keep logs and diaries also when nothing is wrong")
-    parser.add_argument("--json", action="store_true", help="the report as JSON on stdout; progress goes to stderr")
+    parser.add_argument("--pause", type=float, default=1.2, help="average seconds between two faults")
+    parser.add_argument("--keep", action="store_true", help="keep the logs even if every promise was kept")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON; progress goes to stderr")
     parser.add_argument("--record", action="store_true", help="write the section of bench/RESULTS.md")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -11,7 +11,7 @@ from tests.chaos.play import Played
 from tests.chaos.takeovers import Spread
 
 SHOWN = 50
-"""Broken promises that are said one by one."""
+"""Maximum number of broken promises that are listed."""
 
 
 def as_text(played: Played) -> str:
@@ -19,21 +19,21 @@ def as_text(played: Played) -> str:
     plan, verdict = played.plan, played.verdict
     lines = [
         "",
-        f"{plan.store}: {plan.tasks:,} wishes, seed {plan.seed}, {plan.workers} workers, leases of {plan.lease:g} s, "
-        f"{played.seconds:.0f} s ({played.calm_after:.0f} s of them with trouble)",
-        f"  went wrong: {_counts(played.storms) or 'nothing'}",
-        f"  noticed:    {_counts(played.told) or 'nothing'}; {verdict.expiries} leases ran out or were ended by a start-up",
-        f"  ended:      {_counts(verdict.ended)}; {verdict.given_up} given up as their workers were lost too often",
-        f"  effects:    {verdict.effects:,}, each made once where that is deduplicated; {verdict.effects_again} asked for again, "
-        f"{verdict.unknown} x tool_call.unknown in the log",
-        f"  jobs:       {verdict.jobs:,} external jobs, each made once; {verdict.submits_again} submitted again, under one token",
-        f"  bodies:     {verdict.bodies:,} runs of plain code, {verdict.bodies_again} of them again (at least once is promised)",
+        f"{plan.store}: {plan.tasks:,} items of work, seed {plan.seed}, {plan.workers} workers, leases of {plan.lease:g} s, "
+        f"{played.seconds:.0f} s ({played.calm_after:.0f} s of them with faults)",
+        f"  faults:     {_counts(played.storms) or 'nothing'}",
+        f"  noticed:    {_counts(played.told) or 'nothing'}; {verdict.expiries} leases expired or were ended by a start-up",
+        f"  ended:      {_counts(verdict.ended)}; {verdict.given_up} given up after too many lost workers",
+        f"  effects:    {verdict.effects:,}, each performed once where the service deduplicates; "
+        f"{verdict.effects_again} requested again, {verdict.unknown} x tool_call.unknown in the log",
+        f"  jobs:       {verdict.jobs:,} external jobs, each created once; {verdict.submits_again} submitted again",
+        f"  bodies:     {verdict.bodies:,} executions of plain code, {verdict.bodies_again} repeated (the promise is at least once)",
         f"  verify:     {verdict.verified:,} histories",
     ]
     for way, times in played.takeovers.items():
         lines.append(f"  taken over: {times.count} tasks whose worker was {way}")
         lines.append(f"                {_spread(times.ready, plan.lease)} until ready again")
-        lines.append(f"                {_spread(times.begun, plan.lease)} until begun anew")
+        lines.append(f"                {_spread(times.begun, plan.lease)} until started again")
     problems = verdict.problems
     lines.append(f"  broken:     {len(problems) or 'nothing'}")
     lines += [f"    - {problem}" for problem in problems[:SHOWN]]
@@ -45,7 +45,7 @@ def as_text(played: Played) -> str:
 
 
 def as_json(played: Played) -> dict[str, Any]:
-    """The same for programs."""
+    """The report as JSON."""
     return {
         "plan": dataclasses.asdict(played.plan),
         "seconds": round(played.seconds, 1),
@@ -62,15 +62,15 @@ def as_markdown(runs: Sequence[Played]) -> str:
     """The section of RESULTS.md."""
     names = [each.plan.store for each in runs]
     rows: list[tuple[object, ...]] = [
-        ("wishes (tasks, runs, external jobs, objectives)", *(each.plan.tasks for each in runs)),
+        ("submitted work (tasks, runs, external jobs, objectives)", *(each.plan.tasks for each in runs)),
         ("worker processes", *(each.plan.workers for each in runs)),
-        ("seconds; of them with trouble", *(f"{each.seconds:.0f}; {each.calm_after:.0f}" for each in runs)),
-        ("leases that ran out or were ended by a start-up", *(each.verdict.expiries for each in runs)),
+        ("seconds; of these with faults", *(f"{each.seconds:.0f}; {each.calm_after:.0f}" for each in runs)),
+        ("leases that expired or were ended by a start-up", *(each.verdict.expiries for each in runs)),
         ("**promises broken**", *(len(each.verdict.problems) for each in runs)),
         ("given up after too many lost workers (dead letters)", *(each.verdict.given_up for each in runs)),
-        ("effects; each made once at a service that deduplicates", *(each.verdict.effects for each in runs)),
+        ("effects; each performed once by a service that deduplicates", *(each.verdict.effects for each in runs)),
         (
-            "asked for again; `tool_call.unknown` in the log",
+            "requested again; `tool_call.unknown` in the log",
             *(_pair(each.verdict.effects_again, each.verdict.unknown) for each in runs),
         ),
         (
@@ -81,21 +81,21 @@ def as_markdown(runs: Sequence[Played]) -> str:
             "executions of plain code; again (at least once)",
             *(_pair(each.verdict.bodies, each.verdict.bodies_again) for each in runs),
         ),
-        ("histories that `verify` explained", *(each.verdict.verified for each in runs)),
+        ("histories checked by `verify`", *(each.verdict.verified for each in runs)),
     ]
     wrong = sorted({way for each in runs for way in each.storms})
     takeovers = [
         (each.plan.store, way, times.count, until, *_cells(spread, each.plan.lease))
         for each in runs
         for way, times in each.takeovers.items()
-        for until, spread in (("ready again", times.ready), ("begun anew", times.begun))
+        for until, spread in (("ready again", times.ready), ("started again", times.begun))
     ]
     parts = [
         table(["", *names], rows),
-        "What went wrong:\n\n" + table(["", *names], [(way, *(each.storms[way] for each in runs)) for way in wrong]),
-        f"Takeovers: from the blow until others could have the work, and until somebody had begun it (what was due before it goes "
-        f"first), in seconds and in leases (of {runs[0].plan.lease:g} s); a database that was away meanwhile is in it:\n\n"
-        + table(["", "its worker was", "tasks", "until", "p50", "p99", "longest"], takeovers),
+        "Injected faults:\n\n" + table(["", *names], [(way, *(each.storms[way] for each in runs)) for way in wrong]),
+        f"Takeovers: time from the fault until the work was ready for other workers, and until one had started it (after earlier "
+        f"work), in seconds and in leases (of {runs[0].plan.lease:g} s); includes outages of the database:\n\n"
+        + table(["", "fault of its worker", "tasks", "until", "p50", "p99", "longest"], takeovers),
     ]
     for each in runs:
         parts += [f"- {each.plan.store}: {problem}" for problem in each.verdict.problems[:SHOWN]]

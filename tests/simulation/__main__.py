@@ -57,8 +57,9 @@ def campaign(seconds: float, first: int, *, record: bool = False) -> int:
             print(f"\r{seed - first} histories, {len(failed)} failed ", end="", flush=True)
     count = seed - first
     told = f"{count:,} histories in {passed:.0f} s: {count / passed:.1f} per second, seeds {first} to {seed - 1}."
-    lives = f"They lived {lived / 3600:,.1f} hours, with {wishes:,} wishes ({given_up:,} given up after too many lost workers)"
-    wrong = f"Wrong: {', '.join(f'seed {report.seed}' for report in failed) or 'nothing'}."
+    lives = f"They cover {lived / 3600:,.1f} hours of virtual time and {wishes:,} items of work"
+    lives += f" ({given_up:,} given up after too many lost workers)"
+    wrong = f"Violations: {', '.join(f'seed {report.seed}' for report in failed) or 'none'}."
     print(f"\n{told}\n{lives}, and")
     print(", ".join(f"{number} x {fault}" for fault, number in sorted(faults.items())) + f".\n{wrong}")
     if record:

@@ -1,10 +1,10 @@
-"""How a subject is asked: `python -m bench.peers.subjects.NAME URL ROLE [ARGUMENTS]`, JSON lines on stdout, `go` on stdin.
+"""The protocol of a subject: `python -m bench.peers.subjects.NAME URL ROLE [ARGUMENTS]`, JSON lines on stdout, `go` on stdin.
 
     prepare           make the tables
-    fill NAME N       put in N tasks of that name, as fast as can be: not measured
-    enqueue S         one caller, one after the other, for S seconds; then 32 callers at once: {"callers", "count", "seconds"} twice
-    work              a worker set up for throughput: {"ready"}, then on `go` {"started"}, and it works until it is ended
-    serve             a worker as it waits for work that comes now and then; the same words
+    fill NAME N       enqueue N tasks of that name as fast as possible: not measured
+    enqueue S         one caller for S seconds, then 32 concurrent callers: {"callers", "count", "seconds"} twice
+    work              a worker set up for throughput: {"ready"}, then on `go` {"started"}, and it works until it is stopped
+    serve             a worker set up for occasional work; the same messages
     watch NAME S      {"ready"}, then on `go` it asks the database until no such task is left, for S seconds at most: {"left", "at"}
     send              {"ready"}, then for each `go` one task `stamp` is enqueued: {"sent"}
 

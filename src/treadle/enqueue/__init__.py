@@ -11,6 +11,9 @@ workers find the task at their next poll, every few seconds. Modules: `asyncpg`,
 blocking and async). A SQLite file has one writer, which another connection cannot join: there, `enqueue` raises `Unsupported`.
 """
 
-from treadle.enqueue.wish import Wish, make_wish
+from treadle.enqueue.request import EnqueueRequest, make_request
 
-__all__ = ["Wish", "make_wish"]
+Wish, make_wish = EnqueueRequest, make_request
+"""Former names."""
+
+__all__ = ["EnqueueRequest", "Wish", "make_request", "make_wish"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.enqueue.wish import DEFAULT_SCHEMA, make_wish, statement
+from treadle.enqueue.request import DEFAULT_SCHEMA, make_request, statement
 from treadle.kernel.queue.service import Enqueued
 from treadle.model.values import Json
 
@@ -21,10 +21,10 @@ async def enqueue(
     schema: str = DEFAULT_SCHEMA,
     **options: Any,
 ) -> Enqueued:
-    """Enqueue a task that exists when the connection's transaction commits; options are those of `make_wish`.
+    """Enqueue a task that exists when the connection's transaction commits; options are those of `make_request`.
 
     Outside a transaction it exists immediately. If the database refuses the task, the transaction aborts.
     """
-    wish, enqueueing = make_wish(name, payload, **options), statement("asyncpg", schema)
-    with wish.translated():
-        return wish.answer(str(await connection.fetchval(enqueueing, wish.text)))
+    request, enqueueing = make_request(name, payload, **options), statement("asyncpg", schema)
+    with request.translated():
+        return request.answer(str(await connection.fetchval(enqueueing, request.text)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.enqueue.wish import DEFAULT_SCHEMA, Wish, make_wish, statement
+from treadle.enqueue.request import DEFAULT_SCHEMA, EnqueueRequest, make_request, statement
 from treadle.kernel.queue.service import Enqueued
 from treadle.model.errors import StoreError
 from treadle.model.values import Json
@@ -22,15 +22,15 @@ def enqueue(
     schema: str = DEFAULT_SCHEMA,
     **options: Any,
 ) -> Enqueued:
-    """Enqueue a task that exists when the connection's transaction commits; options are those of `make_wish`.
+    """Enqueue a task that exists when the connection's transaction commits; options are those of `make_request`.
 
     If the database refuses the task, the transaction aborts.
     """
     from psycopg.rows import tuple_row
 
-    wish, enqueueing = make_wish(name, payload, **options), statement("psycopg", schema)
-    with wish.translated(), connection.cursor(row_factory=tuple_row) as cursor:
-        return _answer(wish, cursor.execute(enqueueing, (wish.text,)).fetchone())
+    request, enqueueing = make_request(name, payload, **options), statement("psycopg", schema)
+    with request.translated(), connection.cursor(row_factory=tuple_row) as cursor:
+        return _answer(request, cursor.execute(enqueueing, (request.text,)).fetchone())
 
 
 async def enqueue_async(
@@ -44,14 +44,14 @@ async def enqueue_async(
     """Do the same as `enqueue` on an async connection."""
     from psycopg.rows import tuple_row
 
-    wish, enqueueing = make_wish(name, payload, **options), statement("psycopg", schema)
-    with wish.translated():
+    request, enqueueing = make_request(name, payload, **options), statement("psycopg", schema)
+    with request.translated():
         async with connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(enqueueing, (wish.text,))
-            return _answer(wish, await cursor.fetchone())
+            await cursor.execute(enqueueing, (request.text,))
+            return _answer(request, await cursor.fetchone())
 
 
-def _answer(wish: Wish, row: tuple[Any, ...] | None) -> Enqueued:
+def _answer(request: EnqueueRequest, row: tuple[Any, ...] | None) -> Enqueued:
     if row is None:
         raise StoreError("treadle_enqueue_v1 returned nothing.")
-    return wish.answer(str(row[0]))
+    return request.answer(str(row[0]))

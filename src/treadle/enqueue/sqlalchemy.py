@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.enqueue.wish import DEFAULT_SCHEMA, make_wish, refuse_sqlite, statement
+from treadle.enqueue.request import DEFAULT_SCHEMA, make_request, refuse_sqlite, statement
 from treadle.kernel.queue.service import Enqueued
 from treadle.model.values import Json
 
@@ -23,16 +23,16 @@ def enqueue(
     schema: str = DEFAULT_SCHEMA,
     **options: Any,
 ) -> Enqueued:
-    """Enqueue a task that exists when the transaction commits; options are those of `make_wish`.
+    """Enqueue a task that exists when the transaction commits; options are those of `make_request`.
 
     If the database refuses the task, the transaction aborts.
     """
     from sqlalchemy import text
 
-    wish, enqueueing = make_wish(name, payload, **options), text(statement("sqlalchemy", schema))
+    request, enqueueing = make_request(name, payload, **options), text(statement("sqlalchemy", schema))
     refuse_sqlite(_dialect(connection))
-    with wish.translated():
-        return wish.answer(str(connection.execute(enqueueing, {"spec": wish.text}).scalar_one()))
+    with request.translated():
+        return request.answer(str(connection.execute(enqueueing, {"spec": request.text}).scalar_one()))
 
 
 async def enqueue_async(
@@ -46,11 +46,11 @@ async def enqueue_async(
     """Do the same as `enqueue` on an async connection or session."""
     from sqlalchemy import text
 
-    wish, enqueueing = make_wish(name, payload, **options), text(statement("sqlalchemy", schema))
+    request, enqueueing = make_request(name, payload, **options), text(statement("sqlalchemy", schema))
     refuse_sqlite(_dialect(connection))
-    with wish.translated():
-        found = await connection.execute(enqueueing, {"spec": wish.text})
-        return wish.answer(str(found.scalar_one()))
+    with request.translated():
+        found = await connection.execute(enqueueing, {"spec": request.text})
+        return request.answer(str(found.scalar_one()))
 
 
 def _dialect(connection: Any) -> str:

@@ -7,7 +7,7 @@ import asyncio
 from treadle.kernel.store.records import Await, PutMessage, TakeMessages
 from treadle.kernel.store.units import CancelRunTasks, HoldRun, MoveRun, PutSteps, RunGuard, Unit
 from treadle.kernel.store.verify import verify
-from treadle.testing.contract.record_steps import asleep, begin_function, new_mail, tell, wait_for_mail, write
+from treadle.testing.contract.record_steps import asleep, begin_function, new_message, tell, wait_for_messages, write
 from treadle.testing.contract.run_steps import begin, get_run, new_step, step_task, unit_of
 from treadle.testing.contract.task_steps import MINUTE, UNKNOWN_ID, WORK, claim, get, new_task, succeed
 
@@ -16,10 +16,10 @@ async def lane_of_work(store):
     return (await store.lane_ids([WORK]))[WORK]
 
 
-async def test_mail_is_there_as_it_was_told_in_the_order_of_arrival(store, clock):
+async def test_messages_are_listed_unchanged_in_the_order_of_arrival(store, clock):
     run = await begin(store, "W/block-0/one")
     (step,) = await store.list_steps(run.id, None, 1)
-    first, second = new_mail(run, step_id=step.id), new_mail(run, name="signal", body='{"ü":2}')
+    first, second = new_message(run, step_id=step.id), new_message(run, name="signal", body='{"ü":2}')
     await tell(store, second)
     await clock.advance(3)
     await tell(store, first)
@@ -28,36 +28,36 @@ async def test_mail_is_there_as_it_was_told_in_the_order_of_arrival(store, clock
         (second.id, None, "signal", '{"ü":2}'),
         (first.id, step.id, None, '{"told":1}'),
     ]
-    assert [mail.at for mail in found] == [clock.now() - 3, clock.now()]
+    assert [message.at for message in found] == [clock.now() - 3, clock.now()]
     assert 0 < found[0].seq < found[1].seq
     assert await store.list_messages(run.id, 1) == found[:1]
     assert await store.list_messages(run.id, 10, found[0].seq) == found[1:]
     assert await store.list_messages(UNKNOWN_ID, 10) == []
 
 
-async def test_each_piece_raises_the_version_and_is_told_once(store):
+async def test_each_message_raises_the_version_and_is_stored_once(store):
     run = await begin(store)
-    mail = new_mail(run)
-    await tell(store, mail, new_mail(run))
+    message = new_message(run)
+    await tell(store, message, new_message(run))
     assert (await get_run(store, run.id)).version == run.version + 2
-    assert (await tell(store, mail)).verdict == "done"
+    assert (await tell(store, message)).verdict == "done"
     assert (await get_run(store, run.id)).version == run.version + 2
     assert len(await store.list_messages(run.id, 10)) == 2
 
 
-async def test_mail_in_one_unit_twice_is_told_once(store):
+async def test_a_message_twice_in_one_unit_is_stored_once(store):
     run = await begin(store)
-    mail = new_mail(run)
-    await tell(store, mail, mail)
+    message = new_message(run)
+    await tell(store, message, message)
     assert (await get_run(store, run.id)).version == run.version + 1
     assert len(await store.list_messages(run.id, 10)) == 1
 
 
-async def test_mail_to_a_run_that_is_finished_or_gone_is_dropped(store):
+async def test_a_message_to_a_finished_or_unknown_run_is_dropped(store):
     run = await begin(store)
     await write(store, MoveRun(run.id, "complete", "running", "completed"))
     before = await get_run(store, run.id)
-    answer = await tell(store, new_mail(run), new_mail(run, run_id=UNKNOWN_ID))
+    answer = await tell(store, new_message(run), new_message(run, run_id=UNKNOWN_ID))
     assert answer.verdict == "done"
     assert await store.list_messages(run.id, 10) == await store.list_messages(UNKNOWN_ID, 10) == []
     assert await get_run(store, run.id) == before
@@ -65,14 +65,14 @@ async def test_mail_to_a_run_that_is_finished_or_gone_is_dropped(store):
 
 async def test_a_run_that_ends_in_the_same_call_is_not_told(store):
     run = await begin(store)
-    units = [Unit(rows=(PutMessage(new_mail(run)),)), Unit(rows=(MoveRun(run.id, "complete", "running", "completed"),))]
+    units = [Unit(rows=(PutMessage(new_message(run)),)), Unit(rows=(MoveRun(run.id, "complete", "running", "completed"),))]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "done"]
     assert await store.list_messages(run.id, 10) == []
 
 
-async def test_who_did_not_see_the_mail_is_deferred(store):
+async def test_a_unit_that_did_not_see_the_message_is_deferred(store):
     run, task = await begin_function(store)
-    await tell(store, new_mail(run))
+    await tell(store, new_message(run))
     unit = Unit(task.claim, asleep(task), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
     (answer,) = await store.commit([unit])
     assert answer.verdict == "deferred"
@@ -82,12 +82,12 @@ async def test_who_did_not_see_the_mail_is_deferred(store):
 
 async def test_a_function_is_woken_when_nothing_more_is_awaited(store, clock):
     run, task = await begin_function(store)
-    run = await wait_for_mail(store, run, task, 3)
+    run = await wait_for_messages(store, run, task, 3)
     assert run.awaiting == 3
-    assert (await tell(store, new_mail(run), new_mail(run))).lane_ids == ()
+    assert (await tell(store, new_message(run), new_message(run))).lane_ids == ()
     assert (await get_run(store, run.id)).awaiting == 1
     assert await claim(store) == []
-    assert (await tell(store, new_mail(run))).lane_ids == (await lane_of_work(store),)
+    assert (await tell(store, new_message(run))).lane_ids == (await lane_of_work(store),)
     assert (await get_run(store, run.id)).awaiting == 0
     woken = await get(store, task.id)
     assert (woken.wake_at, woken.due_at) == (None, task.due_at)
@@ -97,16 +97,16 @@ async def test_a_function_is_woken_when_nothing_more_is_awaited(store, clock):
 
 async def test_a_function_that_awaits_nothing_is_woken_by_the_first(store):
     run, task = await begin_function(store)
-    run = await wait_for_mail(store, run, task, 0)
-    assert (await tell(store, new_mail(run))).lane_ids == (await lane_of_work(store),)
+    run = await wait_for_messages(store, run, task, 0)
+    assert (await tell(store, new_message(run))).lane_ids == (await lane_of_work(store),)
     assert (await get_run(store, run.id)).awaiting == 0
     assert [each.id for each in await claim(store)] == [task.id]
 
 
-async def test_more_mail_than_was_awaited_does_no_harm(store):
+async def test_more_messages_than_awaited_do_no_harm(store):
     run, task = await begin_function(store)
-    run = await wait_for_mail(store, run, task, 2)
-    await tell(store, *(new_mail(run) for _ in range(5)))
+    run = await wait_for_messages(store, run, task, 2)
+    await tell(store, *(new_message(run) for _ in range(5)))
     assert (await get_run(store, run.id)).awaiting == 0
     assert len(await claim(store)) == 1
 
@@ -119,11 +119,11 @@ async def test_what_is_waited_for_is_said_with_the_new_steps(store):
     assert (found.awaiting, found.steps, found.version) == (4, run.steps + 3, run.version + 1)
 
 
-async def test_mail_and_the_wait_for_it_in_one_call_leave_the_function_ready(store):
+async def test_a_message_and_the_wait_for_it_in_one_call_leave_the_function_ready(store):
     for order in (1, -1):
         run, task = await begin_function(store)
         waits = Unit(task.claim, asleep(task), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
-        units = [waits, Unit(rows=(PutMessage(new_mail(run)),))][::order]
+        units = [waits, Unit(rows=(PutMessage(new_message(run)),))][::order]
         assert [answer.verdict for answer in await store.commit(units)] == ["done", "done"]
         found = await get_run(store, run.id)
         assert (found.version, found.awaiting) == (run.version + 2, 0)
@@ -134,26 +134,26 @@ async def test_only_the_runs_own_sleeping_task_is_woken(store, clock):
     run, task = await begin_function(store)
     child = new_task(run_id=run.id, step_id=UNKNOWN_ID, root_id=run.id, delay=MINUTE)
     await store.commit([Unit(tasks=(child,))])
-    assert (await tell(store, new_mail(run))).lane_ids == ()  # its task has an owner
+    assert (await tell(store, new_message(run))).lane_ids == ()  # its task has an owner
     assert (await get(store, task.id)).owner_id == "owner-1"
-    run = await wait_for_mail(store, await get_run(store, run.id), task, 1)
-    await tell(store, new_mail(run))
+    run = await wait_for_messages(store, await get_run(store, run.id), task, 1)
+    await tell(store, new_message(run))
     assert (await get(store, child.id)).wake_at is not None
     assert [each.id for each in await claim(store)] == [task.id]
 
 
 async def test_a_task_that_awaits_a_person_is_not_woken(store):
     run, task = await begin_function(store)
-    run = await wait_for_mail(store, run, task, 1, move="ask", state="awaiting_approval")
-    assert (await tell(store, new_mail(run))).lane_ids == ()
+    run = await wait_for_messages(store, run, task, 1, move="ask", state="awaiting_approval")
+    assert (await tell(store, new_message(run))).lane_ids == ()
     assert (await get(store, task.id)).wake_at is not None
 
 
 async def test_a_function_of_a_paused_run_is_woken_when_it_goes_on(store):
     run, task = await begin_function(store)
-    run = await wait_for_mail(store, run, task, 1)
+    run = await wait_for_messages(store, run, task, 1)
     await write(store, HoldRun(run.id, held=True))
-    assert (await tell(store, new_mail(run))).lane_ids == ()
+    assert (await tell(store, new_message(run))).lane_ids == ()
     assert (await get(store, task.id)).wake_at is None
     assert await claim(store) == []
     assert (await write(store, HoldRun(run.id, held=False))).lane_ids == (await lane_of_work(store),)
@@ -165,25 +165,25 @@ async def test_a_function_under_a_limit_is_admitted_when_it_is_woken(store):
     task, rival = new_task(run_id=run.id, root_id=run.id, limit_key="k", limit=1), new_task(limit_key="k")
     await store.commit([Unit(tasks=(task,))])
     (taken,) = await claim(store)
-    run = await wait_for_mail(store, run, taken, 1)
+    run = await wait_for_messages(store, run, taken, 1)
     await store.commit([Unit(tasks=(rival,))])
-    assert (await tell(store, new_mail(run))).lane_ids == ()
+    assert (await tell(store, new_message(run))).lane_ids == ()
     (other,) = await claim(store)
     assert other.id == rival.id
     await store.commit([Unit(other.claim, succeed())])
     assert [each.id for each in await claim(store)] == [task.id]
 
 
-async def test_mail_goes_with_the_settlement_that_it_follows_from(store):
+async def test_a_message_is_stored_with_the_settlement_that_sends_it(store):
     run, task = await begin_function(store)
-    run = await wait_for_mail(store, run, task, 2)
+    run = await wait_for_messages(store, run, task, 2)
     steps = [(await begin(store, "W/block-0/one"))]
     (step,) = await store.list_steps(steps[0].id, None, 1)
     await store.commit([Unit(tasks=(step_task(step),))])
     (child,) = await claim(store)
-    mail = PutMessage(new_mail(run, id=child.id, body='{"done":1}'))
-    unit = Unit(child.claim, succeed(), rows=(mail,))
-    lost = Unit(child.claim, succeed(), rows=(PutMessage(new_mail(run)),))
+    message = PutMessage(new_message(run, id=child.id, body='{"done":1}'))
+    unit = Unit(child.claim, succeed(), rows=(message,))
+    lost = Unit(child.claim, succeed(), rows=(PutMessage(new_message(run)),))
     answers = await store.commit([unit, lost])
     assert [answer.verdict for answer in answers] == ["done", "claim_lost"]
     assert [answer.verdict for answer in await store.commit([unit])] == ["done"]
@@ -193,17 +193,17 @@ async def test_mail_goes_with_the_settlement_that_it_follows_from(store):
 
 async def test_many_units_of_a_call_tell_many_runs(store):
     begun = [await begin_function(store) for _ in range(3)]
-    runs = [await wait_for_mail(store, run, task, count) for count, (run, task) in enumerate(begun, start=1)]
-    units = [Unit(rows=tuple(PutMessage(new_mail(run)) for run in runs)) for _ in range(2)]
+    runs = [await wait_for_messages(store, run, task, count) for count, (run, task) in enumerate(begun, start=1)]
+    units = [Unit(rows=tuple(PutMessage(new_message(run)) for run in runs)) for _ in range(2)]
     answers = await store.commit(units)
     assert {answer.lane_ids for answer in answers} == {(await lane_of_work(store),)}
     assert [(await get_run(store, run.id)).awaiting for run in runs] == [0, 0, 1]
     assert {task.run_id for task in await claim(store)} == {run.id for run in runs[:2]}
 
 
-async def test_taken_mail_is_gone_and_only_that(store):
+async def test_taking_messages_removes_only_those(store):
     run, other = await begin(store), await begin(store)
-    first, second, third = new_mail(run), new_mail(run), new_mail(other)
+    first, second, third = new_message(run), new_message(run), new_message(other)
     await tell(store, first, second, third)
     run = await get_run(store, run.id)
     late = unit_of(run, version=run.version - 1, rows=(TakeMessages(run.id, (first.id, second.id)),))
@@ -213,12 +213,12 @@ async def test_taken_mail_is_gone_and_only_that(store):
     assert [each.id for each in await store.list_messages(other.id, 10)] == [third.id]
 
 
-async def test_steps_and_mail_are_taken_in_together(store):
+async def test_steps_are_stored_and_messages_taken_together(store):
     run, task = await begin_function(store)
-    await tell(store, mail := new_mail(run))
+    await tell(store, message := new_message(run))
     run = await get_run(store, run.id)
     step = new_step(run, "pay")
-    rows = (TakeMessages(run.id, (mail.id,)), PutSteps(run.id, (step,), 1), Await(run.id, 0))
+    rows = (TakeMessages(run.id, (message.id,)), PutSteps(run.id, (step,), 1), Await(run.id, 0))
     unit = Unit(task.claim, succeed(), run=RunGuard(run.id, run.version), rows=rows)
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == ["done", "done"]
     assert await store.list_messages(run.id, 10) == []
@@ -226,28 +226,28 @@ async def test_steps_and_mail_are_taken_in_together(store):
     assert (await get_run(store, run.id)).steps == 1
 
 
-async def test_mail_from_many_at_once_is_counted_once_each(database, store):
+async def test_concurrent_messages_are_counted_once_each(database, store):
     other = await database.open_store()
     run, task = await begin_function(store)
-    run = await wait_for_mail(store, run, task, 20)
-    mail = [new_mail(run) for _ in range(20)]
-    told = [*zip([store, other] * 10, mail, strict=True), *zip([other, store] * 10, mail, strict=True)]
-    answers = await asyncio.gather(*(tell(each, piece) for each, piece in told))
+    run = await wait_for_messages(store, run, task, 20)
+    messages = [new_message(run) for _ in range(20)]
+    sent = [*zip([store, other] * 10, messages, strict=True), *zip([other, store] * 10, messages, strict=True)]
+    answers = await asyncio.gather(*(tell(each, message) for each, message in sent))
     found = await get_run(store, run.id)
     assert (found.version, found.awaiting) == (run.version + 20, 0)
     # the message that woke the task reports its lane; later ones may have held the ready task, and then report it too
     assert {lane_id for answer in answers for lane_id in answer.lane_ids} == {task.lane_id}
     listed = await store.list_messages(run.id, 100)
-    assert {each.id for each in listed} == {each.id for each in mail}
+    assert {each.id for each in listed} == {each.id for each in messages}
     assert len(await claim(store)) == 1
 
 
-async def test_whoever_waits_while_mail_comes_either_sees_it_or_is_woken(database, store):
+async def test_a_waiter_either_sees_a_concurrent_message_or_is_woken(database, store):
     other = await database.open_store()
     for _ in range(10):
         run, task = await begin_function(store)
         waits = Unit(task.claim, asleep(task), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
-        answers, told = await asyncio.gather(store.commit([waits]), tell(other, new_mail(run)))
+        answers, told = await asyncio.gather(store.commit([waits]), tell(other, new_message(run)))
         if answers[0].verdict == "done":
             assert told.lane_ids
             (task,) = await claim(store)
@@ -290,8 +290,8 @@ async def test_those_who_tell_one_another_do_not_block_one_another(database, sto
     other = await database.open_store()
     for _ in range(10):
         (one, own), (two, its) = await begin_function(store), await begin_function(store)
-        first = Unit(own.claim, asleep(own), rows=(PutMessage(new_mail(two)),))
-        second = Unit(its.claim, asleep(its), rows=(PutMessage(new_mail(one)),))
+        first = Unit(own.claim, asleep(own), rows=(PutMessage(new_message(two)),))
+        second = Unit(its.claim, asleep(its), rows=(PutMessage(new_message(one)),))
         answers = await asyncio.gather(store.commit([first]), other.commit([second]))
         assert [answer.verdict for (answer,) in answers] == ["done", "done"]
         for task in await claim(store):

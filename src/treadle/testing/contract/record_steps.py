@@ -46,12 +46,12 @@ def approve(record: Record, **fields: Any) -> ChangeRecord:
     return ChangeRecord(**{"record_id": record.id, "version": record.version, "body": '{"by":"ann"}'} | values | fields)
 
 
-def new_mail(run: Run, **fields: Any) -> Message:
+def new_message(run: Run, **fields: Any) -> Message:
     return Message(**{"id": ids.new_id(), "run_id": run.id, "body": '{"told":1}'} | fields)
 
 
-async def tell(store: Store, *mail: Message) -> Answer:
-    return await write(store, *(PutMessage(each) for each in mail))
+async def tell(store: Store, *messages: Message) -> Answer:
+    return await write(store, *(PutMessage(each) for each in messages))
 
 
 async def begin_function(store: Store, **fields: Any) -> tuple[Run, Task]:
@@ -65,8 +65,8 @@ def asleep(task: Task, **fields: Any) -> Park:
     return park(task, **{"move": "wait", "delay": 3_600_000} | fields)
 
 
-async def wait_for_mail(store: Store, run: Run, task: Task, count: int, **fields: Any) -> Run:
-    """The function of the run sleeps until so much mail has come."""
+async def wait_for_messages(store: Store, run: Run, task: Task, count: int, **fields: Any) -> Run:
+    """Put the run's function to sleep until `count` messages have arrived."""
     unit = Unit(task.claim, asleep(task, **fields), run=RunGuard(run.id, run.version), rows=(Await(run.id, count),))
     (answer,) = await store.commit([unit])
     assert answer.verdict == "done"

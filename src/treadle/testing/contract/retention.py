@@ -18,7 +18,7 @@ from treadle.model.errors import NotFound, Refused
 from treadle.model.names import Lane
 from treadle.model.runs import Run, Step
 from treadle.model.tasks import LogLine, Server, Task
-from treadle.testing.contract.record_steps import new_mail, new_record, outcome, tell, write
+from treadle.testing.contract.record_steps import new_message, new_record, outcome, tell, write
 from treadle.testing.contract.task_steps import (
     UNKNOWN_ID,
     WORK,
@@ -114,7 +114,7 @@ async def test_with_a_tree_go_its_records_mail_and_outcomes_and_no_others(databa
     await write(store, *map(PutRecord, records), PutItems(records[0].id, (("a", "1"),)), *puts)
     vote = {"move": "vote", "from_state": "pending", "to_state": "pending"}
     await write(store, *(ChangeRecord(record.id, 0, "{}", **vote) for record in records))
-    await tell(store, new_mail(run), new_mail(live))
+    await tell(store, new_message(run), new_message(live))
     await write(store, MoveRun(run.id, "succeed", "running", "completed"))
     await clock.advance(31 * DAY_FOR)
     report = await prune(store)

@@ -29,7 +29,7 @@ _ids = SystemIds()
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class EnqueueRequest:
     """A task as the database function takes it: `text` is the argument, `task_id` the id of the task if it is new."""
 
     task_id: str
@@ -88,7 +88,7 @@ def refuse_sqlite(dialect: str) -> None:
         )
 
 
-def make_wish(
+def make_request(
     name: str,
     payload: Mapping[str, Json] | None = None,
     *,
@@ -108,7 +108,7 @@ def make_wish(
     root_id: str | None = None,
     codec: Codec | None = None,
     payload_limit: int = PAYLOAD_LIMIT,
-) -> Wish:
+) -> EnqueueRequest:
     """Check the arguments, which are those of `Engine.enqueue`; `codec` is the engine's, if it has one."""
     if not isinstance(priority, int) or priority not in _PRIORITIES:
         raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {priority!r}.")
@@ -145,4 +145,4 @@ def make_wish(
     body = encode(given, "task", 4 * payload_limit)
     if codec is None:
         body = f'{body[:-1]},"payload":{text}}}'  # exactly as it was encoded
-    return Wish(task_id, body, name, task_list)
+    return EnqueueRequest(task_id, body, name, task_list)
