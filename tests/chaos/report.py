@@ -27,7 +27,7 @@ def as_text(played: Played) -> str:
         f"  effects:    {verdict.effects:,}, each performed once where the service deduplicates; "
         f"{verdict.effects_again} requested again, {verdict.unknown} x tool_call.unknown in the log",
         f"  jobs:       {verdict.jobs:,} external jobs, each created once; {verdict.submits_again} submitted again",
-        f"  bodies:     {verdict.bodies:,} executions of plain code, {verdict.bodies_again} repeated (the promise is at least once)",
+        f"  bodies:     {verdict.bodies:,} executions of plain code, {verdict.bodies_again} repeated (promised: at least once)",
         f"  verify:     {verdict.verified:,} histories",
     ]
     for way, times in played.takeovers.items():

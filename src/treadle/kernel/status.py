@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from treadle.api.system import ScheduleFiring
+from treadle.api.wire import Instant
 from treadle.kernel.queue.why import LIVE_SERVER_STATES, is_own, serves, shown_server_state
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.store.health import LATE_FOR
@@ -34,14 +36,6 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class NextFiring:
-    """A schedule and the time it fires next."""
-
-    schedule: str
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
 class Status:
     """The system at `now`; durations are milliseconds."""
 
@@ -57,7 +51,7 @@ class Status:
     """Approvals that wait for a decision."""
     blocked_objectives: int
     servers: tuple[ShownServer, ...]
-    next_firings: tuple[NextFiring, ...]
+    next_firings: list[ScheduleFiring]
 
     @property
     def users_depths(self) -> list[LaneDepth]:
@@ -88,7 +82,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, namespac
     now = await store.now()
     dead, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace))
     firing = [
-        NextFiring(each.name, each.next_at)
+        ScheduleFiring(each.name, Instant.of(each.next_at))
         for each in await schedules.list_schedules(limit=_SCHEDULES)
         if each.state == "active" and each.next_at is not None
     ]
@@ -102,7 +96,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, namespac
         approvals=(await store.count_records(namespace, APPROVAL.entity)).get("pending", 0),
         blocked_objectives=(await store.count_records(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
         servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers()),
-        next_firings=tuple(sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS]),
+        next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
     )
 
 

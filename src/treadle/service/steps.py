@@ -21,7 +21,6 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.reads import ShownStep
 from treadle.kernel.runs.step_reads import task_of
-from treadle.kernel.runs.timeline import Span
 from treadle.kernel.store.value_store import UnreadableValue
 from treadle.lang.program import Program
 from treadle.model.errors import RunNotFound, StepNotFound, TaskNotFound
@@ -143,6 +142,6 @@ def _step(shown: ShownStep, program: Program | None, *, values: bool = True) -> 
     return step_record(Step, shown, program, shown.row.params if values else {}, shown.row.returns if values else {})
 
 
-def _time(step: Step, spans: Sequence[Span]) -> StepTime:
+def _time(step: Step, spans: Sequence[TimeSpan]) -> StepTime:
     ended = step.updated_at if step.state in ("completed", "failed") else None
-    return record_of(StepTime, step, began_at=step.created_at, ended_at=ended, spans=[record_of(TimeSpan, span) for span in spans])
+    return record_of(StepTime, step, began_at=step.created_at, ended_at=ended, spans=list(spans))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.api.system import ScheduleFiring, Status, StoreState, SystemApi, TaskCounts, Throughput, Time
+from treadle.api.system import Status, StoreState, SystemApi, TaskCounts, Throughput, Time
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.status import read_status, troubles
@@ -54,7 +54,7 @@ class System(Group, SystemApi):
             servers=found.server_states,
             live_servers=found.live_servers,
             lost_servers=found.server_states.get("lost", 0),
-            next_firings=[record_of(ScheduleFiring, each) for each in found.next_firings],
+            next_firings=found.next_firings,
         )
 
     async def why(self, any_id: str) -> Why:

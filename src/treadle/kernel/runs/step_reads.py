@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.api.steps import TimeSpan
 from treadle.evaluator import RunRef, StepRow
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.steps import SIGNAL, VOID, is_function
 from treadle.kernel.runs.reads import RunReads, ShownStep, in_order
 from treadle.kernel.runs.step_codec import show_step, statement_of
-from treadle.kernel.runs.timeline import Span, needs_moves, spans
+from treadle.kernel.runs.timeline import needs_moves, spans
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
@@ -137,7 +138,7 @@ class StepReads:
         found = await self._value_store.load(refs) if refs else {}
         return {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in values.items()}
 
-    async def timeline(self, run: Run, page: PageOfSteps) -> list[tuple[ShownStep, list[Span]]]:
+    async def timeline(self, run: Run, page: PageOfSteps) -> list[tuple[ShownStep, list[TimeSpan]]]:
         """The time spans of these steps' tasks, by step."""
         wanted = [task_id for shown in page.steps if (task_id := task_of(shown.row)) is not None]
         ended = {task.id: task for task in (await self._store.find_finished(wanted) if wanted else [])}
@@ -145,7 +146,7 @@ class StepReads:
         tasks = ended | {task.id: task for task in alive}
         return [(shown, await self._spans(tasks.get(task_of(shown.row) or ""))) for shown in page.steps]
 
-    async def _spans(self, task: Task | None) -> list[Span]:
+    async def _spans(self, task: Task | None) -> list[TimeSpan]:
         if task is None:
             return []
         return spans(task, await self._store.list_moves(task.id) if needs_moves(task) else ())

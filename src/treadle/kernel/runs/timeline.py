@@ -7,23 +7,13 @@ Claims write nothing, so only the start of the last claim is known. If a task wa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from treadle.api.steps import SpanKind, TimeSpan
+from treadle.api.wire import Instant
 from treadle.model.states import HELD_MOVES, TaskState
 from treadle.model.tasks import Move, Task
 
-WAITING, RUNNING, OUTSIDE, APPROVAL, MIXED = "waiting", "running", "outside", "approval", "mixed"
-
-_AWAITING: dict[str, str] = {TaskState.AWAITING_EXTERNAL: OUTSIDE, TaskState.AWAITING_APPROVAL: APPROVAL}
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One phase of a task; a current phase has no end."""
-
-    kind: str
-    began_at: int
-    ended_at: int | None
+_AWAITING: dict[str, SpanKind] = {TaskState.AWAITING_EXTERNAL: "outside", TaskState.AWAITING_APPROVAL: "approval"}
 
 
 def needs_moves(task: Task) -> bool:
@@ -31,9 +21,9 @@ def needs_moves(task: Task) -> bool:
     return task.version > (1 if task.finished else 0)
 
 
-def spans(task: Task, moves: Sequence[Move] = ()) -> list[Span]:
+def spans(task: Task, moves: Sequence[Move] = ()) -> list[TimeSpan]:
     """The spans of a task in order; `moves` are required if `needs_moves` is true."""
-    found: list[Span] = []
+    found: list[TimeSpan] = []
     at = task.created_at
     for move in moves if needs_moves(task) else ():
         found += _until(task, at, move.from_state, move.move, move.at)
@@ -42,16 +32,20 @@ def spans(task: Task, moves: Sequence[Move] = ()) -> list[Span]:
         found += _until(task, at, task.from_state or TaskState.PENDING, task.move or "", task.finished_at)
     elif not task.finished:
         found += _until(task, at, task.state, "" if task.owner_id is None else "held", None)
-    return [span for span in found if span.kind != WAITING or span.ended_at is None or span.ended_at > span.began_at]
+    return [span for span in found if span.kind != "waiting" or span.ended_at is None or span.ended_at > span.began_at]
 
 
-def _until(task: Task, began_at: int, state: str, move: str, ended_at: int | None) -> list[Span]:
+def _until(task: Task, began_at: int, state: str, move: str, ended_at: int | None) -> list[TimeSpan]:
     """The span between two moves."""
     if state in _AWAITING:
-        return [Span(_AWAITING[state], began_at, ended_at)]
+        return [_span(_AWAITING[state], began_at, ended_at)]
     if move not in HELD_MOVES and move != "held":
-        return [Span(WAITING, began_at, ended_at)]
+        return [_span("waiting", began_at, ended_at)]
     taken = task.claimed_at
     if taken is not None and began_at <= taken and (ended_at is None or taken <= ended_at):
-        return [Span(WAITING, began_at, taken), Span(RUNNING, taken, ended_at)]
-    return [Span(MIXED, began_at, ended_at)]
+        return [_span("waiting", began_at, taken), _span("running", taken, ended_at)]
+    return [_span("mixed", began_at, ended_at)]
+
+
+def _span(kind: SpanKind, began_at: int, ended_at: int | None) -> TimeSpan:
+    return TimeSpan(kind, Instant.of(began_at), None if ended_at is None else Instant.of(ended_at))
