@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
 
 import pytest
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import CancelRunTasks, HoldRun, Revive, Unit, Verdict
 from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import Task
+from treadle.testing.contract.limits import HANDLER_KEY, KEY, RUN_ID, admitted, limit_of, put_limited
 from treadle.testing.contract.task_steps import (
     MINUTE,
     OTHER,
@@ -31,26 +31,6 @@ from treadle.testing.contract.task_steps import (
     settle,
     succeed,
 )
-
-KEY = "customer:42"
-HANDLER_KEY = "handler:work"
-RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
-
-
-async def put_limited(store: Store, count: int, limit: int = 3, **fields: Any) -> list[NewTask]:
-    tasks = [new_task(limit_key=KEY, limit=limit, **fields) for _ in range(count)]
-    await put(store, *tasks)
-    return tasks
-
-
-async def admitted(store: Store, key: str = KEY) -> list[str]:
-    return await store.list_admitted(DEFAULT_NAMESPACE, key, 1_000)
-
-
-async def limit_of(store: Store, key: str = KEY) -> tuple[int, bool, int, int] | None:
-    found = {limit.key: limit for limit in await store.list_limits(DEFAULT_NAMESPACE)}.get(key)
-    return found and (found.max_running, found.by_operator, found.admitted, found.waiting)
-
 
 # --- what callers and operators say ---
 
