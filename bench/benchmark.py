@@ -1,4 +1,4 @@
-"""The one shape of a benchmark: a module with these names, and a docstring that says what is measured and what it counts.
+"""The one shape of a benchmark: a module with these names, and a docstring that explains what it measures.
 
 The docstring opens its section of RESULTS.md. Each measurement runs in a process of its own (`bench.one`), so that none finds the
 memory or the collector as another left it.
@@ -42,10 +42,10 @@ class Benchmark(Protocol):
     """The same, to see in seconds that it runs."""
 
     async def measure(self, url: str, sizes: Any) -> Figures:
-        """All figures for one store, which is new and empty, or whatever `--store URL` names."""
+        """All figures for one store: a new, empty one, or the one of `--store URL`."""
 
     def show(self, found: Found) -> str:
-        """The body of its section: tables, and each aim with what came of it."""
+        """The body of its section: tables, and each target with its result."""
 
 
 def load(name: str) -> Benchmark:
@@ -69,5 +69,5 @@ def resize(sizes: Any, wishes: Iterable[str]) -> Any:
 
 
 def say(text: str) -> None:
-    """Progress, for who waits; on stderr, as figures may go elsewhere."""
+    """Print progress on stderr; stdout may be redirected."""
     print(f"[{time.monotonic() - _BEGUN:6.1f} s] {text}", file=sys.stderr, flush=True)

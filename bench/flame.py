@@ -58,7 +58,7 @@ async def work(count: int) -> None:
     engine = noop_engine(NAME)
     async with engine:
         async with engine.worker(concurrency=2000, task_lists=("none",)):
-            pass  # what is loaded when the first worker starts is not what we want to see
+            pass  # leave the imports of the first worker out of the graph
         calm_collector()
         async with engine.worker(concurrency=2000) as host:
             while host.worker.handled < count:
@@ -75,7 +75,7 @@ async def fill(url: str, count: int) -> None:
 
 
 def read(raw: str) -> Bar:
-    """The bars of what py-spy saw, one stack to a line; only what happened on the event loop, and neither `work` nor imports."""
+    """The bars of the samples, one stack per line; only those of the event loop, without `work` and imports."""
     root = Bar("all")
     for line in raw.splitlines():
         stack, _, count = line.rpartition(" ")
@@ -103,7 +103,7 @@ def part_of(file: str) -> int:
 
 
 def shares(root: Bar) -> dict[str, float]:
-    """The share of each part in all the time: that of functions themselves, without what they called."""
+    """The share of each part in the total time: the functions' own time, without callees."""
     own: Counter[str] = Counter()
 
     def walk(bar: Bar) -> None:

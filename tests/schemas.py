@@ -1,6 +1,6 @@
 """Schemas of PostgreSQL that tests use one after another: emptied in between, and dropped when they are not as new.
 
-Making the tables costs more than most tests do. So what a test is done with is handed on, but only when nobody is connected
+Making the tables costs more than most tests do. So the schema of a finished test is reused, but only when nobody is connected
 to it any more and when, emptied, it is exactly what the migrations make: definitions, settings, sizes on disk, statistics,
 sequences, and the rows that the migrations put in. `tests/unit/stores/test_postgres_schemas.py` holds it to that.
 """
@@ -110,7 +110,7 @@ class Schemas:
         return self._make()
 
     def give_back(self, name: str) -> None:
-        """A test is done with it, whatever it did to it."""
+        """Take back the schema of a finished test."""
         self._resting.append(name)
 
     def drop(self, name: str) -> None:
@@ -168,5 +168,5 @@ def new_name() -> str:
 
 
 def schema_url(server: str, schema: str) -> str:
-    """The URL of a schema on that server; who is connected to it can be told by the name that connections have."""
+    """The URL of a schema on that server; the application name of its connections identifies it."""
     return f"{server}{'&' if '?' in server else '?'}schema={schema}&application_name={schema}"

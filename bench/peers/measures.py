@@ -11,7 +11,7 @@ from bench.peers.processes import SubjectProcess
 from bench.peers.stores import Stores
 
 PATIENCE = 60.0
-"""Seconds for what is not measured."""
+"""Seconds allowed for steps that are not measured."""
 REST = 0.05
 """Seconds between two samples of latency: the worker waits again."""
 
@@ -104,7 +104,7 @@ class Bench:
                 try:
                     url = stack.enter_context(self._stores.fresh(subject.store))
                     self._do(subject, url, "prepare")
-                    time.sleep(0.5)  # what has ended is counted
+                    time.sleep(0.5)  # let the server count the ended connections
                     before, own = self._stores.transactions(url), stack.enter_context(ExitStack())
                     worker = own.enter_context(self._start(subject, url, "serve"))
                     worker.heard("ready", PATIENCE)

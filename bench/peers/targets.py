@@ -13,7 +13,7 @@ from bench.peers.figures import DRAIN_1, DRAIN_2, ENQUEUE_1, ENQUEUE_32, FUNCTIO
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One of them, with what was found in all rounds: nothing where it was not measured."""
+    """One target, with the figures of all rounds; empty where it was not measured."""
 
     title: str
     against: str
@@ -21,11 +21,11 @@ class Target:
     theirs: list[float]
     wanted: float
     at_least: bool = True
-    """False: the ratio may not be above what is wanted."""
+    """False: the ratio must be at most the target."""
 
     @staticmethod
     def median(values: list[float]) -> float | None:
-        """That of what was found."""
+        """The median of the figures."""
         return statistics.median(values) if values else None
 
     @property
@@ -49,7 +49,7 @@ class Target:
 
 
 def targets(figures: Figures, subjects: Sequence[Subject] = SUBJECTS) -> list[Target]:
-    """All targets, with what was found."""
+    """All targets with their figures."""
     on_postgres, on_sqlite = (_Peers(figures, subjects, store) for store in ("postgresql", "sqlite"))
     return [
         *(on_postgres.fastest(measure, f"PostgreSQL: {measure}", 2.0) for measure in (DRAIN_1, DRAIN_2)),

@@ -1,6 +1,6 @@
 """Invariants that hold when a run is over, whichever faults occurred. Pure: evidence in, broken promises and counts out.
 
-Nothing is lost: each wish is there once, has ended, and came to what it had to. Effects at a service that deduplicates happen
+Nothing is lost: each wish exists once and has ended with the expected result. Effects at a service that deduplicates happen
 once. Effects are asked for again only where the log says `tool_call.unknown`. Handlers' bodies run at least once, and again only
 for a lease that ran out, a retry or a release that the log has. External jobs are made once. Nothing is left behind, and the log
 explains every row.
@@ -36,7 +36,7 @@ class Verdict:
     ended: Counter[str] = field(default_factory=Counter)
     """Wishes by kind."""
     given_up: int = 0
-    """Wishes whose workers were lost too often: dead letters, as they should be."""
+    """Wishes that lost too many workers and correctly became dead letters."""
     bodies: int = 0
     bodies_again: int = 0
     """Executions of plain code, and those of them that were not the first."""
@@ -94,10 +94,10 @@ class Judging:
     def _moves(self, entity_id: str) -> Counter[str]:
         return self._found.moves.get(entity_id, Counter())
 
-    # what was wanted
+    # the requested work
 
     def check_wish(self, wish: Wish) -> None:
-        """It is there, once, has ended as it should, and did what it should as often as it may."""
+        """It exists once, has the expected end, and its effects happened as often as promised."""
         ids = self._found.acks.get(wish.key, set())
         if not ids:
             self._wrong(f"{wish.key} ({wish.name}) was never acknowledged")
@@ -200,7 +200,7 @@ class Judging:
             if order.workorder.status != "EXECUTED" or order.run_record is None or order.pause_state is None:
                 self._wrong(f"{wish.key}: workorder {order.workorder.work_order_id} was not judged")
 
-    # what nobody wanted
+    # work that was not requested
 
     def strangers(self) -> Iterator[str]:
         """Nothing that nobody asked for."""

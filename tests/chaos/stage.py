@@ -1,4 +1,4 @@
-"""The processes of one run and the store that they share: started, hit, started again, and ended whatever happens."""
+"""The processes of one run and the store that they share: started, killed, restarted, and stopped in every case."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ class Process:
         return self.exit_code or 0
 
     def destroy(self) -> None:
-        """End it whatever it does, also while it is stopped."""
+        """Kill it in any state, even while it is stopped."""
         self.send(signal.SIGKILL)
         self._born.wait(BOUND)
 
 
 @dataclass(slots=True)
 class Worker:
-    """A worker's place: who is there now, and under which name."""
+    """A worker's slot: its current process and name."""
 
     number: int
     name: str

@@ -51,7 +51,7 @@ class Times:
     ready: Spread
     """Until others could have it: the lease had run out, or a start-up had seen to it."""
     begun: Spread
-    """Until somebody had begun it: what was due before it goes first."""
+    """Until a worker has started it, after the tasks due before it."""
     longest_id: str
     """The task that lay idle for the longest time."""
 
@@ -67,7 +67,7 @@ def blows_by_owner(folder: Path, blows: Sequence[Blow]) -> dict[str, list[Blow]]
 
 
 def note_dead(folder: Path, blows: Sequence[Blow], expiries: Sequence[Expiry]) -> list[Expiry]:
-    """The same, with what is known of their owners: who was killed before does nothing late."""
+    """The same, with the known facts about their owners: a worker killed before does nothing later."""
     of_owner = blows_by_owner(folder, blows)
     killed = {owner: blow.at for owner, mine in of_owner.items() for blow in mine if blow.until_at is None}
     return [expiry._replace(alive=expiry.at < killed.get(expiry.owner_id, expiry.at + 1)) for expiry in expiries]

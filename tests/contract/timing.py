@@ -1,4 +1,4 @@
-"""Schedules and watchers on a store whose time a test moves: the services, and turns of what a worker would do, one by one."""
+"""Schedules and watchers on a store with a manual clock: the services, and single steps of a worker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
 class InThisThread:
-    """An executor for tests: what would run in a thread runs here and now."""
+    """An executor for tests that runs everything in the calling thread."""
 
     async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
         return handler.call(*arguments)
@@ -83,7 +83,7 @@ class Timing:
     # work
 
     async def claim(self, kind: str, lease_for: int = MINUTE) -> list[Task]:
-        """Wake what is due and take the tasks of that kind."""
+        """Wake due tasks and claim those of that kind."""
         await self.store.wake(1000)
         lanes = [lane_id for lane_id, lane in (await self.store.list_lanes()).items() if lane.kind == kind]
         found: list[Task] = []
@@ -92,7 +92,7 @@ class Timing:
         return found
 
     async def turn(self) -> list[Answer]:
-        """Fire what is due now, each schedule once."""
+        """Fire the due schedules, each once."""
         return [await self.firer.fire(task) for task in await self.claim(SCHEDULE)]
 
     @property
@@ -104,7 +104,7 @@ class Timing:
         return [await self.looker.scan(task) for task in await self.claim(WATCHER)]
 
     async def changes(self, name: str = "job") -> list[tuple[str, str]]:
-        """The changes that tasks were started for: what happened, and to what."""
+        """The changes that tasks were started for: the kind of change and the name."""
         told = [decode(task.payload)["change"] for task in await self.started(name)]
         return [(each["change"], each.get("name") or each["url"]) for each in told]
 

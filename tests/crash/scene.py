@@ -1,4 +1,4 @@
-"""A store, the processes that a test runs on it, and bounded ways to wait for what they do."""
+"""A store, the processes that a test runs on it, and bounded waits for their events."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Child:
         return self.events(what)[count - 1]
 
     def destroy(self) -> None:
-        """End it whatever it does, also while it is stopped."""
+        """Kill it in any state, even while it is stopped."""
         self.send(signal.SIGKILL)
         self._process.wait(BOUND)
 
@@ -134,7 +134,7 @@ class Scene:
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], *children: Child, bound: float = BOUND) -> None:
-    """Poll until it holds; when it does not in time, say what the children said."""
+    """Poll until it holds; on a timeout, report the output of the children."""
     try:
         async with asyncio.timeout(bound):
             while True:

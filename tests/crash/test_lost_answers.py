@@ -1,4 +1,4 @@
-"""The connection to PostgreSQL breaks again and again in the middle of what is asked: before it is heard, or after it is done.
+"""The connection to PostgreSQL breaks repeatedly during requests: before the server receives them, or after it has executed them.
 
 A proxy stands between the engine and the server. Whoever is cut off never hears whether its commit was done; it sends it again,
 and nothing is lost, done twice or completed twice.
@@ -27,7 +27,7 @@ GAPS = (7, 3, 12, 5, 26, 9, 80)
 
 
 class Proxy:
-    """Passes on what the two sides say, and now and then breaks a connection instead of passing a message on.
+    """Relays messages between both sides, and sometimes breaks a connection instead of relaying a message.
 
     `breaks` says which messages: those to the server (`asked`), which are then not heard, or the server's answers (`answered`).
     """
@@ -129,7 +129,7 @@ async def test_who_never_hears_whether_a_commit_was_done_sends_it_again_and_it_i
         assert set(found) == {task.id for task in tasks}  # none lost, and none there twice
         for number, task in enumerate(tasks):
             moves = [move.move for move in await direct.kernel.reads.list_moves(task.id)]
-            # What was taken for a worker that never heard of it comes back with its lease, without having been run.
+            # Tasks claimed for a worker that never received them return when their lease expires, without having run.
             once = ["retry", "succeed"] if number % 3 == 0 else ["succeed"]
             assert moves == once or "expire" in moves
             assert moves.count("succeed") == 1

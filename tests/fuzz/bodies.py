@@ -17,7 +17,7 @@ FINAL = ("completed", "failed")
 
 
 def check_answer(said: Said) -> None:
-    """No answer is a server error; what is refused says why, with a code, in words without the inside of the program."""
+    """No response is a server error; a rejection has a code and a reason, without internals of the program."""
     assert 200 <= said.status < 500 or said.status in (501, 503), (said.status, said.body[:500])
     kind = said.headers.get("content-type", "")
     if said.status >= 400 and kind.startswith(MEDIA_TYPE):
@@ -114,7 +114,7 @@ def request(data: bytes) -> None:
     path = path.removesuffix(" HTTP/1.1")
     headers = dict(line.split(": ", 1) for line in lines if ": " in line)
     if not re.fullmatch("[A-Z]{1,10}", method) or not path.startswith("/") or "#" in path or len(path) > 8000:
-        return  # what no server hands on
+        return  # no server passes this on
     if any(not _fits_header(name + value) or not re.fullmatch(r"[!-9;-~]+", name) for name, value in headers.items()):
         return
     if not path.isascii() or not path.isprintable() or " " in path or _runs_code(path):
@@ -140,7 +140,7 @@ def _fits_header(text: str) -> bool:
 
 
 def _runs_code(path: str) -> bool:
-    """Trying a handler loads what it names, from the folder that we are in: not what this is about."""
+    """Skip trials of handlers, which load modules from the working directory."""
     from urllib.parse import unquote
 
     return "handlers" in unquote(path)

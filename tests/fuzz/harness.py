@@ -1,4 +1,4 @@
-"""One input played against one target, under a bound on the time that it may take; what went wrong is a `Find`.
+"""One input played against one target, within a time limit; a failure is a `Find`.
 
 The bound counts the time that this process computed, not the time that passed: no test depends on how busy the machine is.
 """
@@ -21,11 +21,11 @@ CORPUS = Path(__file__).parent / "corpus"
 LONGEST = 5.0
 """Seconds of computing that one input may take; all but a few take milliseconds."""
 LARGEST = 64 * 1024
-"""Bytes of an input: what is longer is cut by whoever makes inputs."""
+"""Maximum bytes of an input; generators truncate longer ones."""
 
 
 class TookTooLong(BaseException):
-    """The input is not done after `LONGEST`. No `except Exception` of what is tried may hide it."""
+    """The input took longer than `LONGEST`. No `except Exception` in the target can hide it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def play(name: str, target: Target, data: bytes) -> Find | None:
 
 @contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """Raise `TookTooLong` in the midst of what computes for longer."""
+    """Raise `TookTooLong` in a computation that takes longer."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise TookTooLong(f"it computes for more than {seconds:g} s")
@@ -138,7 +138,7 @@ class Finds:
         folder.mkdir(parents=True, exist_ok=True)
 
     def play(self, data: bytes) -> None:
-        """Play it, and go on whatever comes of it."""
+        """Play it, and continue after any failure."""
         find = play(self._name, self._target, data)
         if find is not None and find.sign not in self._known:
             self._known.add(find.sign)

@@ -23,8 +23,8 @@ def text_of(data: bytes) -> str:
 def afl(data: bytes) -> None:
     """Source text: a program or diagnostics with places, never an exception, however deep it nests.
 
-    Compiling it again gives the same; a program survives JSON; formatting twice changes nothing more, and what is formatted
-    means the same; what compiles can be drawn.
+    Compiling it again gives the same; a program survives JSON; formatting is idempotent and keeps the
+    meaning; a program that compiles can be drawn.
     """
     text = text_of(data)
     result = answer(text)
@@ -39,7 +39,7 @@ def afl(data: bytes) -> None:
 def expression(data: bytes) -> None:
     """The text of an expression: it does not compile, or its workflow fails, or its value is JSON that a store takes.
 
-    The size of what comes out is bounded by that of what goes in. Programs that no store takes, as they hold U+0000 or half of a
+    The size of the output is bounded by that of the input. Programs that no store takes, as they hold U+0000 or half of a
     surrogate pair, are refused when they are published, and not run here.
     """
     source = f"workflow W(n: Long, s: String, l: [Json], m: Json) => (x: Json) andThen {{ yield W(x = {text_of(data)}\n) }}"
@@ -64,7 +64,7 @@ def _no_scripts(*given: Any, **more: Any) -> Any:
 def program(data: bytes) -> None:
     """A compiled program, as JSON: it is loaded, or refused as `InvalidProgram`, however deep it nests.
 
-    That names are names and so on is not looked at: programs come from our own store. `afl` sees that what was compiled loads.
+    That names are names and so on is not looked at: programs come from our own store. `afl` checks that a compiled program loads.
     """
     try:
         given = json.loads(data)

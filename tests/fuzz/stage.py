@@ -1,7 +1,7 @@
 """A server without a socket for targets: an engine in memory with a little of everything, and a clock that stands still.
 
-A request is given to the application and its answer is taken from it, in the same thread. Whatever waits has its wait cut
-short by moving the clock. What requests leave behind is thrown away with the whole stage after `RENEWED_AFTER` of them.
+A request is given to the application and its answer is taken from it, in the same thread. Waits are cut short by
+advancing the clock. The state that requests leave is discarded with the whole stage after `RENEWED_AFTER` of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Said:
 
 
 class Endless:
-    """A service whose job goes on and on."""
+    """A service with a job that never ends."""
 
     def __init__(self) -> None:
         self.urls: list[str] = []
@@ -71,7 +71,7 @@ class Endless:
 
 @dataclass
 class Stage:
-    """The server, and what there is on it."""
+    """The server and its content."""
 
     engine: Engine
     clock: ManualClock
@@ -106,7 +106,7 @@ class Stage:
         async def receive() -> dict[str, Any]:
             if messages:
                 return messages.pop(0)
-            await begun.wait()  # who reads on after the answer has begun finds nobody there: streams end
+            await begun.wait()  # the client disconnects once the response has begun, so that streams end
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:

@@ -50,7 +50,7 @@ def make_schema() -> Any:
 
 
 def some(count: int, *, derandomize: bool | None = None) -> settings:
-    phases = (Phase.explicit, Phase.generate)  # what fails is told as it is: shrinking takes too long here
+    phases = (Phase.explicit, Phase.generate)  # report failures unshrunk: shrinking takes too long here
     return settings(
         max_examples=count,
         phases=phases,
@@ -149,7 +149,7 @@ def try_all(
                 refused[served.call(case, token=False)] += 1
                 answered[served.call(case)] += 1
 
-            with contextlib.suppress(Unsatisfiable):  # nothing can be wrong with what takes nothing
+            with contextlib.suppress(Unsatisfiable):  # a call without parameters cannot be invalid
                 call()
     return answered, refused
 
@@ -164,10 +164,10 @@ def example_of(case: Case) -> Any:
 
 
 def run_machine(served: Served, count: int) -> Counter[int]:
-    """Histories in which what was made is used on; how their requests were answered.
+    """Histories that use the results of earlier requests; returns the responses.
 
-    The server remembers what earlier histories did, so the same draws may be answered in another way: Hypothesis says then that
-    generating is flaky, and the next history begins. What a check found is kept, and told at the end.
+    The server keeps the state of earlier histories, so the same draws may get other responses; Hypothesis then reports that
+    generating is flaky, and the next history begins. Findings are kept and reported at the end.
     """
     answered: Counter[int] = Counter()
     found: list[BaseException] = []

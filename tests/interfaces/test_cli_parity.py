@@ -62,7 +62,7 @@ TRIED = "def handle(payload):\n    return {'tried': payload['n']}\n"
 
 
 class Farm:
-    """An external service whose jobs go on."""
+    """An external service with jobs that never finish."""
 
     async def start(self, payload: dict[str, Any]) -> ExternalProductionHandle:
         return ExternalProductionHandle(f"farm/{payload['n']}", 3600, "queued")
@@ -264,7 +264,7 @@ def look(side: Side, at: dict[str, str]) -> None:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether the same fields are in both, of the same kinds, whatever they say; None and empty lists may stand for anything."""
+    """Whether both have the same fields with values of the same types; None and empty lists match anything."""
     if isinstance(one, dict) and isinstance(other, dict):
         return set(one) == set(other) and all(alike(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -1,4 +1,4 @@
-"""Objectives from what people do with them to how they end: blockers, tries, budgets, failures, deadlines."""
+"""Objectives from creation to their end: operators' actions, blockers, attempts, budgets, failures, deadlines."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ async def engine(url: str, tmp_path: Path) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 async def small(tmp_path: Path) -> AsyncIterator[Engine]:
-    """For what has nothing to do with the store."""
+    """An engine for tests that do not depend on the store."""
     async with opened("memory://", tmp_path) as made:
         yield made
 
 
-# --- what people do ---
+# --- operators' actions ---
 
 
 async def test_an_objective_is_as_it_was_given_and_new(engine: Engine):
@@ -188,7 +188,7 @@ async def test_an_edit_changes_what_is_given_until_it_is_done(engine: Engine):
 
 
 async def finish(engine: Engine, gate: Any = OK) -> None:
-    """Bring whatever is ready to its end."""
+    """Finish everything that is ready."""
     while True:
         await play_all(engine, READINESS)
         if await play_all(engine, SCHEDULE):
@@ -290,7 +290,7 @@ async def test_many_that_wait_for_one_are_all_looked_at(engine: Engine, monkeypa
 
 
 async def test_whoever_comes_to_wait_while_the_other_is_just_done_is_not_forgotten(engine: Engine):
-    """Adding and judging at once, many times: in whatever order they commit, nobody waits for what is done."""
+    """Add and judge concurrently, many times: in any commit order, nothing waits for a finished objective."""
     for number in range(8):
         first = await approved(engine, f"first {number}")
         await play_all(engine, READINESS)

@@ -1,4 +1,4 @@
-"""The runs service: start, pause, cancel, retry, rerun, fork, resume, and what agents do to waiting steps."""
+"""The runs service: start, pause, cancel, retry, rerun, fork, resume, and agents' calls on waiting steps."""
 
 from __future__ import annotations
 
@@ -542,7 +542,7 @@ async def test_continuing_a_step_twice_is_a_no_op(hands: Hands) -> None:
     assert (await hands.settle(held, {"receipt": "its holder"})).verdict is Verdict.CLAIM_LOST
     await hands.work(answer)
     check = await step_id(hands, run_id, "Checkout.check")
-    await hands.engine.runs.continue_step(run_id, check, {"ok": True})  # still claimed by nobody who answers
+    await hands.engine.runs.continue_step(run_id, check, {"ok": True})  # still not claimed by a live worker
     assert await outputs(hands, run_id) == {"parcel": "p-by hand", "ok": True}
     await hands.nothing_is_left(run_id)
 
@@ -588,7 +588,7 @@ async def test_what_is_no_waiting_event_step_is_refused(memory: Hands) -> None:
 
 
 async def test_agents_meet_each_other_and_a_worker_on_one_run(memory: Hands) -> None:
-    """Claims, what agents say, and what operators do go one after another; none is lost in the batch of another."""
+    """Claims, agents' results and operators' actions are serialised; none is lost in the batch of another."""
     run = await memory.engine.start_run(EACH, "All", {"items": list(range(20))})
     tasks = await memory.claim()
     steps = {task.id: task.step_id or "" for task in tasks}
@@ -602,7 +602,7 @@ async def test_agents_meet_each_other_and_a_worker_on_one_run(memory: Hands) -> 
     await memory.nothing_is_left(run.id)
 
 
-# --- resume of what was left behind ---
+# --- resuming abandoned work ---
 
 
 async def test_resume_takes_in_what_nobody_took_in(memory: Hands) -> None:

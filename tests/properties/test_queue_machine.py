@@ -1,7 +1,7 @@
 """Random histories of the queue: workers that claim, crash, come back late and repeat themselves; operators; time.
 
-A small model says what each task should be; after every step the store is compared with it, and the log with the rows.
-At the end everything is driven to completion: whatever happened before, no task is stuck and none was lost.
+A small model predicts each task; after every step the store is compared with it, and the log with the rows.
+At the end everything is driven to completion: no task is stuck, and none was lost.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.priorities: dict[str, int] = {}
         self.handed_out: set[tuple[str, int]] = set()
         self.holders: list[Task] = []
-        """Claims whose holders remember them, live or lost: nobody has told them."""
+        """Claims that their holders remember, whether live or lost."""
         self.committed: list[Unit] = []
         """Units under a claim that were answered `done`."""
 
@@ -178,7 +178,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.holders)
     @rule(which=pick, outcome=outcomes, follow=st.booleans(), forget=st.booleans())
     def settle(self, which: int, outcome: Outcome, follow: bool, forget: bool) -> None:
-        """A holder settles, be it in time or late; one whose answer got lost may settle otherwise later."""
+        """A holder settles, in time or late; after a lost response it may settle differently later."""
         task = self.holders[which % len(self.holders)]
         followers = (NewTask(id=self.ids.new_id(), lane=WORK),) if follow else ()
         unit = Unit(task.claim, settlement(task, outcome, POLICY), followers)
@@ -233,7 +233,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.committed)
     @rule(which=pick, times=st.integers(1, 2))
     def repeat(self, which: int, times: int) -> None:
-        """The connection died during COMMIT: the same units are sent again, whatever has happened since."""
+        """The connection died during COMMIT: the same units are sent again, possibly after other changes."""
         unit = self.committed[which % len(self.committed)]
         for _ in range(times):
             assert self.commit(unit) == Verdict.DONE
@@ -332,7 +332,7 @@ class QueueMachine(RuleBasedStateMachine):
                 unique_key=None if key_taken else before.unique_key,
             )
 
-    # --- what always holds ---
+    # --- invariants ---
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, at `at` by the clock of who made it."""
+    """One call; `at` is the time on the caller's clock."""
 
     at: int
     name: str
@@ -32,18 +32,18 @@ class Recording:
     tables: dict[str, list[Row]] = field(default_factory=dict)
 
     def hear(self, process: Process, name: str, arguments: tuple[Any, ...], options: dict[str, Any], answer: Any) -> None:
-        """One call more. Workers, and who opens values, change the tasks that they are given, so these are copied."""
+        """Record a call. Workers and `open_values` change the tasks they receive, so these are copied."""
         kept = [copy.copy(each) for each in answer] if isinstance(answer, list) else copy.copy(answer)
         self.calls.append(Call(process.clock.now(), name, arguments, options, kept))
 
 
 def record(seed: int, tables: tuple[str, ...]) -> tuple[Recording, Report]:
-    """Play the history of that seed, and keep what its store was asked for."""
+    """Play the history of that seed, and record the calls of its store."""
     recording = Recording()
     simulation = Simulation(seed)
     simulation.on_done.append(recording.hear)
     history = History(simulation, LONGEST)
-    history.sweeps = False  # what is compared in the end is what it left
+    history.sweeps = False  # the remaining rows are compared at the end
 
     async def play(simulation: Simulation) -> None:
         await history.play(simulation)

@@ -1,4 +1,4 @@
-"""An operator who does what seems right to him; once nothing goes wrong any more, he lets everything go on."""
+"""An operator with random but legal actions; once the faults end, it lets everything continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Operator:
-    """One for a history. What he does may come twice, or not at all: he never knows more than he is told."""
+    """One per history. Its actions may arrive twice or not at all, and it knows only the responses."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -84,10 +84,10 @@ class Operator:
             await engine.kernel.external_jobs.poll_now(job.id, actor="operator")
 
     async def _do_again(self, engine: Engine, process: Process) -> None:
-        """A run again from the start, or from one of its steps; whatever becomes of the new one, it ends."""
+        """Rerun a run from the start or from one of its steps; the new run has to end, with any result."""
         wish = self._some_wish()
         if wish is None or wish.id is None or wish.kind != "run" or "tells" in wish.options:
-            return  # nobody would tell the new one what it waits for
+            return  # the new run would wait for a signal that never comes
         steps = await engine.kernel.store.list_steps(wish.id, None, 100)
         given = await engine.runs.inputs(await engine.runs.get_run(wish.id))
         again = {"key": f"{wish.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}

@@ -1,7 +1,7 @@
 """Two connections that want the same rows at the same moment, in an order that the test says.
 
 A third connection holds a row. Both queue up behind it, one after the other; then it lets go. So it is seen that guards are
-judged by what is there once the lock is had, and not by what was there when the statement began.
+decided by the state after acquiring the lock, not by the state when the statement began.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Gate:
                 await asyncio.sleep(0.002)
 
     async def cross(self, first: Awaitable[Any], second: Awaitable[Any]) -> list[Any]:
-        """Both at once, the first one first; what came of each."""
+        """Run both concurrently, the first one first; return both results."""
         one = asyncio.ensure_future(first)
         await self.queued(1)
         two = asyncio.ensure_future(second)
@@ -138,7 +138,7 @@ async def test_of_a_settle_and_a_cancel_that_cross_one_is_done(
     verdicts = await crossed(gate, settles, cancels, ann_first=ann_first)
     assert verdicts == ((DONE, CLAIM_LOST) if ann_first else (CLAIM_LOST, DONE))
     assert (await get(ann, task.id)).state == ("completed" if ann_first else "canceled")
-    assert len(await claim(ann)) == (1 if ann_first else 0)  # what follows from the settle is there with it, or not at all
+    assert len(await claim(ann)) == (1 if ann_first else 0)  # the consequences of a settle are stored with it, or not at all
 
 
 async def test_two_who_claim_the_same_task_at_once_do_not_both_get_it(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
@@ -408,7 +408,7 @@ async def test_a_worker_without_a_poll_gets_a_task_that_a_signal_held(ann: Postg
     claims, signal, claimed = [], asyncio.Event(), asyncio.Event()
     committer.on_ready.append(lambda _: signal.set())
 
-    async def work() -> list[Task]:  # the loop of a worker whose poll never comes
+    async def work() -> list[Task]:  # the loop of a worker that never polls
         while True:
             signal.clear()
             claims.append(found := await claim(ann, owner="bob"))
