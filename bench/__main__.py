@@ -47,7 +47,7 @@ def main() -> int:
         if not options.json:
             print(f"## {benchmark.TITLE}\n\n{body}\n", flush=True)
         if tuple(found) == benchmark.STORES and not (options.quick or options.no_write or options.store):
-            command = " ".join(["python -m bench", name, *(f"--set {wish}" for wish in options.set)])
+            command = " ".join(["python -m bench", name, *(f"--set {setting}" for setting in options.set)])
             results.write(name, benchmark.TITLE, body, command)
     if options.json:
         print(json.dumps(everything, indent=2))
@@ -86,9 +86,9 @@ def measured(benchmark: Benchmark, options: argparse.Namespace) -> Found:
     return found
 
 
-def figures_of(name: str, url: str, wishes: Sequence[str]) -> Figures:
+def figures_of(name: str, url: str, settings: Sequence[str]) -> Figures:
     """Run `bench.one` in its own process and return the figures that it prints."""
-    command = [sys.executable, "-m", "bench.one", name, *wishes]
+    command = [sys.executable, "-m", "bench.one", name, *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment(TREADLE_STORE=url)) as process:
         try:
             output, _ = process.communicate()

@@ -55,11 +55,11 @@ def load(name: str) -> Benchmark:
     return cast(Benchmark, importlib.import_module(f"bench.{name}"))
 
 
-def resize(sizes: Any, wishes: Iterable[str]) -> Any:
+def resize(sizes: Any, settings: Iterable[str]) -> Any:
     """Sizes with `field=value` for those fields that they have, as the type that the field has now."""
     changed = {}
-    for wish in wishes:
-        name, _, text = wish.partition("=")
+    for setting in settings:
+        name, _, text = setting.partition("=")
         if not hasattr(sizes, name):
             continue
         now = getattr(sizes, name)

@@ -66,7 +66,7 @@ async def load(url: str, kind: str, seconds: float, token: str) -> Figure:
     connections = [Connection(url, token) for _ in range(CALLERS)]
     for connection in connections:
         await connection.open()
-    wish = b'{"name":"bench.parked","payload":{"n":1},"task_list":"parked"}'
+    body = b'{"name":"bench.parked","payload":{"n":1},"task_list":"parked"}'
     registered = await connections[0].post("/workers", json.dumps({"name": "bench", "handlers": [WORK]}).encode())
     worker = json.loads(registered)["worker_id"]
     claim = json.dumps({"worker_id": worker, "limit": int(kind.partition("_")[2] or 1)}).encode()
@@ -76,7 +76,7 @@ async def load(url: str, kind: str, seconds: float, token: str) -> Figure:
         connection = free.pop()
         done = 1
         if kind == "enqueue":
-            await connection.post("/tasks", wish)
+            await connection.post("/tasks", body)
         else:
             tasks = json.loads(await connection.post("/tasks/claim", claim))["tasks"]
             done = len(tasks)

@@ -15,9 +15,9 @@ from bench.processes import own_store, stop_at_sigterm
 
 def main() -> None:
     stop_at_sigterm()
-    name, *wishes = sys.argv[1:]
+    name, *settings = sys.argv[1:]
     benchmark = load(name)
-    sizes = resize(benchmark.QUICK if "--quick" in wishes else benchmark.SIZES, wishes)
+    sizes = resize(benchmark.QUICK if "--quick" in settings else benchmark.SIZES, settings)
     print(json.dumps(asyncio.run(benchmark.measure(own_store(), sizes))))
 
 

@@ -31,20 +31,20 @@ class Farm:
         for job in self.jobs.values():
             self._plan_call_back(job)
 
-    def submit(self, wish: dict) -> dict:
+    def submit(self, request: dict) -> dict:
         with self._lock:
-            token = wish.get("token")
+            token = request.get("token")
             known = next((job for job in self.jobs.values() if token and job["token"] == token), None)
-            if known is not None and wish.get("dedupe"):
+            if known is not None and request.get("dedupe"):
                 return self.show(known)
             job = {
                 "id": f"render-{len(self.jobs) + 1}",
-                "scene": wish.get("scene", "untitled"),
-                "frames": int(wish.get("frames", 3)),
-                "seconds_per_frame": float(wish.get("seconds_per_frame", 0.5)),
-                "fail_at": wish.get("fail_at"),
+                "scene": request.get("scene", "untitled"),
+                "frames": int(request.get("frames", 3)),
+                "seconds_per_frame": float(request.get("seconds_per_frame", 0.5)),
+                "fail_at": request.get("fail_at"),
                 "token": token,
-                "callback": wish.get("callback"),
+                "callback": request.get("callback"),
                 "submitted_at": time.time(),  # noqa: TID251
                 "canceled": False,
             }

@@ -21,11 +21,11 @@ class RenderFarm(Specialist):
 
     def start(self, payload, ctx):
         """Submit under the token: `find` looks it up if this process dies before the response is stored."""
-        wish = {
+        request = {
             name: payload[name] for name in ("scene", "frames", "seconds_per_frame", "fail_at") if payload.get(name) is not None
         }
-        wish |= {"token": ctx.dispatch_token, "callback": ctx.callback_url}
-        return self._handle(self._ask("POST", "/jobs", wish))
+        request |= {"token": ctx.dispatch_token, "callback": ctx.callback_url}
+        return self._handle(self._ask("POST", "/jobs", request))
 
     def poll(self, external_job_id, ctx):
         """Read the state of the job; safe to repeat at any time."""

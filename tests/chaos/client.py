@@ -1,7 +1,7 @@
-"""The client process, which sends every wish: `python -m tests.chaos.client`. It uses the store in TREADLE_STORE.
+"""The client process, which sends every submission: `python -m tests.chaos.client`. It uses the store in TREADLE_STORE.
 
-Each wish is sent until it is acknowledged, under its key, also by the next process if this one is killed: the file of
-acknowledgements, a line `KEY ID` each, says where to go on. A wish that was acknowledged twice must have the same id.
+Each submission is sent until it is acknowledged, under its key, also by the next process if this one is killed: the file of
+acknowledgements, a line `KEY ID` each, says where to go on. A submission that was acknowledged twice must have the same id.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.chaos.crew import SOURCES
-from tests.chaos.wishes import Wish, draw_wishes
+from tests.chaos.submissions import Submission, draw_submissions
 
 from treadle import Engine, TaskSpec
 from treadle.model.errors import FunctionNotFound, StoreError
@@ -26,18 +26,18 @@ AGAIN = 0.1
 
 
 class Sender:
-    """Sends wishes by the hundred, and waits while the store has more than enough to do."""
+    """Sends submissions by the hundred, and waits while the store has more than enough to do."""
 
     def __init__(self, engine: Engine, acks: Path, backlog: int) -> None:
         self._engine, self._backlog = engine, backlog
         self._acks = acks.open("a", buffering=1)
 
-    async def send(self, wishes: Sequence[Wish]) -> None:
+    async def send(self, submissions: Sequence[Submission]) -> None:
         """All of these; they are acknowledged when this returns."""
         await self._room()
-        tasks = [wish for wish in wishes if wish.kind == "task"]
-        others = [wish for wish in wishes if wish.kind != "task"]
-        await asyncio.gather(self._enqueue(tasks), *(self._start(wish) for wish in others))
+        tasks = [submission for submission in submissions if submission.kind == "task"]
+        others = [submission for submission in submissions if submission.kind != "task"]
+        await asyncio.gather(self._enqueue(tasks), *(self._start(submission) for submission in others))
 
     async def _room(self) -> None:
         while sum(depth.ready for depth in await self._insist(self._engine.kernel.store.list_depths)) > self._backlog:  # noqa: ASYNC110
@@ -51,34 +51,40 @@ class Sender:
             except (StoreError, FunctionNotFound):  # no worker has said yet that it has the function
                 await asyncio.sleep(AGAIN)
 
-    async def _enqueue(self, wishes: Sequence[Wish]) -> None:
-        specs = [TaskSpec(name=wish.name, payload=wish.payload, idempotency_key=wish.key) for wish in wishes]
-        for wish, made in zip(wishes, await self._insist(lambda: self._engine.enqueue_many(specs)), strict=True):
-            self._acknowledge(wish, made.id)
+    async def _enqueue(self, submissions: Sequence[Submission]) -> None:
+        specs = [
+            TaskSpec(name=submission.name, payload=submission.payload, idempotency_key=submission.key) for submission in submissions
+        ]
+        for submission, made in zip(submissions, await self._insist(lambda: self._engine.enqueue_many(specs)), strict=True):
+            self._acknowledge(submission, made.id)
 
-    async def _start(self, wish: Wish) -> None:
+    async def _start(self, submission: Submission) -> None:
         engine = self._engine
-        if wish.kind == "objective":
+        if submission.kind == "objective":
             made = await self._insist(
-                lambda: engine.goals.objectives.add(wish.name, actor="ada", key=wish.key, metadata=wish.payload)
+                lambda: engine.goals.objectives.add(submission.name, actor="ada", key=submission.key, metadata=submission.payload)
             )
             await self._insist(lambda: engine.goals.objectives.approve(made.objective_id, actor="ada"))
-            self._acknowledge(wish, made.objective_id)
+            self._acknowledge(submission, made.objective_id)
             return
-        if wish.kind == "flow":
-            run = await self._insist(lambda: engine.start_run(SOURCES, wish.name, wish.payload, idempotency_key=wish.key))
+        if submission.kind == "flow":
+            run = await self._insist(
+                lambda: engine.start_run(SOURCES, submission.name, submission.payload, idempotency_key=submission.key)
+            )
         else:
-            run = await self._insist(lambda: engine.start_function(wish.name, wish.payload, idempotency_key=wish.key))
-        if wish.told is not None:
-            await self._insist(lambda: engine.signal(run, "told", wish.told, idempotency_key=wish.key))
-        self._acknowledge(wish, run.id)
+            run = await self._insist(
+                lambda: engine.start_function(submission.name, submission.payload, idempotency_key=submission.key)
+            )
+        if submission.told is not None:
+            await self._insist(lambda: engine.signal(run, "told", submission.told, idempotency_key=submission.key))
+        self._acknowledge(submission, run.id)
 
-    def _acknowledge(self, wish: Wish, work_id: str) -> None:
-        self._acks.write(f"{wish.key} {work_id}\n")
+    def _acknowledge(self, submission: Submission, work_id: str) -> None:
+        self._acks.write(f"{submission.key} {work_id}\n")
 
 
 def read_acks(path: Path) -> dict[str, set[str]]:
-    """The ids under which each wish was acknowledged; a line that a dying process left unfinished says nothing."""
+    """The ids under which each submission was acknowledged; a line that a dying process left unfinished says nothing."""
     acks: dict[str, set[str]] = {}
     for line in path.read_text().splitlines(keepends=True) if path.exists() else ():
         key, _, work_id = line.partition(" ")
@@ -90,7 +96,7 @@ def read_acks(path: Path) -> dict[str, set[str]]:
 async def send_all(options: argparse.Namespace) -> None:
     """Send what was not acknowledged yet."""
     known = read_acks(options.acks)
-    left = [wish for wish in draw_wishes(options.seed, options.count) if wish.key not in known]
+    left = [submission for submission in draw_submissions(options.seed, options.count) if submission.key not in known]
     while True:
         engine = Engine(emit=lambda event: None)
         try:

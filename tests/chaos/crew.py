@@ -1,4 +1,4 @@
-"""The work that every worker serves: handlers, functions, a specialist, the goal pipeline, and the flow that wishes start."""
+"""The work that every worker serves: handlers, functions, a specialist, the goal pipeline, and the flow that submissions start."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def _functions(engine: Engine, service: ServiceClient) -> None:
 def _specialists(engine: Engine, service: ServiceClient) -> None:
     class Print(Specialist):
         async def start(self, payload: Any, ctx: Context) -> Any:
-            wish = {"key": payload["key"], "token": ctx.dispatch_token, "takes": payload["takes"]}
-            return ExternalProductionHandle((await service.ask("POST", "/jobs", wish))["id"], 0.5)
+            submission = {"key": payload["key"], "token": ctx.dispatch_token, "takes": payload["takes"]}
+            return ExternalProductionHandle((await service.ask("POST", "/jobs", submission))["id"], 0.5)
 
         async def poll(self, external_job_id: str, ctx: Context) -> Any:
             job = await service.ask("GET", f"/jobs/{external_job_id}")

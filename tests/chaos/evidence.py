@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from tests.chaos.wishes import Wish
+from tests.chaos.submissions import Submission
 
 from treadle import Engine
 from treadle.goals.reads import ObjectiveTrail
@@ -52,7 +52,7 @@ class Ledger:
 class Evidence:
     """Everything that a run left behind: rows of the store, acknowledgements, counts of the service, log lines."""
 
-    wishes: Sequence[Wish]
+    submissions: Sequence[Submission]
     acks: dict[str, set[str]]
     ledger: Ledger
     tasks: dict[str, Task] = field(default_factory=dict)
@@ -72,9 +72,9 @@ class Evidence:
     """Unexpected messages in the logs of processes."""
 
 
-async def gather(engine: Engine, wishes: Sequence[Wish], acks: dict[str, set[str]], ledger: dict[str, Any]) -> Evidence:
+async def gather(engine: Engine, submissions: Sequence[Submission], acks: dict[str, set[str]], ledger: dict[str, Any]) -> Evidence:
     """Read everything; nobody works any more."""
-    found = Evidence(wishes, acks, Ledger(**ledger))
+    found = Evidence(submissions, acks, Ledger(**ledger))
     store = engine.kernel.store
     async for task in _pages(lambda last: store.list_tasks(TaskFilter(before_id=last), PAGE)):
         found.tasks[task.id] = task
@@ -82,7 +82,9 @@ async def gather(engine: Engine, wishes: Sequence[Wish], acks: dict[str, set[str
         found.runs[run.id] = run
     for run_id, steps in zip(found.runs, await _many(lambda run_id: store.list_steps(run_id, None, PAGE), found.runs), strict=True):
         found.steps[run_id] = steps
-    objectives = [work_id for wish in wishes if wish.kind == "objective" for work_id in acks.get(wish.key, ())]
+    objectives = [
+        work_id for submission in submissions if submission.kind == "objective" for work_id in acks.get(submission.key, ())
+    ]
     for trail in await _many(engine.goals.objectives.show, objectives):
         found.trails[trail.objective.objective_id] = trail
     live = RecordFilter(EXTERNAL.entity, states=("live",))

@@ -1,6 +1,6 @@
 """Invariants that hold when a run is over, whichever faults occurred. Pure: evidence in, broken promises and counts out.
 
-Nothing is lost: each wish exists once and has ended with the expected result. Effects at a service that deduplicates happen
+Nothing is lost: each submission exists once and has ended with the expected result. Effects at a service that deduplicates happen
 once. Effects are asked for again only where the log says `tool_call.unknown`. Handlers' bodies run at least once, and again only
 for a lease that ran out, a retry or a release that the log has. External jobs are made once. Nothing is left behind, and the log
 explains every row.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tests.chaos.crew import COUNTED
 from tests.chaos.evidence import Evidence
-from tests.chaos.wishes import Wish
+from tests.chaos.submissions import Submission
 from tests.simulation.invariants import ENDED_STEPS
 from tests.simulation.judge import GIVEN_UP
 
@@ -34,9 +34,9 @@ class Verdict:
 
     problems: list[str] = field(default_factory=list)
     ended: Counter[str] = field(default_factory=Counter)
-    """Wishes by kind."""
+    """Submissions by kind."""
     given_up: int = 0
-    """Wishes that lost too many workers and correctly became dead letters."""
+    """Submissions that lost too many workers and correctly became dead letters."""
     bodies: int = 0
     bodies_again: int = 0
     """Executions of plain code, and those of them that were not the first."""
@@ -54,8 +54,8 @@ def judge(found: Evidence) -> Verdict:
     """Everything that must hold."""
     verdict = Verdict(verified=found.verified, expiries=len(found.expiries))
     judging = Judging(found, verdict)
-    for wish in found.wishes:
-        judging.check_wish(wish)
+    for submission in found.submissions:
+        judging.check_submission(submission)
     for problem in (
         *judging.strangers(),
         *judging.left_over(),
@@ -96,117 +96,119 @@ class Judging:
 
     # the requested work
 
-    def check_wish(self, wish: Wish) -> None:
+    def check_submission(self, submission: Submission) -> None:
         """It exists once, has the expected end, and its effects happened as often as promised."""
-        ids = self._found.acks.get(wish.key, set())
+        ids = self._found.acks.get(submission.key, set())
         if not ids:
-            self._wrong(f"{wish.key} ({wish.name}) was never acknowledged")
+            self._wrong(f"{submission.key} ({submission.name}) was never acknowledged")
         elif len(ids) > 1:
-            self._wrong(f"{wish.key} ({wish.name}) was acknowledged as {len(ids)} things: {', '.join(sorted(ids))}")
-        elif wish.kind == "objective":
-            self._check_objective(wish, *ids)
-        elif wish.kind == "task":
-            self._check_task(wish, *ids)
+            self._wrong(f"{submission.key} ({submission.name}) was acknowledged as {len(ids)} things: {', '.join(sorted(ids))}")
+        elif submission.kind == "objective":
+            self._check_objective(submission, *ids)
+        elif submission.kind == "task":
+            self._check_task(submission, *ids)
         else:
-            self._check_run(wish, *ids)
+            self._check_run(submission, *ids)
 
-    def _check_task(self, wish: Wish, task_id: str) -> None:
+    def _check_task(self, submission: Submission, task_id: str) -> None:
         task = self._found.tasks.get(task_id)
         if task is None:
-            self._wrong(f"{wish.key} ({wish.name}) is lost: there is no task {task_id}")
+            self._wrong(f"{submission.key} ({submission.name}) is lost: there is no task {task_id}")
             return
         result = decode(task.result) if task.result else None
         if isinstance(result, dict) and (attempt := result.pop("attempt", task.attempt)) != task.attempt:
             self._wrong(
-                f"{wish.key} ({wish.name}, {task_id}) was at attempt {task.attempt}, and has the result of attempt {attempt}"
+                f"{submission.key} ({submission.name}, {task_id}) is at attempt {task.attempt} with the result of attempt {attempt}"
             )
-        self._check_end(wish, task_id, task.state, result, task.error, [task])
+        self._check_end(submission, task_id, task.state, result, task.error, [task])
 
-    def _check_run(self, wish: Wish, run_id: str) -> None:
+    def _check_run(self, submission: Submission, run_id: str) -> None:
         run = self._found.runs.get(run_id)
         if run is None:
-            self._wrong(f"{wish.key} ({wish.name}) is lost: there is no run {run_id}")
+            self._wrong(f"{submission.key} ({submission.name}) is lost: there is no run {run_id}")
             return
         tasks = self._of_run.get(run_id, [])
-        self._check_end(wish, run_id, run.state, decode(run.outputs) if run.outputs else None, run.error, tasks)
+        self._check_end(submission, run_id, run.state, decode(run.outputs) if run.outputs else None, run.error, tasks)
 
-    def _check_end(self, wish: Wish, work_id: str, state: str, result: object, error: str | None, tasks: list[Task]) -> None:
-        self._verdict.ended[wish.kind] += 1
-        if self._keys[wish.key] != 1:
-            self._wrong(f"{wish.key} ({wish.name}) is there {self._keys[wish.key]} times")
+    def _check_end(
+        self, submission: Submission, work_id: str, state: str, result: object, error: str | None, tasks: list[Task]
+    ) -> None:
+        self._verdict.ended[submission.kind] += 1
+        if self._keys[submission.key] != 1:
+            self._wrong(f"{submission.key} ({submission.name}) is there {self._keys[submission.key]} times")
         if state == "failed" and any(self._was_given_up(task) for task in tasks):
             self._verdict.given_up += 1
             return
-        if state != wish.ends:
-            self._wrong(f"{wish.key} ({wish.name}, {work_id}) is {state}, not {wish.ends}: {error}")
+        if state != submission.ends:
+            self._wrong(f"{submission.key} ({submission.name}, {work_id}) is {state}, not {submission.ends}: {error}")
             return
-        if result != wish.expected:
-            self._wrong(f"{wish.key} ({wish.name}, {work_id}) came to {result}, not {wish.expected}")
-        self._check_effects(wish, work_id, tasks)
-        self._check_jobs(wish, work_id, tasks)
+        if result != submission.expected:
+            self._wrong(f"{submission.key} ({submission.name}, {work_id}) came to {result}, not {submission.expected}")
+        self._check_effects(submission, work_id, tasks)
+        self._check_jobs(submission, work_id, tasks)
 
     def _was_given_up(self, task: Task) -> bool:
         """Its workers were lost too often, and the log has each of these times."""
         return task.error_code == GIVEN_UP and self._moves(task.id)["expire"] >= TAKEOVER_LIMIT
 
-    def _check_effects(self, wish: Wish, work_id: str, tasks: list[Task]) -> None:
+    def _check_effects(self, submission: Submission, work_id: str, tasks: list[Task]) -> None:
         """Made under one dedupe key, so once at a service that deduplicates; asked for again only where nobody knew (D23)."""
         ledger = self._found.ledger
         unknown = sum(self._moves(task.id)[UNKNOWN] for task in tasks)
         again = 0
-        for effect in wish.effects:
+        for effect in submission.effects:
             made = ledger.made.get(effect, ())
             if len(made) != 1:
-                self._wrong(f"{wish.key} ({work_id}): the effect {effect} was made {len(made)} times instead of once")
+                self._wrong(f"{submission.key} ({work_id}): the effect {effect} was made {len(made)} times instead of once")
             again += max(ledger.asked.get(effect, 0) - 1, 0)
         if again > unknown:
-            self._wrong(f"{wish.key} ({work_id}): {again} effect(s) were asked for again; the log says {unknown} x {UNKNOWN}")
-        self._verdict.effects += len(wish.effects)
+            self._wrong(f"{submission.key} ({work_id}): {again} effect(s) were asked for again; the log says {unknown} x {UNKNOWN}")
+        self._verdict.effects += len(submission.effects)
         self._verdict.effects_again += again
 
-    def _check_jobs(self, wish: Wish, work_id: str, tasks: list[Task]) -> None:
+    def _check_jobs(self, submission: Submission, work_id: str, tasks: list[Task]) -> None:
         """One job for each that is wanted; submitted again only by a worker that had lost its lease and lived on."""
         ledger = self._found.ledger
         lost = sum(self._late[task.id] for task in tasks)
-        for job in wish.jobs:
+        for job in submission.jobs:
             made = ledger.jobs.get(job, ())
             if len(made) != 1:
-                self._wrong(f"{wish.key} ({work_id}): {len(made)} external jobs instead of one")
+                self._wrong(f"{submission.key} ({work_id}): {len(made)} external jobs instead of one")
             again = max(ledger.submits.get(job, 0) - 1, 0)
             if again > lost:
                 self._wrong(
-                    f"{wish.key} ({work_id}): its external job was submitted {again + 1} times; {lost} worker(s) could be late"
+                    f"{submission.key} ({work_id}): its job was submitted {again + 1} times; {lost} worker(s) could be late"
                 )
             self._verdict.jobs += 1
             self._verdict.submits_again += again
 
-    def _check_objective(self, wish: Wish, objective_id: str) -> None:
+    def _check_objective(self, submission: Submission, objective_id: str) -> None:
         """Done or given up after so many tries, and each of its workorders judged once (D44)."""
         trail = self._found.trails.get(objective_id)
         if trail is None:
-            self._wrong(f"{wish.key} is lost: there is no objective {objective_id}")
+            self._wrong(f"{submission.key} is lost: there is no objective {objective_id}")
             return
         self._verdict.ended["objective"] += 1
         if any(self._moves(task.id)["expire"] >= TAKEOVER_LIMIT for task in self._of_objective.get(objective_id, ())):
             self._verdict.given_up += 1  # its bundle says so: the task of a workorder that could not be run ends well
             return
-        if trail.objective.status != wish.ends:
-            self._wrong(f"{wish.key} (objective {objective_id}) is {trail.objective.status}, not {wish.ends}")
-        orders = min(wish.payload["failing"] + 1, 3)
+        if trail.objective.status != submission.ends:
+            self._wrong(f"{submission.key} (objective {objective_id}) is {trail.objective.status}, not {submission.ends}")
+        orders = min(submission.payload["failing"] + 1, 3)
         if len(trail.workorders) != orders:
             errors = [order.bundle.error for order in trail.workorders if order.bundle is not None]
-            self._wrong(f"{wish.key} (objective {objective_id}) has {len(errors)} workorders, not {orders}: {errors}")
+            self._wrong(f"{submission.key} (objective {objective_id}) has {len(errors)} workorders, not {orders}: {errors}")
         for order in trail.workorders:
             if order.workorder.status != "EXECUTED" or order.run_record is None or order.pause_state is None:
-                self._wrong(f"{wish.key}: workorder {order.workorder.work_order_id} was not judged")
+                self._wrong(f"{submission.key}: workorder {order.workorder.work_order_id} was not judged")
 
     # work that was not requested
 
     def strangers(self) -> Iterator[str]:
         """Nothing that nobody asked for."""
-        effects = {effect for wish in self._found.wishes for effect in wish.effects}
-        jobs = {job for wish in self._found.wishes for job in wish.jobs}
-        wanted = {wish.key for wish in self._found.wishes}
+        effects = {effect for submission in self._found.submissions for effect in submission.effects}
+        jobs = {job for submission in self._found.submissions for job in submission.jobs}
+        wanted = {submission.key for submission in self._found.submissions}
         yield from (f"nobody asked for the effect {effect}" for effect in self._found.ledger.asked if effect not in effects)
         yield from (f"nobody asked for the external job {job}" for job in self._found.ledger.submits if job not in jobs)
         yield from (f"nobody asked for {key}" for key in self._keys if key not in wanted)
@@ -264,9 +266,9 @@ class Judging:
     def shapes(self) -> Iterator[str]:
         """Runs of one shape have the same number of steps: none was made twice, none was left out."""
         sizes: dict[str, dict[int, str]] = {}
-        for wish in self._found.wishes:
-            for run in self._runs(self._found.acks.get(wish.key, ()) if wish.shape else ()):
-                sizes.setdefault(wish.shape, {}).setdefault(len(self._found.steps.get(run, ())), run)
+        for submission in self._found.submissions:
+            for run in self._runs(self._found.acks.get(submission.key, ()) if submission.shape else ()):
+                sizes.setdefault(submission.shape, {}).setdefault(len(self._found.steps.get(run, ())), run)
         for shape, seen in sizes.items():
             if len(seen) > 1:
                 yield f"runs of {shape} have different numbers of steps: {', '.join(f'{n} ({run})' for n, run in seen.items())}"

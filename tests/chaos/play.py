@@ -21,8 +21,8 @@ from tests.chaos.judge import Verdict, judge
 from tests.chaos.service_client import ServiceClient
 from tests.chaos.stage import Plan, Stage, read_events, until
 from tests.chaos.storms import Storms
+from tests.chaos.submissions import draw_submissions
 from tests.chaos.takeovers import Times, measure, note_dead, times
-from tests.chaos.wishes import draw_wishes
 from tests.crash.private_server import PrivateServer, private_server
 from tests.limits import BOUND
 from tests.simulation.auditor import LIVE
@@ -223,8 +223,8 @@ class Run:
         service = ServiceClient(self._stage.port)
         ledger = await service.ask("GET", "/ledger")
         service.close()
-        wishes = draw_wishes(self._plan.seed, self._plan.tasks)
-        found = await gather(engine, wishes, read_acks(self._stage.acks), ledger)
+        submissions = draw_submissions(self._plan.seed, self._plan.tasks)
+        found = await gather(engine, submissions, read_acks(self._stage.acks), ledger)
         found.loop_errors = [*self._loop_errors()]
         found.expiries = note_dead(self._stage.folder, self._storms.blows, found.expiries)
         return found

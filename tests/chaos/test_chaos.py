@@ -22,7 +22,7 @@ from tests.chaos.play import Played, play
 from tests.chaos.report import as_json, as_markdown, as_text
 from tests.chaos.stage import Plan, is_running
 from tests.chaos.storms import CLIENT, CUT, DATABASE, FAST, HUNG, IMMEDIATE, LEFT, LOCKED, LOST, RESTARTED, STOPPED
-from tests.chaos.wishes import Wish
+from tests.chaos.submissions import Submission
 from tests.fork_server import ROOT
 from tests.simulation.judge import GIVEN_UP
 
@@ -112,34 +112,34 @@ def found(on_sqlite: Played) -> Evidence:
     return calm
 
 
-def some(found: Evidence, fits: Callable[[Wish], object]) -> tuple[Wish, str]:
-    """A wish that came to its end, and what it became."""
-    for wish in found.wishes:
-        (work_id,) = found.acks[wish.key]
+def some(found: Evidence, fits: Callable[[Submission], object]) -> tuple[Submission, str]:
+    """A submission that came to its end, and what it became."""
+    for submission in found.submissions:
+        (work_id,) = found.acks[submission.key]
         work = found.trails.get(work_id) or found.tasks.get(work_id) or found.runs[work_id]
-        if fits(wish) and getattr(work, "state", "completed") == "completed":
-            return wish, work_id
+        if fits(submission) and getattr(work, "state", "completed") == "completed":
+            return submission, work_id
     raise AssertionError("there is none")
 
 
-def charge(found: Evidence) -> tuple[Wish, str]:
-    return some(found, lambda wish: wish.name == "charge")
+def charge(found: Evidence) -> tuple[Submission, str]:
+    return some(found, lambda submission: submission.name == "charge")
 
 
-def flow(found: Evidence) -> tuple[Wish, str]:
-    return some(found, lambda wish: wish.kind == "flow")
+def flow(found: Evidence) -> tuple[Submission, str]:
+    return some(found, lambda submission: submission.kind == "flow")
 
 
-def note(found: Evidence) -> tuple[Wish, str]:
-    return some(found, lambda wish: wish.name == "note")
+def note(found: Evidence) -> tuple[Submission, str]:
+    return some(found, lambda submission: submission.name == "note")
 
 
-def job(found: Evidence) -> tuple[Wish, str]:
-    return some(found, lambda wish: wish.name == "chaos.Print")
+def job(found: Evidence) -> tuple[Submission, str]:
+    return some(found, lambda submission: submission.name == "chaos.Print")
 
 
-def objective(found: Evidence) -> tuple[Wish, str]:
-    return some(found, lambda wish: wish.kind == "objective")
+def objective(found: Evidence) -> tuple[Submission, str]:
+    return some(found, lambda submission: submission.kind == "objective")
 
 
 def a_step_task(found: Evidence) -> Task:
@@ -159,7 +159,7 @@ def lose_an_objective(found: Evidence) -> None:
     del found.trails[objective(found)[1]]
 
 
-def forget_a_wish(found: Evidence) -> None:
+def forget_a_submission(found: Evidence) -> None:
     del found.acks[note(found)[0].key]
 
 
@@ -220,8 +220,8 @@ def submit_twice(found: Evidence) -> None:
 
 
 def submit_again_after_a_kill(found: Evidence) -> None:
-    wish, task_id = job(found)
-    found.ledger.submits[wish.key] += 1
+    submission, task_id = job(found)
+    found.ledger.submits[submission.key] += 1
     found.expiries.append(Expiry(task_id, "dead", 0, alive=False))
 
 
@@ -244,7 +244,10 @@ def leave_a_result(found: Evidence) -> None:
 
 
 def make_a_step_twice(found: Evidence) -> None:
-    _, run_id = some(found, lambda wish: sum(other.shape == wish.shape for other in found.wishes) > 1 and wish.kind == "flow")
+    _, run_id = some(
+        found,
+        lambda submission: sum(other.shape == submission.shape for other in found.submissions) > 1 and submission.kind == "flow",
+    )
     found.steps[run_id].append(found.steps[run_id][0])
 
 
@@ -293,7 +296,7 @@ PLANTS: list[tuple[Callable[[Evidence], None], str]] = [
     (lose_a_task, "is lost: there is no task"),
     (lose_a_run, "is lost: there is no run"),
     (lose_an_objective, "is lost: there is no objective"),
-    (forget_a_wish, "was never acknowledged"),
+    (forget_a_submission, "was never acknowledged"),
     (have_a_task_twice, "is there 2 times"),
     (acknowledge_two_ids, "was acknowledged as 2 things"),
     (come_to_something_else, "came to {'n': -1}"),
@@ -332,8 +335,8 @@ def test_a_broken_promise_is_found(found: Evidence, plant: Callable[[Evidence], 
 
 
 def test_what_the_contract_allows_is_counted_and_not_blamed(found: Evidence) -> None:
-    wish, charged = charge(found)
-    found.ledger.asked[wish.effects[0]] += 1
+    submission, charged = charge(found)
+    found.ledger.asked[submission.effects[0]] += 1
     found.moves[charged][UNKNOWN] += 1
     _, noted = note(found)
     found.ledger.plain[noted] += 1

@@ -44,11 +44,11 @@ def campaign(seconds: float, first: int, *, record: bool = False) -> int:
     began = time.monotonic()  # noqa: TID251
     faults: Counter[str] = Counter()
     failed: list[Report] = []
-    seed, lived, wishes, given_up = first, 0.0, 0, 0
+    seed, lived, submissions, given_up = first, 0.0, 0, 0
     while (passed := time.monotonic() - began) < seconds:  # noqa: TID251
         report = play(seed)
         faults.update(report.faults)
-        lived, wishes, given_up = lived + report.seconds, wishes + report.wishes, given_up + report.given_up
+        lived, submissions, given_up = lived + report.seconds, submissions + report.submissions, given_up + report.given_up
         if report.problems:
             failed.append(report)
             print(report.text())
@@ -57,7 +57,7 @@ def campaign(seconds: float, first: int, *, record: bool = False) -> int:
             print(f"\r{seed - first} histories, {len(failed)} failed ", end="", flush=True)
     count = seed - first
     told = f"{count:,} histories in {passed:.0f} s: {count / passed:.1f} per second, seeds {first} to {seed - 1}."
-    lives = f"They cover {lived / 3600:,.1f} hours of virtual time and {wishes:,} items of work"
+    lives = f"They cover {lived / 3600:,.1f} hours of virtual time and {submissions:,} items of work"
     lives += f" ({given_up:,} given up after too many lost workers)"
     wrong = f"Violations: {', '.join(f'seed {report.seed}' for report in failed) or 'none'}."
     print(f"\n{told}\n{lives}, and")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions.submission import Submission
 
 from treadle.kernel.watchers.decide import Content, Fetched, Found, Scan
 from treadle.model.errors import LookFailed
@@ -39,19 +39,19 @@ class Files:
         """The source reader for the watchers of that process."""
         return FileLooks(self, process)
 
-    async def write(self, wishes: Sequence[Wish]) -> None:
-        """Put all files of these wishes where they belong."""
+    async def write(self, submissions: Sequence[Submission]) -> None:
+        """Put all files of these submissions where they belong."""
         self.written = False
-        await asyncio.gather(*(self._fill(wish) for wish in wishes))
+        await asyncio.gather(*(self._fill(submission) for submission in submissions))
         self.written = True
 
-    async def _fill(self, wish: Wish) -> None:
-        dice, place = self._simulation.dice, self.places.setdefault(f"/{wish.key}", {})
-        for number in range(wish.options["files"]):
+    async def _fill(self, submission: Submission) -> None:
+        dice, place = self._simulation.dice, self.places.setdefault(f"/{submission.key}", {})
+        for number in range(submission.options["files"]):
             await asyncio.sleep(dice.random() * dice.choice((0.1, 5)))
             name = f"{number}.csv"
             for version in range(dice.choice((1, 1, 2))):
-                await self._put(place, name, f"{wish.key}/{number}/{version}")
+                await self._put(place, name, f"{submission.key}/{number}/{version}")
                 if dice.random() < 0.3:
                     await asyncio.sleep(6 * dice.random())
             if dice.random() < 0.2:

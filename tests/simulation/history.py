@@ -1,6 +1,6 @@
 """One history: servers, users and people on one store, with everything that goes wrong; then it is looked at.
 
-Faults happen until all wishes were sent and some time has passed. Then nothing goes wrong any more, and whatever was
+Faults happen until all submissions were sent and some time has passed. Then nothing goes wrong any more, and whatever was
 promised must come to its end by itself.
 """
 
@@ -23,8 +23,8 @@ from tests.simulation.auditor import Auditor
 from tests.simulation.crew import furnish
 from tests.simulation.files import Files
 from tests.simulation.invariants import check_end, is_quiet
+from tests.simulation.submissions import draw_submissions
 from tests.simulation.wire import Wire
-from tests.simulation.wishes import draw_wishes
 from tests.simulation.world import World
 
 from treadle import Engine
@@ -52,9 +52,9 @@ class Report:
     seconds: float
     """In its own time."""
     faults: dict[str, int]
-    wishes: int
+    submissions: int
     given_up: int
-    """Wishes that ended as dead letters, as their workers were lost too often."""
+    """Submissions that ended as dead letters, as their workers were lost too often."""
     trace: Trace
 
     def text(self, lines: int = 400) -> str:
@@ -73,7 +73,7 @@ def play(
     kinds: Collection[str] = (),
     acts: Collection[str] = (),
 ) -> Report:
-    """The history of that seed; with more faults of some kinds, wishes of some kinds only, or an operator who does just that."""
+    """The history of that seed, optionally with more faults, only some kinds of submissions, or a limited operator."""
     simulation = Simulation(seed, faults=partial(Faults.draw, often=often))
     history = History(simulation, longest, kinds, acts)
     try:
@@ -93,7 +93,7 @@ def report_of(simulation: Simulation, history: History) -> Report:
         len(trace),
         simulation.loop.time(),
         trace.counts,
-        len(history.wishes),
+        len(history.submissions),
         history.given_up,
         trace,
     )
@@ -110,7 +110,7 @@ class History:
         self.dice = simulation.dice
         self.world = World(simulation)
         self.servers = self.dice.choice((1, 2, 2, 3))
-        self.wishes = draw_wishes(self.dice, self.dice.choice((3, 6, 10)), kinds)
+        self.submissions = draw_submissions(self.dice, self.dice.choice((3, 6, 10)), kinds)
         self.wire = Wire(simulation)
         self.files = Files(simulation)
         self.skewed = bool(simulation.faults.skew)
@@ -139,11 +139,11 @@ class History:
         runners += [asyncio.create_task(self._repeat(name, doing)) for name, doing in self._actors()]
         runners += [
             asyncio.create_task(self._look()),
-            asyncio.create_task(self.files.write([wish for wish in self.wishes if wish.kind == "watch"])),
+            asyncio.create_task(self.files.write([submission for submission in self.submissions if submission.kind == "watch"])),
         ]
         until = self.dice.choice((5.0, 20.0, 40.0))
         await asyncio.sleep(until)
-        while any(wish.id is None for wish in self.wishes) and simulation.loop.time() < 3 * until:  # noqa: ASYNC110
+        while any(submission.id is None for submission in self.submissions) and simulation.loop.time() < 3 * until:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
         simulation.heal()
         give_up_at = simulation.loop.time() + self._longest
@@ -189,13 +189,13 @@ class History:
     # who plays
 
     def _actors(self) -> list[tuple[str, Callable[[Process], Coroutine[Any, Any, None]]]]:
-        """Those who are there in every history, and those whom its wishes need."""
+        """Those who are there in every history, and those whom its submissions need."""
         actors: list[tuple[str, Callable[[Process], Coroutine[Any, Any, None]]]] = [
             ("client", Client(self).play),
             ("people", People(self).play),
             ("operator", Operator(self).play),
         ]
-        needed = {wish.needs for wish in self.wishes}
+        needed = {submission.needs for submission in self.submissions}
         if "service" in needed:
             actors.append(("service", CallingService(self).play))
         for number in range(self.dice.choice((1, 2, 3))):

@@ -22,14 +22,14 @@ ENDED_STEPS = (StepState.COMPLETED, StepState.FAILED, *TERMINAL)
 
 
 async def is_quiet(history: History) -> bool:
-    """Whether all wishes were sent and nothing is left to do for them. Watchers that have told all there is are removed then."""
-    if any(wish.id is None for wish in history.wishes):
+    """Whether all submissions were sent and are done; then removes the watchers that have reported everything."""
+    if any(submission.id is None for submission in history.submissions):
         return False
     kinds = {depth.lane.kind for depth in await history.simulation.store.list_depths()}
     if not kinds <= {PRUNE, WATCHER}:
         return False
-    for wish in history.wishes:
-        if wish.kind == "watch" and not (history.files.written and await is_told(history, wish)):
+    for submission in history.submissions:
+        if submission.kind == "watch" and not (history.files.written and await is_told(history, submission)):
             return False
     if WATCHER in kinds:
         await _remove_watchers(history)
@@ -46,14 +46,14 @@ async def _remove_watchers(history: History) -> None:
 
 
 async def check_end(history: History) -> int:
-    """Everything that must hold when all is over; how many wishes were given up."""
+    """Everything that must hold when all is over; how many submissions were given up."""
     simulation = history.simulation
     given_up = 0
-    for wish in history.wishes:
-        if wish.id is None:
-            simulation.wrong(f"{wish.key} could not be sent")
+    for submission in history.submissions:
+        if submission.id is None:
+            simulation.wrong(f"{submission.key} could not be sent")
         else:
-            given_up += await judge(history, wish)
+            given_up += await judge(history, submission)
     for task in await simulation.store.list_tasks(TaskFilter(states=LIVE), 1000):
         if task.kind != PRUNE:
             simulation.wrong(
@@ -95,9 +95,9 @@ async def _check_twice(history: History) -> None:
     payloads = [decode(task.payload) for task in tasks if task.run_id is None and task.name not in ("tick", "noticed")]
     keys = Counter(payload.get("key", payload.get("metadata", {}).get("key")) for payload in payloads)
     keys.update(run.key for run in await history.archive.list_runs())
-    for wish in history.wishes:
-        if wish.kind in ("task", "run") and keys[wish.key] > 1:
-            history.simulation.wrong(f"{wish.key} is there {keys[wish.key]} times")
+    for submission in history.submissions:
+        if submission.kind in ("task", "run") and keys[submission.key] > 1:
+            history.simulation.wrong(f"{submission.key} is there {keys[submission.key]} times")
 
 
 async def _check_acknowledged(history: History) -> None:

@@ -1,4 +1,4 @@
-"""The outcome of a wish, read from the store."""
+"""The outcome of a submission, read from the store."""
 
 from __future__ import annotations
 

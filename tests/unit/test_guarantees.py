@@ -44,7 +44,7 @@ def test_a_promise_names_its_faults_its_stores_and_tests_that_exist(name: str) -
     said = promises()[name]
     assert "| faults | stores | shown by |" in said
     found = _ID.findall(said)
-    assert found, "a promise that no test shows is a wish"
+    assert found, "every promise needs a test"
     for file, test, target in found:
         assert file == target
         assert (ROOT / file).is_file(), file

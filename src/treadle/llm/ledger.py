@@ -38,7 +38,7 @@ class TaskMeter:
         amount = (price or Price(0, 0)).cost(most_tokens(request), int(request["max_tokens"]))
         while True:
             self._number += 1
-            wish = Usage(
+            reserved = Usage(
                 id=self._new_id(),
                 run_id=self._task.run_id or self._task.root_id,
                 step_id=self._task.step_id,
@@ -48,7 +48,7 @@ class TaskMeter:
                 model=model,
                 reserved_micros=amount,
             )
-            answer = await self._store.reserve_usage(wish, self._default_limit)
+            answer = await self._store.reserve_usage(reserved, self._default_limit)
             if answer.usage is None:
                 limit, spent = answer.budget.limit_micros or 0, answer.budget.committed_micros
                 raise LLMError(

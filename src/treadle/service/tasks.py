@@ -75,11 +75,11 @@ class Tasks(Group, TasksApi):
     async def enqueue_many(self, tasks: Sequence[TaskRequest]) -> TasksCreated:
         if len(tasks) > MANY:
             raise InvalidInput(f"One call may enqueue at most {MANY} tasks, not {len(tasks)}.")
-        for wish in tasks:
-            self.access.check_list(wish.task_list)
-        specs = [TaskSpec(**asdict(wish) | {"payload": wish.payload or {}}) for wish in tasks]
+        for request in tasks:
+            self.access.check_list(request.task_list)
+        specs = [TaskSpec(**asdict(request) | {"payload": request.payload or {}}) for request in tasks]
         made = await self._enqueue(specs)
-        return TasksCreated([await self._made(each, wish.name) for each, wish in zip(made, tasks, strict=True)])
+        return TasksCreated([await self._made(each, request.name) for each, request in zip(made, tasks, strict=True)])
 
     async def _enqueue(self, specs: Sequence[TaskSpec]) -> Sequence[Enqueued]:
         """Enqueue; `KeyTaken` if a key stands for a different request that the caller may not see."""

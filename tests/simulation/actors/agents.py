@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.wishes.dispatch import CONFIG
+from tests.simulation.submissions.dispatch import CONFIG
 
 from treadle.dispatch import AgentCoordinator, StorageError, TaskState, WorkerUnavailable
 from treadle.model.errors import ClaimLost, IllegalMove, NotFound, Refused, StoreError

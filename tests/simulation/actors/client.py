@@ -1,4 +1,4 @@
-"""The client: sends wishes until all are acknowledged; what is not known to be there is sent again."""
+"""The client: sends submissions until all are acknowledged; what is not known to be there is sent again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
+from tests.simulation.submissions.submission import Submission
 from tests.simulation.wire import Disconnected
-from tests.simulation.wishes.wish import Wish
 
 from treadle import Engine
 from treadle.http.routes import once
@@ -32,57 +32,59 @@ class Client:
         self._made: dict[str, set[str]] = {}
 
     async def play(self, process: Process) -> None:
-        """Wish after wish, and again those that were not answered."""
+        """Submission after submission, and again those that were not answered."""
         history, dice = self._history, self._history.dice
         async with history.engine(process) as engine:
-            while left := [wish for wish in history.wishes if wish.id is None]:
-                for wish in left:
+            while left := [submission for submission in history.submissions if submission.id is None]:
+                for submission in left:
                     try:
-                        wish.id = await (self._ask(wish) if wish.kind == "request" else wish.send(engine))
-                        process.tell(f"{wish.key} is {wish.id[-6:]}")
+                        submission.id = await (self._ask(submission) if submission.kind == "request" else submission.send(engine))
+                        process.tell(f"{submission.key} is {submission.id[-6:]}")
                     except (StoreError, FunctionNotFound, ListDraining, Disconnected, RequestInProgress) as error:
-                        process.tell(f"{wish.key}: {type(error).__name__}")  # no server may have said yet that it has the function
+                        process.tell(
+                            f"{submission.key}: {type(error).__name__}"
+                        )  # no server may have said yet that it has the function
                         await asyncio.sleep(0.5)
                     await asyncio.sleep(dice.random() * dice.choice((0.05, 2)))
             await self._ask_again(process)
             await asyncio.Event().wait()
 
-    async def _ask(self, wish: Wish) -> str:
-        return await self._history.wire.call(lambda engine: self._answer(engine, wish))
+    async def _ask(self, submission: Submission) -> str:
+        return await self._history.wire.call(lambda engine: self._answer(engine, submission))
 
     async def _ask_again(self, process: Process) -> None:
         """Repeat a request; the answer must be one that was returned before."""
-        for wish in self._history.wishes:
-            if wish.kind != "request" or self._history.dice.random() < 0.3:
+        for submission in self._history.submissions:
+            if submission.kind != "request" or self._history.dice.random() < 0.3:
                 continue
-            made = set(self._made[wish.key])
+            made = set(self._made[submission.key])
             try:
-                again = await self._ask(wish)
+                again = await self._ask(submission)
             except (StoreError, Disconnected, RequestInProgress, ListDraining):
                 continue
-            process.tell(f"{wish.key} is {again[-6:]} again")
-            if wish.key in self._kept and again not in made:
-                self._history.simulation.wrong(f"{wish.key} was answered with {wish.id}, and then with {again}")
+            process.tell(f"{submission.key} is {again[-6:]} again")
+            if submission.key in self._kept and again not in made:
+                self._history.simulation.wrong(f"{submission.key} was answered with {submission.id}, and then with {again}")
 
-    async def _answer(self, engine: Engine, wish: Wish) -> str:
+    async def _answer(self, engine: Engine, submission: Submission) -> str:
         """Process such a request on a server: once, as far as the server can know."""
         simulation = self._history.simulation
         began = simulation.loop.time()
 
         async def carry_out(_: Request) -> Response:
-            if self._kept.get(wish.key, began) < began:
-                simulation.wrong(f"{wish.key} was carried out again, after its answer had been kept")
-            made = await engine.enqueue("sync", {"n": 1, "asked": wish.key})
-            self._made.setdefault(wish.key, set()).add(made.id)
+            if self._kept.get(submission.key, began) < began:
+                simulation.wrong(f"{submission.key} was carried out again, after its answer had been kept")
+            made = await engine.enqueue("sync", {"n": 1, "asked": submission.key})
+            self._made.setdefault(submission.key, set()).add(made.id)
             return Response(json.dumps(made.id).encode(), 200)
 
         async def receive() -> dict[str, object]:
-            return {"type": "http.request", "body": wish.key.encode(), "more_body": False}
+            return {"type": "http.request", "body": submission.key.encode(), "more_body": False}
 
         asked = Request({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}, receive)
         requests = _NotedRequests(engine.kernel.store, engine.kernel.committer, engine.kernel.ids)
-        requests.kept = lambda: self._kept.setdefault(wish.key, simulation.loop.time())
-        answer = await once(requests, "ada", "POST /", wish.key, asked, carry_out)
+        requests.kept = lambda: self._kept.setdefault(submission.key, simulation.loop.time())
+        answer = await once(requests, "ada", "POST /", submission.key, asked, carry_out)
         made: str = json.loads(bytes(answer.body))
         return made
 

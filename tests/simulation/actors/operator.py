@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
 from treadle.kernel.functions.steps import is_after
@@ -55,28 +55,36 @@ class Operator:
                 except TreadleError as error:
                     process.tell(f"operator: {type(error).__name__}")
 
-    def _some_wish(self) -> Wish | None:
-        sent = [wish for wish in self._history.wishes if wish.id is not None and wish.kind in ("task", "run")]
+    def _some_submission(self) -> Submission | None:
+        sent = [
+            submission
+            for submission in self._history.submissions
+            if submission.id is not None and submission.kind in ("task", "run")
+        ]
         return self._dice.choice(sent) if sent else None
 
     # single things
 
     async def _pause_something(self, engine: Engine, process: Process) -> None:
-        if (wish := self._some_wish()) is not None and wish.id is not None:
-            process.tell(f"pauses {wish.key}")
-            await (engine.runs.pause(wish.id) if wish.kind == "run" else engine.pause(wish.id))
+        if (submission := self._some_submission()) is not None and submission.id is not None:
+            process.tell(f"pauses {submission.key}")
+            await (engine.runs.pause(submission.id) if submission.kind == "run" else engine.pause(submission.id))
 
     async def _cancel_something(self, engine: Engine, process: Process) -> None:
-        if (self._history.acts or self._dice.random() < 0.3) and (wish := self._some_wish()) is not None and wish.id is not None:
-            process.tell(f"cancels {wish.key}")
-            wish.may = (*wish.may, "canceled")
-            await (engine.runs.cancel(wish.id) if wish.kind == "run" else engine.cancel(wish.id))
+        if (
+            (self._history.acts or self._dice.random() < 0.3)
+            and (submission := self._some_submission()) is not None
+            and submission.id is not None
+        ):
+            process.tell(f"cancels {submission.key}")
+            submission.may = (*submission.may, "canceled")
+            await (engine.runs.cancel(submission.id) if submission.kind == "run" else engine.cancel(submission.id))
 
     async def _retry_something(self, engine: Engine, process: Process) -> None:
-        if (wish := self._some_wish()) is not None and wish.id is not None:
-            process.tell(f"retries {wish.key}")
-            wish.retried = True
-            await (engine.runs.retry(wish.id) if wish.kind == "run" else engine.retry(wish.id))
+        if (submission := self._some_submission()) is not None and submission.id is not None:
+            process.tell(f"retries {submission.key}")
+            submission.retried = True
+            await (engine.runs.retry(submission.id) if submission.kind == "run" else engine.retry(submission.id))
 
     async def _poll(self, engine: Engine, process: Process) -> None:
         for job in await engine.kernel.external_jobs.list():
@@ -85,27 +93,29 @@ class Operator:
 
     async def _do_again(self, engine: Engine, process: Process) -> None:
         """Rerun a run from the start or from one of its steps; the new run has to end, with any result."""
-        wish = self._some_wish()
-        if wish is None or wish.id is None or wish.kind != "run" or "tells" in wish.options:
+        submission = self._some_submission()
+        if submission is None or submission.id is None or submission.kind != "run" or "tells" in submission.options:
             return  # the new run would wait for a signal that never comes
-        steps = await engine.kernel.store.list_steps(wish.id, None, 100)
-        given = await engine.runs.inputs(await engine.runs.get_run(wish.id))
-        again = {"key": f"{wish.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
+        steps = await engine.kernel.store.list_steps(submission.id, None, 100)
+        given = await engine.runs.inputs(await engine.runs.get_run(submission.id))
+        again = {"key": f"{submission.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
         if steps and self._dice.random() < 0.5:
             step = self._dice.choice(steps)
-            process.tell(f"forks {wish.key} at {step.name}")
-            wish.retried = True  # steps that it keeps may hand on the old key, and then the fork has a job of that key too
-            if await self._keeps_effect(engine, wish, step.id):
+            process.tell(f"forks {submission.key} at {step.name}")
+            submission.retried = True  # steps that it keeps may hand on the old key, and then the fork has a job of that key too
+            if await self._keeps_effect(engine, submission, step.id):
                 self._history.kept_effects.add(f"{again['key']}/f")
-            await engine.runs.fork(wish.id, step.id, inputs=again)
+            await engine.runs.fork(submission.id, step.id, inputs=again)
         else:
-            process.tell(f"runs {wish.key} again")
-            await engine.runs.rerun(wish.id, inputs=given | again)
+            process.tell(f"runs {submission.key} again")
+            await engine.runs.rerun(submission.id, inputs=given | again)
 
-    async def _keeps_effect(self, engine: Engine, wish: Wish, step_id: str) -> bool:
+    async def _keeps_effect(self, engine: Engine, submission: Submission, step_id: str) -> bool:
         """Whether a fork at that step has the effect of the old run, and must not make it again."""
         recorded = (
-            {each.id: each for each in await engine.kernel.run_services.functions.recorded(wish.id or "")} if wish.effects else {}
+            {each.id: each for each in await engine.kernel.run_services.functions.recorded(submission.id or "")}
+            if submission.effects
+            else {}
         )
         chosen = recorded.get(step_id)
         return chosen is not None and any(
@@ -138,10 +148,10 @@ class Operator:
         """Retry or discard dead letters."""
         which = await engine.kernel.dead_letters.filter()
         discards = self._dice.random() < 0.3
-        for wish in self._history.wishes:
-            wish.retried = True
+        for submission in self._history.submissions:
+            submission.retried = True
             if discards:
-                wish.may = (*wish.may, "canceled")
+                submission.may = (*submission.may, "canceled")
         process.tell("discards letters" if discards else "retries letters")
         await (engine.kernel.dead_letters.discard(which) if discards else engine.kernel.dead_letters.retry(which))
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.crew.people import GROUPS
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
 from treadle.model.errors import IllegalMove, TreadleError
@@ -31,11 +31,11 @@ class People:
                 await asyncio.sleep(0.5 + 3 * self._dice.random())
                 try:
                     await self._decide(engine, process)
-                    for wish in self._history.wishes:
-                        if wish.id is not None and wish.options.get("waits") and self._dice.random() < 0.3:
-                            await engine.signal(wish.id, "told", "something", idempotency_key=f"told {wish.key}")
-                        elif wish.id is not None and "tells" in wish.options:
-                            await self._tell(engine, process, wish)
+                    for submission in self._history.submissions:
+                        if submission.id is not None and submission.options.get("waits") and self._dice.random() < 0.3:
+                            await engine.signal(submission.id, "told", "something", idempotency_key=f"told {submission.key}")
+                        elif submission.id is not None and "tells" in submission.options:
+                            await self._tell(engine, process, submission)
                 except TreadleError as error:
                     process.tell(f"people: {type(error).__name__}")
 
@@ -49,12 +49,12 @@ class People:
             except TreadleError as error:
                 process.tell(f"{who}: {type(error).__name__}")
 
-    async def _tell(self, engine: Engine, process: Process, wish: Wish) -> None:
+    async def _tell(self, engine: Engine, process: Process, submission: Submission) -> None:
         """One thing of several; what was heard is sometimes said again, and must be known then."""
-        options, number = wish.options, self._dice.randrange(wish.options["tells"])
+        options, number = submission.options, self._dice.randrange(submission.options["tells"])
         if number in options["told"] and self._dice.random() < 0.7:
             return
-        run_id, key = options["told"].get(number) or options.get("at", wish.id), f"{wish.key}/{number}"
+        run_id, key = options["told"].get(number) or options.get("at", submission.id), f"{submission.key}/{number}"
         try:
             new = await engine.signal(run_id, "item", key, idempotency_key=key)
         except IllegalMove:
@@ -62,7 +62,7 @@ class People:
             return
         process.tell(f"tells {key}: {new}")
         if new and number in options["told"]:
-            self._history.simulation.wrong(f"{wish.key} was told {key} twice, under one key")
+            self._history.simulation.wrong(f"{submission.key} was told {key} twice, under one key")
         options["told"][number] = run_id
 
 

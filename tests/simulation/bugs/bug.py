@@ -10,7 +10,7 @@ from treadle.testing.simulation import Fault
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Plants = dict[Plant, tuple[tuple[Fault, ...], tuple[str, ...], tuple[str, ...]]]
-"""Bugs, and where each shows best: with which faults more often, in what kinds of wishes, and under which acts of an operator."""
+"""Bugs, and the faults, kinds of submissions and operator actions under which each shows best."""
 
 
 def rewrite(patch: pytest.MonkeyPatch, statements: dict[str, str], name: str, old: str, new: str) -> None:

@@ -1,4 +1,4 @@
-"""The work that every server of a history serves: handlers, functions, specialists, and the flow that wishes start."""
+"""The work that every server of a history serves: handlers, functions, specialists, and the flow that submissions start."""
 
 from __future__ import annotations
 

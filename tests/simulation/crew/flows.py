@@ -1,4 +1,4 @@
-"""The flow that wishes start, and the topology of the goal pipeline."""
+"""The flow that submissions start, and the topology of the goal pipeline."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ async def test_a_reservation_that_a_crash_left_is_taken_over_by_the_next_attempt
 async def test_two_stores_at_once_never_overspend(database, store):
     other = store if store.url == "memory://" else await database.open_store()
     await store.set_budget(RUN, 250)
-    wishes = [a_request(number) for number in range(1, 9)]
-    answers = await asyncio.gather(*((store, other)[n % 2].reserve_usage(wish, None) for n, wish in enumerate(wishes)))
+    requests = [a_request(number) for number in range(1, 9)]
+    answers = await asyncio.gather(*((store, other)[n % 2].reserve_usage(request, None) for n, request in enumerate(requests)))
     assert sum(answer.usage is not None for answer in answers) == 2
     assert await store.find_budget(RUN) == Budget(250, 200)
 

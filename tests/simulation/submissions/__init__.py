@@ -1,14 +1,14 @@
-"""The workload of a history: wishes of users, by kind."""
+"""The workload of a history: submissions of users, by kind."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection
 
-from tests.simulation.wishes import dispatch, goals, people, remote_workers, requests, runs, services, tasks, time
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions import dispatch, goals, people, remote_workers, requests, runs, services, tasks, time
+from tests.simulation.submissions.submission import Submission
 
-KINDS: tuple[Callable[[random.Random, str], Wish], ...] = (
+KINDS: tuple[Callable[[random.Random, str], Submission], ...] = (
     tasks.work,
     tasks.late,
     tasks.sync,
@@ -36,7 +36,7 @@ KINDS: tuple[Callable[[random.Random, str], Wish], ...] = (
 )
 
 
-def draw_wishes(dice: random.Random, count: int, named: Collection[str] = ()) -> list[Wish]:
-    """So many wishes, of a few kinds, or of those named: those that meet one another say more than a bit of everything."""
+def draw_submissions(dice: random.Random, count: int, named: Collection[str] = ()) -> list[Submission]:
+    """So many submissions, of a few kinds, or of those named: those that meet one another say more than a bit of everything."""
     kinds = [kind for kind in KINDS if kind.__name__ in named] or dice.sample(KINDS, dice.choice((1, 2, 4, 8)))
     return [dice.choice(kinds)(dice, f"w{number}") for number in range(count)]

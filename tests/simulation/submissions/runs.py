@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 from tests.simulation.crew.flows import SOURCES
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
 
 
-def order(dice: random.Random, key: str) -> Wish:
+def order(dice: random.Random, key: str) -> Submission:
     """A function that does all that functions do."""
     payload = {
         "key": key,
@@ -25,12 +25,12 @@ def order(dice: random.Random, key: str) -> Wish:
     async def send(engine: Engine) -> str:
         return (await engine.start_function("order", payload, idempotency_key=key)).id
 
-    wish = Wish(key, "run", send, _ordered(payload), effects=(f"{key}/f",), options=payload)
+    submission = Submission(key, "run", send, _ordered(payload), effects=(f"{key}/f",), options=payload)
     if payload["asks"]:
-        wish.may = ("completed", "failed")
+        submission.may = ("completed", "failed")
     if payload["prints"]:
-        wish.jobs = (f"{key}/p",)
-    return wish
+        submission.jobs = (f"{key}/p",)
+    return submission
 
 
 def _ordered(payload: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _ordered(payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def flow(dice: random.Random, key: str) -> Wish:
+def flow(dice: random.Random, key: str) -> Submission:
     """A workflow."""
     items = [dice.randrange(10) for _ in range(dice.choice((0, 1, 4)))]
 
@@ -58,19 +58,19 @@ def flow(dice: random.Random, key: str) -> Wish:
         return (await engine.start_run(SOURCES, "sim.All", {"items": items, "key": key}, idempotency_key=key)).id
 
     expected = {"sum": 120, "printed": key} | ({"outs": [4 * each for each in items]} if items else {})
-    return Wish(key, "run", send, expected, jobs=(key,))
+    return Submission(key, "run", send, expected, jobs=(key,))
 
 
-def broken_flow(dice: random.Random, key: str) -> Wish:
+def broken_flow(dice: random.Random, key: str) -> Submission:
     """A workflow that fails."""
 
     async def send(engine: Engine) -> str:
         return (await engine.start_run(SOURCES, "sim.Broken", {"n": 1}, idempotency_key=key)).id
 
-    return Wish(key, "run", send, may=("failed",))
+    return Submission(key, "run", send, may=("failed",))
 
 
-def script_flow(dice: random.Random, key: str) -> Wish:
+def script_flow(dice: random.Random, key: str) -> Submission:
     """A workflow with scripts before, between and after."""
     words = [dice.choice(("sun", "moon", "star")) for _ in range(dice.choice((1, 3)))]
 
@@ -78,10 +78,10 @@ def script_flow(dice: random.Random, key: str) -> Wish:
         return (await engine.start_run(SOURCES, "sim.Report", {"words": words}, idempotency_key=key)).id
 
     expected = {"count": len(words), "twice": 2 * len(words), "upper": [word.upper() for word in words]}
-    return Wish(key, "run", send, expected)
+    return Submission(key, "run", send, expected)
 
 
-def collect(dice: random.Random, key: str) -> Wish:
+def collect(dice: random.Random, key: str) -> Submission:
     """A function that is told several things, while it waits and while its code executes; each is told it once, by its key."""
     payload = {
         "key": key,
@@ -94,7 +94,7 @@ def collect(dice: random.Random, key: str) -> Wish:
     async def send(engine: Engine) -> str:
         return (await engine.start_function("collect", payload, idempotency_key=key)).id
 
-    wish = Wish(key, "run", send, options={"tells": payload["count"], "told": {}})
+    submission = Submission(key, "run", send, options={"tells": payload["count"], "told": {}})
     if not payload["anew"]:
-        wish.expected = {"result": sorted(f"{key}/{number}" for number in range(payload["count"]))}
-    return wish
+        submission.expected = {"result": sorted(f"{key}/{number}" for number in range(payload["count"]))}
+    return submission

@@ -1,4 +1,4 @@
-"""The workload, drawn from a seed, so that the sender and the checker draw the same wishes."""
+"""The workload, drawn from a seed, so that the sender and the checker draw the same submissions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """One wish. Sent again, it names the same thing."""
+class Submission:
+    """One submission. Sent again, it names the same thing."""
 
     key: str
     kind: str
@@ -29,35 +29,35 @@ class Wish:
     """Signals sent to it while it waits."""
 
 
-def draw_wishes(seed: int, count: int) -> list[Wish]:
-    """So many wishes."""
-    dice = random.Random(f"wishes {seed}")
+def draw_submissions(seed: int, count: int) -> list[Submission]:
+    """So many submissions."""
+    dice = random.Random(f"submissions {seed}")
     drawn = dice.choices([kind for kind, _ in KINDS], [weight for _, weight in KINDS], k=count)
     return [kind(dice, f"w{seed}-{number}") for number, kind in enumerate(drawn)]
 
 
-def _note(dice: random.Random, key: str) -> Wish:
+def _note(dice: random.Random, key: str) -> Submission:
     """Mostly short; a few take long enough for somebody else to begin while the first one, stopped, still holds on."""
     n = dice.randrange(1000)
     (takes,) = dice.choices((0, 0.02, 0.2, 2.0), (600, 200, 190, 10))
-    return Wish(key, "task", "note", {"key": key, "n": n, "takes": takes}, {"n": 2 * n})
+    return Submission(key, "task", "note", {"key": key, "n": n, "takes": takes}, {"n": 2 * n})
 
 
-def _charge(dice: random.Random, key: str) -> Wish:
+def _charge(dice: random.Random, key: str) -> Submission:
     effects = (f"{key}.0", f"{key}.1")
     name = dice.choice(("charge", "charge", "charge_blocking"))
-    return Wish(key, "task", name, {"key": key}, {"receipts": [f"receipt {effect}" for effect in effects]}, effects=effects)
+    return Submission(key, "task", name, {"key": key}, {"receipts": [f"receipt {effect}" for effect in effects]}, effects=effects)
 
 
-def _nap(dice: random.Random, key: str) -> Wish:
-    return Wish(key, "task", "nap", {"key": key}, {"slept": 2})
+def _nap(dice: random.Random, key: str) -> Submission:
+    return Submission(key, "task", "nap", {"key": key}, {"slept": 2})
 
 
-def _print(dice: random.Random, key: str) -> Wish:
-    return Wish(key, "task", "chaos.Print", {"key": key, "takes": dice.choice((0, 0.3, 1.5))}, {"printed": key}, jobs=(key,))
+def _print(dice: random.Random, key: str) -> Submission:
+    return Submission(key, "task", "chaos.Print", {"key": key, "takes": dice.choice((0, 0.3, 1.5))}, {"printed": key}, jobs=(key,))
 
 
-def _flow(dice: random.Random, key: str) -> Wish:
+def _flow(dice: random.Random, key: str) -> Submission:
     prints = dice.random() < 0.25
     items = [dice.randrange(10) for _ in range(dice.choice((1, 3) if prints else (0, 1, 3)))]
     expected: dict[str, Any] = {"sum": 120, "receipt": f"receipt {key}"}
@@ -66,10 +66,10 @@ def _flow(dice: random.Random, key: str) -> Wish:
     name = "chaos.Printed" if prints else "chaos.All"
     jobs = (key,) if prints else ()
     shape = f"{name} of {len(items)}"
-    return Wish(key, "flow", name, {"items": items, "key": key}, expected, effects=(key,), jobs=jobs, shape=shape)
+    return Submission(key, "flow", name, {"items": items, "key": key}, expected, effects=(key,), jobs=jobs, shape=shape)
 
 
-def _order(dice: random.Random, key: str) -> Wish:
+def _order(dice: random.Random, key: str) -> Submission:
     waits, prints = dice.random() < 0.4, dice.random() < 0.15
     payload = {"key": key, "sleeps": dice.choice((0.05, 0.5)), "waits": waits, "prints": prints}
     result = {
@@ -80,7 +80,7 @@ def _order(dice: random.Random, key: str) -> Wish:
         "printed": {"printed": key} if prints else None,
         "child": "done",
     }
-    return Wish(
+    return Submission(
         key,
         "function",
         "order",
@@ -93,12 +93,12 @@ def _order(dice: random.Random, key: str) -> Wish:
     )
 
 
-def _objective(dice: random.Random, key: str) -> Wish:
+def _objective(dice: random.Random, key: str) -> Submission:
     failing = dice.choice((0, 0, 0, 1, 5))
-    return Wish(key, "objective", f"Do {key}", {"failing": failing}, ends="BLOCKED" if failing > 2 else "DONE")
+    return Submission(key, "objective", f"Do {key}", {"failing": failing}, ends="BLOCKED" if failing > 2 else "DONE")
 
 
-KINDS: tuple[tuple[Callable[[random.Random, str], Wish], int], ...] = (
+KINDS: tuple[tuple[Callable[[random.Random, str], Submission], int], ...] = (
     (_note, 54),
     (_charge, 16),
     (_nap, 4),
@@ -107,4 +107,4 @@ KINDS: tuple[tuple[Callable[[random.Random, str], Wish], int], ...] = (
     (_order, 8),
     (_objective, 2),
 )
-"""Kinds of wishes, and how many of a hundred are of each."""
+"""Kinds of submissions, and how many of a hundred are of each."""

@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 from tests.simulation.crew.handlers import OFTEN
-from tests.simulation.wishes.wish import Wish, enqueued
+from tests.simulation.submissions.submission import Submission, enqueued
 
 
-def work(dice: random.Random, key: str) -> Wish:
+def work(dice: random.Random, key: str) -> Submission:
     """Takes its time, fails for a while, is big, late, or more important than others."""
     n = dice.randrange(100)
     payload = {"key": key, "n": n, "takes": dice.choice((0, 0.1, 1, 4, 9)), "fails": dice.choice((0, 0, 0, 1, 3))}
@@ -24,23 +24,23 @@ def work(dice: random.Random, key: str) -> Wish:
     return enqueued(key, "work", payload, expected, **options)
 
 
-def late(dice: random.Random, key: str) -> Wish:
+def late(dice: random.Random, key: str) -> Submission:
     """Takes too long the first time."""
     return enqueued(key, "late", {"key": key}, {}, timeout=2, retry=OFTEN)
 
 
-def sync(dice: random.Random, key: str) -> Wish:
+def sync(dice: random.Random, key: str) -> Submission:
     """A sync handler."""
     n = dice.randrange(100)
     return enqueued(key, "sync", {"key": key, "n": n}, {"n": 2 * n})
 
 
-def nap(dice: random.Random, key: str) -> Wish:
+def nap(dice: random.Random, key: str) -> Submission:
     """Sleeps in between."""
     return enqueued(key, "nap", {"key": key}, {"slept": 2})
 
 
-def limited(dice: random.Random, key: str) -> Wish:
+def limited(dice: random.Random, key: str) -> Submission:
     """Of these, two run at once."""
     n = dice.randrange(100)
     return enqueued(
@@ -48,15 +48,15 @@ def limited(dice: random.Random, key: str) -> Wish:
     )
 
 
-def charge(dice: random.Random, key: str) -> Wish:
+def charge(dice: random.Random, key: str) -> Submission:
     """Two effects."""
-    wish = enqueued(key, "charge", {"key": key}, {"receipts": [f"receipt {key}/0", f"receipt {key}/1"]})
-    wish.effects = (f"{key}/0", f"{key}/1")
-    return wish
+    submission = enqueued(key, "charge", {"key": key}, {"receipts": [f"receipt {key}/0", f"receipt {key}/1"]})
+    submission.effects = (f"{key}/0", f"{key}/1")
+    return submission
 
 
-def doomed(dice: random.Random, key: str) -> Wish:
+def doomed(dice: random.Random, key: str) -> Submission:
     """Fails permanently, until an operator lets it be done again; who discards it has it canceled."""
-    wish = enqueued(key, "doomed", {"key": key, "times": dice.choice((1, 2))}, {"key": key})
-    wish.may = ("completed", "failed")
-    return wish
+    submission = enqueued(key, "doomed", {"key": key, "times": dice.choice((1, 2))}, {"key": key})
+    submission.may = ("completed", "failed")
+    return submission

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
 
 
-def request(dice: random.Random, key: str) -> Wish:
+def request(dice: random.Random, key: str) -> Submission:
     """A request whose repetition returns the first answer, once there is one."""
 
     async def send(engine: Engine) -> str:
         raise AssertionError("Requests go through a server.")
 
-    return Wish(key, "request", send, {"n": 2})
+    return Submission(key, "request", send, {"n": 2})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
 from treadle.dispatch import AgentCoordinator, DispatchConfig
@@ -13,7 +13,7 @@ from treadle.dispatch import AgentCoordinator, DispatchConfig
 CONFIG = DispatchConfig(task_timeout=20, poll_interval=2, max_concurrent_tasks=2)
 
 
-def issue(dice: random.Random, key: str) -> Wish:
+def issue(dice: random.Random, key: str) -> Submission:
     """An issue that is opened once, whatever GitHub sends."""
     number = int(key[1:]) + 1
     opened: dict[str, Any] = {
@@ -41,4 +41,4 @@ def issue(dice: random.Random, key: str) -> Wish:
         )
         return made.id
 
-    return Wish(key, "task", send, {"key": key}, needs="agents")
+    return Submission(key, "task", send, {"key": key}, needs="agents")

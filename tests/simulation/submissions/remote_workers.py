@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.simulation.crew.flows import SOURCES
 from tests.simulation.crew.handlers import OFTEN
-from tests.simulation.wishes.wish import Wish, enqueued
+from tests.simulation.submissions.submission import Submission, enqueued
 
 from treadle import Engine
 
 
-def far(dice: random.Random, key: str) -> Wish:
+def far(dice: random.Random, key: str) -> Submission:
     """A task that they complete, fail, put off, release or ask about on the way."""
     payload: dict[str, Any] = {
         "key": key,
@@ -20,18 +20,18 @@ def far(dice: random.Random, key: str) -> Wish:
         "first": dice.choice(("fail", "release", "wait", "partial", "ask", "complete", "complete")),
     }
     options: dict[str, Any] = dice.choice(({}, {"limit_key": "few", "limit": 2}))
-    wish = enqueued(key, "out.Do", payload, {"key": key}, retry=OFTEN, **options)
-    wish.needs = "remote_workers"
+    submission = enqueued(key, "out.Do", payload, {"key": key}, retry=OFTEN, **options)
+    submission.needs = "remote_workers"
     if payload["first"] == "ask":
-        wish.may = ("completed", "failed")
-    return wish
+        submission.may = ("completed", "failed")
+    return submission
 
 
-def far_flow(dice: random.Random, key: str) -> Wish:
+def far_flow(dice: random.Random, key: str) -> Submission:
     """A workflow whose steps they do."""
     count = dice.choice((1, 3))
 
     async def send(engine: Engine) -> str:
         return (await engine.start_run(SOURCES, "sim.Far", {"items": list(range(count))}, idempotency_key=key)).id
 
-    return Wish(key, "run", send, {"outs": [2 * each for each in range(count)]}, needs="remote_workers")
+    return Submission(key, "run", send, {"outs": [2 * each for each in range(count)]}, needs="remote_workers")

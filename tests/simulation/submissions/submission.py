@@ -1,4 +1,4 @@
-"""One wish: what a user wants, how he asks for it until he is answered, and what it must have come to in the end."""
+"""One submission: what a user wants, how he asks for it until he is answered, and what it must have come to in the end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from treadle import Engine
 
 
 @dataclass(slots=True)
-class Wish:
-    """One wish. `send` may be called again and again, and names the same thing each time."""
+class Submission:
+    """One submission. `send` may be called again and again, and names the same thing each time."""
 
     key: str
     kind: str
@@ -33,10 +33,10 @@ class Wish:
     """The actor that it needs: `remote_workers`, `agents` or `service`."""
 
 
-def enqueued(key: str, name: str, payload: dict[str, Any], expected: Any, **options: Any) -> Wish:
+def enqueued(key: str, name: str, payload: dict[str, Any], expected: Any, **options: Any) -> Submission:
     """A task of that name."""
 
     async def send(engine: Engine) -> str:
         return (await engine.enqueue(name, payload, idempotency_key=key, **options)).id
 
-    return Wish(key, "task", send, expected)
+    return Submission(key, "task", send, expected)

@@ -6,13 +6,13 @@ import random
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
 from treadle.model.errors import InvalidSchedule, ScheduleExists, WatcherExists
 
 
-def schedule(dice: random.Random, key: str) -> Wish:
+def schedule(dice: random.Random, key: str) -> Submission:
     """Ticks for a while."""
     lasts, every = dice.choice((4, 12)), dice.choice((1, 3))
 
@@ -31,10 +31,10 @@ def schedule(dice: random.Random, key: str) -> Wish:
             pass  # the clock went past its end
         return key
 
-    return Wish(key, "schedule", send, options={"every": every})
+    return Submission(key, "schedule", send, options={"every": every})
 
 
-def watch(dice: random.Random, key: str) -> Wish:
+def watch(dice: random.Random, key: str) -> Submission:
     """A directory into which files are put, bit by bit; each version of a file that stays is told of once."""
     count = dice.choice((1, 3, 6))
 
@@ -47,4 +47,4 @@ def watch(dice: random.Random, key: str) -> Wish:
         return key
 
     every, settle = dice.choice((1, 3)), dice.choice((0, 2))
-    return Wish(key, "watch", send, options={"files": count, "settle": settle})
+    return Submission(key, "watch", send, options={"files": count, "settle": settle})

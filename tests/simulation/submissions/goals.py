@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from tests.simulation.wishes.wish import Wish
+from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
 
 
-def objective(dice: random.Random, key: str) -> Wish:
+def objective(dice: random.Random, key: str) -> Submission:
     """A goal."""
     failing = dice.choice((0, 0, 1, 5))
 
@@ -18,4 +18,4 @@ def objective(dice: random.Random, key: str) -> Wish:
         await engine.goals.objectives.approve(made.objective_id, actor="ada")
         return made.objective_id
 
-    return Wish(key, "objective", send, may=("BLOCKED",) if failing > 2 else ("DONE",))
+    return Submission(key, "objective", send, may=("BLOCKED",) if failing > 2 else ("DONE",))
