@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +14,7 @@ from treadle.cli.command import option
 from treadle.cli.commands.serve import Host, Port, http_options
 from treadle.cli.output.messages import tell_note
 from treadle.cli.process.engines import load_engines
-from treadle.cli.process.worker import announce, calm_collector, enable_llm, has_mcp, how_open, stop_signal
+from treadle.cli.process.worker import announce, calm_collector, enable_llm, has_mcp, how_open, opened, stop_signal
 from treadle.cli.session import Session
 from treadle.engine import Engine
 from treadle.model.access import Access, Scope, granted, parse_scopes
@@ -110,7 +111,7 @@ async def _over_http(
     from treadle.http.server import HttpServer
 
     stop = stop_signal()
-    async with _working(load_engines(session, handlers), work) as engine:
+    async with _working(load_engines(session, handlers), work, stop) as engine:
         server = HttpServer(engine, options, more=(add_mcp,))
         await server.listen()
         calm_collector()
@@ -128,13 +129,16 @@ async def _over_http(
 
 
 @asynccontextmanager
-async def _working(engines: Sequence[Engine], work: _Work) -> AsyncIterator[Engine]:
-    """Open all engines, so that handlers can use theirs; run a worker on the first if wanted."""
+async def _working(engines: Sequence[Engine], work: _Work, stop: asyncio.Event | None = None) -> AsyncIterator[Engine]:
+    """Open all engines, so that handlers can use theirs; run a worker on the first if wanted.
+
+    With `stop`, wait for stores that cannot be reached.
+    """
     if work.llm:
         enable_llm(engines[0])
     async with AsyncExitStack() as stack:
         for engine in engines:
-            await stack.enter_async_context(engine)
+            await stack.enter_async_context(engine if stop is None else opened(engine, stop))
         if work.wanted:
             await stack.enter_async_context(engines[0].worker(grace=_GRACE))
         yield engines[0]

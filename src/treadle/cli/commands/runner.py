@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from contextlib import AsyncExitStack
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.cli.command import option
 from treadle.cli.commands.worker import Llm
 from treadle.cli.process.crash import arm_crash
-from treadle.cli.process.worker import announce, enable_llm, leave_threads_behind, observed
+from treadle.cli.process.worker import announce, enable_llm, leave_threads_behind, observed, opened, stop_signal
 from treadle.cli.session import Session
+from treadle.engine import Engine
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
 from treadle.settings import Settings
@@ -64,6 +66,8 @@ def runner(
     chosen = None if tools is None else load_tools(tools)
     max_concurrent = settings.afl_max_concurrent if concurrency is None else concurrency
     poll_interval_ms = settings.afl_poll_interval_ms if poll_interval is None else round(poll_interval * 1000)
+    if not asyncio.run(_wait_for_store(settings)):
+        return
     with Persistence(settings.store, settings=settings) as store:
         if llm:
             enable_llm(store.engine)
@@ -110,6 +114,13 @@ def runner(
         finally:
             store.run(around.aclose())
     leave_threads_behind()
+
+
+async def _wait_for_store(settings: Settings) -> bool:
+    """Return once the store can be opened; False if a signal to stop came first."""
+    stop = stop_signal()
+    async with opened(Engine(settings.store, settings=settings), stop):
+        return not stop.is_set()
 
 
 def _serve(session: Session, agent: Agent, url: str) -> None:

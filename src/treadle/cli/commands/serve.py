@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.cli.command import option
 from treadle.cli.output.messages import tell_note
 from treadle.cli.process.engines import load_engines
-from treadle.cli.process.worker import announce, calm_collector, how_open, listening, stop_signal
+from treadle.cli.process.worker import announce, calm_collector, how_open, listening, opened, stop_signal
 from treadle.cli.session import Session
 from treadle.model.errors import MissingDependency
 
@@ -56,7 +56,7 @@ async def serve(
     """Migrate the store, then serve HTTP until SIGTERM or Ctrl-C; workers run elsewhere."""
     options = http_options(session, host, port, forwarded_allow, log_requests, grace, needed=True)
     stop = stop_signal()
-    async with load_engines(session, handlers or [])[0] as engine:
+    async with opened(load_engines(session, handlers or [])[0], stop) as engine:
         server = await listening(engine, options)
         assert server is not None
         calm_collector()

@@ -10,7 +10,7 @@ from treadle.cli.commands.serve import ForwardedAllow, Host, LogRequests, Port, 
 from treadle.cli.process.crash import arm_crash
 from treadle.cli.process.engines import load_engines
 from treadle.cli.process.fleet import Fleet
-from treadle.cli.process.worker import Serving, announce, how_open, leave_threads_behind, serve
+from treadle.cli.process.worker import Serving, announce, how_open, leave_threads_behind, opened, serve, stop_signal
 from treadle.cli.session import Session
 from treadle.engine import Engine
 from treadle.model.errors import InvalidInput
@@ -156,8 +156,11 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
 
 async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str], options: Serving, processes: int) -> None:
     """Check everything here once, then run child processes."""
-    async with engines[0]:
+    stop = stop_signal()
+    async with opened(engines[0], stop):
         url = engines[0].kernel.store.url
+    if stop.is_set():
+        return
     fleet = Fleet(session, handlers, options, processes)
 
     def started(pids: list[int]) -> None:

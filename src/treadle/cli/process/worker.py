@@ -11,8 +11,9 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from treadle.cli.exits import INTERRUPTED
@@ -20,6 +21,8 @@ from treadle.cli.output.format import plain
 from treadle.cli.output.messages import tell_note
 from treadle.cli.session import Session
 from treadle.engine import Engine
+from treadle.kernel.telemetry.events import StoreTrouble
+from treadle.model.errors import StoreUnavailable
 from treadle.model.text import printable, safe_logger
 from treadle.model.values import Json
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 _COLLECTIONS = (10_000, 20, 20)
 """Thresholds of the garbage collector: allocations before a young collection, and collections before each older one."""
+
+_PAUSES = (0.5, 1.0, 2.0, 5.0, 15.0)
+"""Seconds between attempts to open a store that cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
         engines[0].goals.use_topology(options.topology, roles=options.roles or None)
     async with AsyncExitStack() as stack:
         for engine in engines:
-            await stack.enter_async_context(engine)
+            await stack.enter_async_context(opened(engine, stop))
         await stack.enter_async_context(observed(engines[0]))
         server = await listening(engines[0], options.http)
         calm_collector()
@@ -93,6 +99,32 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
             await stop.wait()
             safe_logger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
     return host.worker.handled, host.worker.released
+
+
+@asynccontextmanager
+async def opened(engine: Engine, stop: asyncio.Event) -> AsyncIterator[Engine]:
+    """Open the engine, and close it at the end.
+
+    While its store cannot be reached, try again with backoff; once `stop` is set, raise the reason. A database that rejects
+    the user, the database name or the kind of connection raises immediately.
+    """
+    for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
+        try:
+            await engine.open()
+            break
+        except StoreUnavailable as error:
+            await engine.close()
+            if error.rejected:
+                raise
+            engine.kernel.emit(StoreTrouble("opening the store", str(error), pause))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
+            if stop.is_set():
+                raise
+    try:
+        yield engine
+    finally:
+        await engine.close()
 
 
 @asynccontextmanager

@@ -124,6 +124,11 @@ class StoreError(TreadleError):
 class StoreUnavailable(StoreError):
     code = "store_unavailable"
 
+    def __init__(self, message: str, *, rejected: bool = False) -> None:
+        """`rejected`: the database rejects the user, the database name or the connection, and trying again does not help."""
+        super().__init__(message)
+        self.rejected = rejected
+
 
 class Contended(StoreUnavailable):
     """Every attempt at a change was overtaken by another change to the same entity."""

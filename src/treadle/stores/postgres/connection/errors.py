@@ -54,9 +54,15 @@ def _meaning(error: Exception, shown: str) -> TreadleError | None:
         case asyncpg.InsufficientPrivilegeError():
             return StoreReadOnly(f"The database user may not do this in {shown} ({_first_line(error)}): grant it.")
         case asyncpg.InvalidAuthorizationSpecificationError():
-            return StoreUnavailable(f"{shown} refuses this user or password: check both ({type(error).__name__}).")
+            return StoreUnavailable(f"{shown} refuses this user or password: check both ({type(error).__name__}).", rejected=True)
         case asyncpg.InvalidCatalogNameError():
-            return StoreUnavailable(f"The database of {shown} does not exist: create it (createdb), or correct the URL.")
+            return StoreUnavailable(
+                f"The database of {shown} does not exist: create it (createdb), or correct the URL.", rejected=True
+            )
+        case asyncpg.DuplicatePreparedStatementError() | asyncpg.InvalidSQLStatementNameError():
+            return _needs_pgbouncer(shown)
+        case asyncpg.ProtocolViolationError() if "startup parameter" in str(error):
+            return _needs_pgbouncer(shown)
         case asyncpg.TooManyConnectionsError():
             return StoreUnavailable(f"{shown} has no connection left: raise max_connections, or run fewer processes.")
         case asyncpg.QueryCanceledError() | asyncpg.IdleInTransactionSessionTimeoutError():
@@ -73,6 +79,14 @@ def _meaning(error: Exception, shown: str) -> TreadleError | None:
             return StoreError(f"{shown} refused: {_first_line(error)} ({error.sqlstate}).") if _is_operational(error) else None
         case _:
             return StoreUnavailable(f"{shown} cannot be reached ({type(error).__name__}: {_first_line(error)}). Is it running?")
+
+
+def _needs_pgbouncer(shown: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{shown} leads to a connection pooler such as PgBouncer in transaction mode: add `pgbouncer=1` to the URL, "
+        "and `direct_url=` with the address of the database itself.",
+        rejected=True,
+    )
 
 
 def _is_connection_trouble(error: asyncpg.PostgresError) -> bool:
