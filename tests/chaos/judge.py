@@ -118,7 +118,8 @@ class Judging:
         result = decode(task.result) if task.result else None
         if isinstance(result, dict) and (attempt := result.pop("attempt", task.attempt)) != task.attempt:
             self._wrong(
-                f"{submission.key} ({submission.name}, {task_id}) is at attempt {task.attempt} with the result of attempt {attempt}"
+                f"{submission.key} ({submission.name}, {task_id}) was at attempt {task.attempt}, "
+                f"and has the result of attempt {attempt}"
             )
         self._check_end(submission, task_id, task.state, result, task.error, [task])
 
@@ -177,7 +178,8 @@ class Judging:
             again = max(ledger.submits.get(job, 0) - 1, 0)
             if again > lost:
                 self._wrong(
-                    f"{submission.key} ({work_id}): its job was submitted {again + 1} times; {lost} worker(s) could be late"
+                    f"{submission.key} ({work_id}): "
+                    f"its external job was submitted {again + 1} times; {lost} worker(s) could be late"
                 )
             self._verdict.jobs += 1
             self._verdict.submits_again += again
