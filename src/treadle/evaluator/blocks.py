@@ -62,7 +62,8 @@ def _log(draft: Draft, row: StepRow, statement: Sys) -> None:
     values: dict[str, Json] = {}
     for arg in statement.args:
         try:
-            values[arg.name] = evaluate_json(arg.value, scope)
+            values[arg.name] = value = evaluate_json(arg.value, scope)
+            draft.sizes.check_sum(value)
         except EvaluationError as error:
             values[arg.name] = f"<{error.message}>"
     at = statement.location

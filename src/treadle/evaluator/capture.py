@@ -19,6 +19,8 @@ class Merge:
         self.values: dict[str, Value] = {}
         self._draft = draft
         self._own: dict[tuple[str | None, str], list[Value]] = {}
+        self._sizes: dict[tuple[str | None, str], int] = {}
+        """Bytes of the lists in `_own`."""
         self._missing: list[str] = []
 
     def add(self, name: str, value: Value, into: str | None = None) -> None:
@@ -36,9 +38,15 @@ class Merge:
         first, second = self._load(before), self._load(value)
         if not isinstance(first, list) or not isinstance(second, list):
             return value
+        sizes = self._draft.sizes
         own = self._own.get(key)
         if own is not first:
             own = self._own[key] = list(first)
+            self._sizes[key] = sizes.of(first)
+        added = sizes.of(second)
+        self._sizes[key] += added
+        sizes.check(self._sizes[key])
+        sizes.count(added)
         own.extend(second)
         return own
 

@@ -23,6 +23,7 @@ from treadle.evaluator.records import (
     Value,
     View,
 )
+from treadle.evaluator.sizes import Sizes
 from treadle.evaluator.states import STEP_KINDS, State, StepKind
 from treadle.lang.program import Block, Facet, Mixin, Step
 from treadle.model.ids import derived_id
@@ -61,6 +62,7 @@ class Draft:
         self.agenda: deque[tuple[Turn, str]] = deque()
         self.status: RunState | None = None
         self.logged: set[tuple[str, str]] = set()
+        self.sizes = Sizes(limits)
         self._born: dict[str, list[str]] = {}
         self._ids: dict[str, str] = {}
         """Derived ids, by place."""
@@ -137,8 +139,8 @@ class Draft:
 
     @property
     def full(self) -> bool:
-        """Whether this call has reached its limit on new rows."""
-        return len(self.created) >= self.limits.rows
+        """Whether this call has reached its limit on new rows or on bytes of values."""
+        return len(self.created) >= self.limits.rows or self.sizes.total >= self.limits.slice_bytes
 
     # --- the program behind a row ----------------------------------------------------------------------------------
 
@@ -165,9 +167,11 @@ class Draft:
         if not isinstance(value, BlobRef):
             return value
         try:
-            return self.view.blobs[value.digest]
+            loaded = self.view.blobs[value.digest]
         except KeyError:
             raise Missing(blobs=[value.digest]) from None
+        self.sizes.know(loaded, value.size)
+        return loaded
 
     # --- ends ------------------------------------------------------------------------------------------------------
 

@@ -48,16 +48,18 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
                 return link_to(row)
             return follow(scope.draft, attribute(scope.draft, row, path[1]), path[2:], f"{path[0]}.{path[1]}")
         case Concat(operands):
-            return operators.concat([evaluate_json(operand, scope) for operand in operands])
+            values = [evaluate_json(operand, scope) for operand in operands]
+            scope.draft.sizes.check_sum(*values)
+            return operators.concat(values)
         case Binary():
             return _binary(expr, scope)
         case Unary(operator, operand):
             value = evaluate_json(operand, scope)
             return operators.invert(value) if operator == "!" else operators.negate(value)
         case ArrayLiteral(elements):
-            return [evaluate_json(element, scope) for element in elements]
+            return scope.draft.sizes.checked([evaluate_json(element, scope) for element in elements])
         case MapLiteral(entries):
-            return {key: evaluate_json(value, scope) for key, value in entries}
+            return scope.draft.sizes.checked({key: evaluate_json(value, scope) for key, value in entries})
         case Index(target, key):
             return operators.index(evaluate_json(target, scope), evaluate_json(key, scope))
     assert_never(expr)
@@ -80,7 +82,10 @@ def _binary(expr: Binary, scope: Scope) -> Json:
         if operators.boolean(left, what) is (expr.operator == "||"):
             return left
         return operators.boolean(evaluate_json(expr.right, scope), what)
-    return operators.binary(expr.operator, left, evaluate_json(expr.right, scope))
+    right = evaluate_json(expr.right, scope)
+    if expr.operator == "+" and isinstance(left, str | list) and isinstance(right, str | list):
+        scope.draft.sizes.check_sum(left, right)
+    return operators.binary(expr.operator, left, right)
 
 
 def evaluate_named(name: str, expr: Expr, scope: Scope, what: str) -> Value:

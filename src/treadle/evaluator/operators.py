@@ -10,12 +10,15 @@ from treadle.model.values import Json
 
 _LONGEST_INTEGER = 4_096
 """Maximum size of integers in bits."""
+_LONGEST_MESSAGE = 2_000
+"""Characters of an error message, which may quote a value."""
 
 
 class EvaluationError(Exception):
     """An expression has no value; the message has the reason, and `catch` sees `type` as the error's type."""
 
     def __init__(self, message: str, kind: str = "evaluation_error") -> None:
+        message = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
         super().__init__(message)
         self.message, self.type = message, kind
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from treadle.evaluator.draft import Draft
 from treadle.evaluator.expressions import evaluate_json, evaluate_named
-from treadle.evaluator.operators import EvaluationError, is_number, text
+from treadle.evaluator.operators import EvaluationError, describe, is_number, text
 from treadle.evaluator.plan import inputs_in, is_built_in, is_timeout
 from treadle.evaluator.records import Value
 from treadle.evaluator.scope import Scope, SignatureScope
@@ -111,7 +111,9 @@ def _milliseconds(mixin: Mixin, scope: Scope) -> int | None:
             raise EvaluationError(f"Timeout has no `{arg.name}`; it has {', '.join(_UNITS)}")
         value = evaluate_json(arg.value, scope)
         if not is_number(value) or abs(value) > _LONGEST_TIMEOUT:
-            raise EvaluationError(f"Timeout needs a number of {arg.name}, this is {text(value)}")
+            raise EvaluationError(
+                f"Timeout needs a number of {arg.name}, this is {text(value) if is_number(value) else describe(value)}"
+            )
         total += value * unit
     if not 0 < total <= _LONGEST_TIMEOUT:
         raise EvaluationError("a Timeout must be more than zero and at most 366 days")

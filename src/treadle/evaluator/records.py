@@ -154,6 +154,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Steps within steps."""
     total_rows: int = 1_000_000
     """Rows of the whole run."""
+    value_bytes: int = 16 * 1024 * 1024
+    """Bytes of one computed value, and of all parameters of a step, as JSON text."""
+    value_depth: int = 500
+    """Lists and maps within lists and maps of a computed value."""
+    slice_bytes: int = 64 * 1024 * 1024
+    """Bytes of computed values per call, after which no more blocks are begun."""
+    call_bytes: int = 512 * 1024 * 1024
+    """Bytes of computed values per call, at which the step that exceeds it fails."""
 
 
 # --- events --------------------------------------------------------------------------------------------------------
