@@ -19,6 +19,7 @@ from treadle.agents import (
     RegistryRunner,
     RegistryRunnerConfig,
     TaskState,
+    registry_runner,
 )
 from treadle.agents.modules import Modules, OutsideRoots
 from treadle.model.errors import InvalidInput, NonRetryable
@@ -306,7 +307,8 @@ def test_a_module_that_cannot_be_used_fails_its_own_tasks_with_the_reason_and_no
         assert memory.get_task(again).state == TaskState.COMPLETED
 
 
-def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(memory, tmp_path):
+def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(memory, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry_runner, "IMPORT_LIMIT", 0.2)
     gate = tmp_path / "gate"
     write(
         tmp_path,
@@ -315,7 +317,7 @@ def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(
     )
     write(tmp_path, "reg_fine.py", "def handle(p):\n    return {}\n")
     runner = a_runner(memory, max_concurrent=1)
-    runner.register_handler("x.Hang", "reg_hang", timeout_ms=250)
+    runner.register_handler("x.Hang", "reg_hang")
     runner.register_handler("x.Fine", "reg_fine")
     with started(runner):
         hanging = [add(memory, "x.Hang") for _ in range(2)]
@@ -331,9 +333,12 @@ def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(
     ["import time\ndef handle(p):\n    time.sleep(0.5)\n", "import asyncio\nasync def handle(p):\n    await asyncio.sleep(30)\n"],
 )
 def test_timeout_ms_is_enforced(memory, tmp_path, text):
-    write(tmp_path, "reg_slow.py", text)
+    write(tmp_path, "reg_slow.py", text + "def at_once(p):\n    return {}\n")
     runner = a_runner(memory)
     runner.register_handler("x.Slow", "reg_slow", timeout_ms=100)
+    runner.register_handler("x.Quick", "reg_slow", entrypoint="at_once")
+    add(memory, "x.Quick")
+    runner.poll_once()  # imports the module, which takes its own time
     with started(runner):
         task_id = add(memory, "x.Slow")
         until(lambda: memory.get_task(task_id).state == TaskState.FAILED)

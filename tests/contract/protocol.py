@@ -55,11 +55,10 @@ class Bench:
         await asyncio.sleep(0)
 
     async def pass_until(self, is_so: Callable[[], bool]) -> None:
-        """Let time pass until it is so."""
-        async with asyncio.timeout(BOUND):
-            while not is_so():
-                await self.pass_(0.1)
-                await asyncio.sleep(0.001)
+        """Let time pass until it is so, a little whenever all that can be done has been done."""
+        while not is_so():
+            await self.pass_(0.1)
+            await until(lambda: is_so() or self._waiting.sleeping > 0)
 
     async def worker(self, *handlers: str, name: str = "ada", **options: Any) -> str:
         """The id of a new worker, by default for everything."""

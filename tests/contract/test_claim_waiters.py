@@ -103,9 +103,10 @@ async def test_what_is_due_is_made_ready_though_no_worker_runs_here_once_a_secon
     for tenth in range(30):
         assert shared.ticks - before <= tenth // 10 + 1
         await shared.pass_(0.1)
-    await shared.pass_until(waiting[0].done)
-    assert [each.task.id for each in waiting[0].result()] == [task_id]
-    for each in waiting[1:]:
+    await shared.pass_until(lambda: any(each.done() for each in waiting))
+    found = [claimed for each in waiting if each.done() for claimed in each.result()]
+    assert [claimed.task.id for claimed in found] == [task_id]  # two look at once on some stores: the first may not get it
+    for each in waiting:
         each.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
 

@@ -116,8 +116,8 @@ async def test_a_connection_on_which_no_request_comes_is_closed(sent: bytes):
 
 async def test_a_request_that_begins_after_an_answer_has_to_come_too_and_a_long_answer_is_not_cut():
     async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, head_within=0.1)) as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
         task = await engine.enqueue("never")
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
         writer.write(f"GET /v1/tasks/{task.id}/result?wait_for=0.3 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         assert b" 200 " in await reader.readline()
         head = await reader.readuntil(b"\r\n\r\n")

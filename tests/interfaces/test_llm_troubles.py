@@ -59,7 +59,7 @@ async def test_a_request_that_is_rejected_is_not_sent_again(server):
 async def test_an_answer_that_never_comes_is_asked_for_again(server):
     never = threading.Event()
     server.script(text("One two three", gate=never), uses((TARGET, GOOD)))
-    async with desk(server, llm_timeout=0.3) as engine:
+    async with desk(server, llm_timeout=2) as engine:
         assert (await run_of(engine))[1] == OUTPUTS
     assert len(server.requests) == 2
 
