@@ -30,8 +30,6 @@ from treadle.kernel.effects.decide import UNKNOWN
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
 from treadle.model.tasks import Task
 
-pytestmark = pytest.mark.xdist_group("chaos")  # one run on each store, which several tests look at
-
 SCRIPT = (RESTARTED, LOST, STOPPED, LOCKED, CUT, LOST, RESTARTED, CLIENT, LEFT, FAST, HUNG, RESTARTED, IMMEDIATE)
 
 

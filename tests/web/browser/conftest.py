@@ -40,8 +40,8 @@ class Screen:
         await self.page.locator(within).get_by_text(text).first.wait_for()
 
 
-IN_BROWSER = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="session")]
-"""One process drives one browser for all tests, as a machine has only so much memory, and starting one takes a second."""
+IN_BROWSER = pytest.mark.asyncio(loop_scope="session")
+"""All tests share one browser, which belongs to one event loop."""
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
