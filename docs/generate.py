@@ -75,7 +75,7 @@ PROBLEMS = {
     "unstorable_result": "The outcome of an attempt cannot be stored; the message contains the cause. Final.",
     "progress_hint_too_long": "A specialist returned a handle with a hint of more than 4 KB. Final if returned by `start`.",
     "invalid_progress": "A specialist returned a handle with a progress outside 0 to 1. Final if returned by `start`.",
-    "invalid_error_code": "A specialist returned a failure whose code is not a short text. Final if returned by `start`.",
+    "invalid_error_code": "A specialist returned a failure whose code is not a short text; the job has failed.",
     "entrypoint_missing": "The module of a registered handler has no function of that name.",
 }
 """Codes of failed tasks that are not in the error tree."""

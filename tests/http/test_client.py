@@ -42,6 +42,13 @@ async def test_what_is_no_json_is_refused_and_not_sent_as_something_else(stage: 
         assert (await client.tasks.list()).tasks == []
 
 
+async def test_a_record_stands_for_its_id(stage: Stage):
+    async with Client("http://127.0.0.1", transport=httpx.ASGITransport(stage.app)) as client:
+        tasks: Any = client.tasks
+        made = await tasks.enqueue("greet")
+        assert (await tasks.get(made)).id == made.id
+
+
 async def test_a_page_of_another_program_is_no_stream_of_events():
     transport = httpx.MockTransport(lambda request: httpx.Response(200, html="<p>Welcome"))
     async with Client("http://127.0.0.1", transport=transport) as client:

@@ -14,7 +14,7 @@ from tests.limits import BOUND
 from treadle.kernel.runs import views
 from treadle.kernel.store.units import Verdict
 from treadle.kernel.telemetry.events import LoopError
-from treadle.model.errors import RunFailed, StoreUnavailable
+from treadle.model.errors import InvalidInput, RunFailed, StoreUnavailable
 from treadle.model.names import ADVANCE
 from treadle.model.values import decode
 
@@ -118,6 +118,27 @@ async def test_a_handler_that_returns_no_dict_fails_its_step() -> None:
         run = await engine.start_run(NESTED, "Shop", {"orders": [1]})
         with pytest.raises(RunFailed, match=r"Shop\[0\]\.place\.pay: handler failed: .*list"):
             await engine.run_result(run, timeout=BOUND)
+
+
+async def test_a_misspelt_return_fails_the_step_of_the_handler_which_can_be_retried(hands: Hands) -> None:
+    run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1]})
+    await hands.settle(await hands.claim_one(), {"recipt": "r1"})
+    failed = await hands.engine.run_reads.get_run(run)
+    assert failed.state == "failed"
+    assert "the result has recipt, which `n.Pay` does not return, but not receipt; it returns receipt" in (failed.error or "")
+    await hands.engine.runs.retry(run)
+    await hands.settle(await hands.claim_one(), {"receipt": "r1", "further": 1})
+    assert await hands.engine.run_result(run, timeout=BOUND) == {"receipts": ["r1"]}
+
+
+async def test_a_caller_that_continues_a_step_with_a_misspelt_return_changes_nothing(hands: Hands) -> None:
+    run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1]})
+    (task,) = await hands.live(run.id)
+    for result in ({"recipt": "r1"}, {"receipt": "r1", "further": 1}):
+        with pytest.raises(InvalidInput, match="It returns receipt: String"):
+            await hands.engine.runs.continue_step(run, task.step_id or "", result)
+    assert await hands.engine.runs.continue_step(run, task.step_id or "", {"receipt": "r1"})
+    assert await hands.engine.run_result(run, timeout=BOUND) == {"receipts": ["r1"]}
 
 
 # --- an evaluator that breaks ---

@@ -14,6 +14,7 @@ import pytest
 from tests.interfaces.commands import Treadle
 from tests.limits import BOUND
 from tests.mcp.test_mount import HELLO
+from tests.mcp.test_tools import SHOP
 from tests.mcp.transports import over_http, over_stdio, refused, told
 
 from treadle.mcp.catalog import TOOLS
@@ -79,6 +80,14 @@ def test_over_stdio_a_store_that_is_none_is_said_at_once_though_stdin_is_open(tr
         assert process.wait(BOUND) == 2
         assert process.stderr is not None
         assert "invalid_store_url" in process.stderr.read()
+
+
+async def test_with_a_worker_it_serves_handlers_registered_in_the_store(treadle: Treadle):
+    (treadle.folder / "prices.py").write_text('def handle(payload):\n    return {"total": 2.5 * payload["count"]}\n')
+    treadle("handlers", "register", "shop.Price", "prices")
+    async with over_stdio(treadle.folder, "--store", treadle.store, "--work") as client:
+        bought = told(await client.call_tool("afl_execute_workflow", {"source": SHOP, "inputs": {"count": 2}, "wait_for": 30}))
+        assert (bought["status"], bought["outputs"]) == ("COMPLETED", {"total": 5.0})
 
 
 @pytest.mark.parametrize("command", ["up", "mcp"])

@@ -111,6 +111,18 @@ async def test_flows_are_published_listed_shown_and_started():
         assert (await call.refused("run_start", flow="a", inputs={"counts": 1}))["code"] == "invalid_inputs"
 
 
+async def test_a_resumed_run_names_missing_handlers_and_a_claimed_one_is_running():
+    engine = shop_engine()
+    async with at_work(engine) as call:
+        run = await call("afl_execute_workflow", source=SHOP, inputs={"count": 1}, wait_for=0)
+        waiting = await call("afl_resume_workflow", workflow_id=run["workflow_id"], wait_for=0)
+        assert (waiting["success"], waiting["status"], waiting["missing_handlers"]) == (True, "PAUSED", ["shop.Price"])
+        worker = (await engine.remote_workers.register("w", handlers=["shop.Price"])).id
+        assert len(await engine.remote_workers.claim(worker)) == 1
+        held = await call("afl_resume_workflow", workflow_id=run["workflow_id"], wait_for=0)
+        assert (held["success"], held["status"], held["missing_handlers"]) == (True, "RUNNING", [])
+
+
 async def test_a_step_is_continued_failed_and_retried_by_its_id():
     async with at_work(shop_engine()) as call:
         run = await call("afl_execute_workflow", source=SHOP, inputs={"count": 1}, wait_for=0)
@@ -125,6 +137,9 @@ async def test_a_step_is_continued_failed_and_retried_by_its_id():
         assert "out of stock" in ended["error"]
         assert (await call("step_show", step_id=step_id))["state"] == "failed"
         assert (await call("afl_retry_step", step_id=step_id))["success"]
+        wrong = await call.refused("afl_continue_step", step_id=step_id, result={"totla": 4.5})
+        assert wrong["code"] == "invalid_input"
+        assert "did you mean total? It returns total: Double." in wrong["message"]
         done = await call("afl_continue_step", step_id=step_id, result={"total": 4.5})
         assert (done["changed"], done["run_id"]) == (True, run["workflow_id"])
         assert not (await call("afl_continue_step", step_id=step_id, result={"total": 5.5}))["changed"]
@@ -354,7 +369,7 @@ async def test_who_may_only_work_starts_and_is_told_nothing_more():
     async with at_work(engine, Scope.WORK) as call:
         await engine.kernel.flows.publish("shop", [("shop.afl", SHOP)])
         begun = await call("run_start", flow="shop", inputs={"count": 1})
-        assert (begun["status"], begun["outputs"], begun["why"]) == ("PAUSED", {}, "It was started.")
+        assert (begun["status"], begun["outputs"], begun["why"]) == ("RUNNING", {}, "It was started.")
 
 
 def test_every_tool_is_called_here():

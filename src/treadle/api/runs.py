@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 
@@ -133,7 +133,9 @@ class RunDetail(Run):
     budget_micros: int | None
     """Budget for model requests; null: no limit."""
     awaited_signals: list[str]
-    """Names of the signals that its function currently waits for."""
+    """Names of the signals that its function waits for and that were not sent yet."""
+    missing_handlers: list[str] = field(default_factory=list)
+    """Handlers that it may still need and that no live worker of its task list has; empty after its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ class SignalSent(ApiRecord):
     awaited: bool
     """Whether the function was waiting for it."""
     awaited_signals: list[str]
-    """The signals that the function was waiting for."""
+    """The signals that the function still waits for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Client(Api):
         """Send the call; raises the error that the server returns."""
         path = call.route.path
         for each in call.path:
-            path = path.replace(f"{{{each.name}}}", quote(str(options[each.name]), safe=""))
+            path = path.replace(f"{{{each.name}}}", quote(str(_id(options[each.name])), safe=""))
         others = {each.name: options[each.name] for each in call.others if each.name in options}
         headers = {"Idempotency-Key": _line(options[KEY], "idempotency key")} if options.get(KEY) is not None else {}
         waits = float(options.get("wait_for") or 0)
@@ -126,8 +126,13 @@ def _body(others: dict[str, Any]) -> bytes:
     return encode(plain, "request", _BODY_LIMIT).encode()
 
 
+def _id(value: Any) -> Any:
+    """A value in a path or a query; a record, such as the return value of another call, stands for its id."""
+    return getattr(value, "id", value)
+
+
 def _query(name: str, value: Any) -> list[tuple[str, str]]:
-    if value is None:
+    if (value := _id(value)) is None:
         return []
     if isinstance(value, list | tuple | set | frozenset):
         return [pair for each in value for pair in _query(name, each)]

@@ -18,7 +18,7 @@ from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import TreadleError
-from treadle.model.ids import Ids, parse_id
+from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.tasks import Task
 from treadle.model.usage import micros
@@ -235,34 +235,33 @@ class Engine(FormerNames):
         """Store many tasks in few commits; all are checked before the first is stored."""
         return await self.kernel.queue.enqueue(specs)
 
-    async def result(self, task: Enqueued | str, *, timeout: Duration | None = None) -> dict[str, Json]:
+    async def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]:
         """Wait for the task and return its result.
 
         Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored` if it ended that way, `TaskNotFound` if there is no such task, and
         `TimeoutError` after `timeout` (the task continues).
         """
-        task_id = task.id if isinstance(task, Enqueued) else parse_id(task, "task id")
-        return await task_result(self.kernel, task_id, timeout)
+        return await task_result(self.kernel, parse_id(task, "task id"), timeout)
 
-    async def cancel(self, task: Enqueued | str, *, actor: str = "python", reason: str | None = None) -> None:
+    async def cancel(self, task: Ref, *, actor: str = "python", reason: str | None = None) -> None:
         """End the task now. Its handler is stopped: immediately in this process, elsewhere within about a second."""
-        await self.kernel.queue.cancel(_id(task), actor=actor, reason=reason)
+        await self.kernel.queue.cancel(task, actor=actor, reason=reason)
 
-    async def retry(self, task: Enqueued | str, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
+    async def retry(self, task: Ref, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
         """Make a failed, canceled or ignored task live again, with an edited payload if given."""
-        await self.kernel.queue.retry(_id(task), actor=actor, payload=_payload(payload))
+        await self.kernel.queue.retry(task, actor=actor, payload=_payload(payload))
 
-    async def pause(self, task: Enqueued | str, *, actor: str = "python") -> None:
+    async def pause(self, task: Ref, *, actor: str = "python") -> None:
         """Hold a task that is not running."""
-        await self.kernel.queue.pause(_id(task), actor=actor)
+        await self.kernel.queue.pause(task, actor=actor)
 
-    async def resume(self, task: Enqueued | str, *, actor: str = "python") -> None:
+    async def resume(self, task: Ref, *, actor: str = "python") -> None:
         """Release a paused task."""
-        await self.kernel.queue.resume(_id(task), actor=actor)
+        await self.kernel.queue.resume(task, actor=actor)
 
-    async def get_task(self, task: Enqueued | str) -> Task:
+    async def get_task(self, task: Ref) -> Task:
         """Return the task in its current state."""
-        return await self.kernel.reads.get_task(_id(task))
+        return await self.kernel.reads.get_task(task)
 
     async def list_tasks(
         self,
@@ -271,7 +270,7 @@ class Engine(FormerNames):
         name: str | None = None,
         task_list: str | None = None,
         kind: str | None = HANDLER,
-        before_id: str | None = None,
+        before_id: Ref | None = None,
         limit: int = 50,
     ) -> list[Task]:
         """Return a page of handler tasks, newest first (`kind=None`: also the engine's own tasks).
@@ -282,9 +281,9 @@ class Engine(FormerNames):
             states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
         )
 
-    async def why(self, work: Enqueued | StartedRun | str) -> Reason:
+    async def why(self, work: Ref) -> Reason:
         """Explain the current state of a task or a run."""
-        work_id = parse_id(work if isinstance(work, str) else work.id, "task or run id")
+        work_id = parse_id(work, "task or run id")
         store = self.kernel.store
         if await store.find_task(work_id) is None and await store.find_run(work_id) is not None:
             return await self.kernel.run_reads.why(work_id)
@@ -295,9 +294,9 @@ class Engine(FormerNames):
         after: int | None = None,
         *,
         entity: str | None = None,
-        entity_id: str | None = None,
-        run_id: str | None = None,
-        root_id: str | None = None,
+        entity_id: Ref | None = None,
+        run_id: Ref | None = None,
+        root_id: Ref | None = None,
     ) -> Events:
         """Stream the moves of the namespace after the seq `after` (default: from now on): `async for move in ...`.
 
@@ -344,12 +343,12 @@ class Engine(FormerNames):
                 await self.kernel.store.forget_budget(run_id)
         return started
 
-    async def run_result(self, run: StartedRun | str, *, timeout: Duration | None = None) -> Json:
+    async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Json:
         """Wait for the run and return its outputs; for a durable function, its return value or that of the run it continued as.
 
         Raises `RunFailed` or `RunCanceled` if it ended that way, and `TimeoutError` after `timeout` (the run continues).
         """
-        return await run_result(self.kernel, parse_id(run if isinstance(run, str) else run.id, "run id"), timeout)
+        return await run_result(self.kernel, parse_id(run, "run id"), timeout)
 
     async def start_function(
         self,
@@ -389,7 +388,7 @@ class Engine(FormerNames):
 
     async def signal(
         self,
-        run: StartedRun | str,
+        run: Ref,
         name: str,
         payload: Json = None,
         *,
@@ -401,8 +400,7 @@ class Engine(FormerNames):
         Returns False if a message with the same key was already received; raises `IllegalMove` if the run is finished. `actor` is
         the sender shown in the run's log.
         """
-        run_id = run if isinstance(run, str) else run.id
-        return await self.kernel.functions.signal(run_id, name, payload, idempotency_key=idempotency_key, actor=actor)
+        return await self.kernel.functions.signal(run, name, payload, idempotency_key=idempotency_key, actor=actor)
 
     # services
 
@@ -444,8 +442,9 @@ def use_store(engine: Engine, url: str | None, settings: Settings) -> None:
     engine.kernel = engine._make_kernel(engine._url, settings)
 
 
-def _id(task: Enqueued | str) -> str:
-    return task.id if isinstance(task, Enqueued) else task
+def twin_of(engine: Engine) -> Engine:
+    """Return a closed engine on the same store, with the same settings and codec but without handlers."""
+    return Engine(engine._url, settings=engine.kernel.settings, codec=engine._make_kernel.keywords["codec"])
 
 
 def _payload(payload: Mapping[str, Json] | None) -> Json:

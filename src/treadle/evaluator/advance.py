@@ -11,6 +11,7 @@ from typing import assert_never
 
 from treadle.evaluator.blocks import begin_block, child_settled, expand
 from treadle.evaluator.draft import Draft, Missing, Turn
+from treadle.evaluator.parameters import misnamed
 from treadle.evaluator.plan import plan_of
 from treadle.evaluator.records import (
     Changes,
@@ -132,7 +133,9 @@ def _finish(draft: Draft, event: Finished) -> str | None:
     if isinstance(row, str):
         return row
     stop_waiting(draft, row)
-    if row.state is State.EVENT_TRANSMIT:
+    if row.state is State.EVENT_TRANSMIT and (wrong := misnamed(draft, row, event.result)) is not None:
+        fail_step(draft, row, _error(row, wrong, "unexpected_result"), row.state)
+    elif row.state is State.EVENT_TRANSMIT:
         row.returns = {**row.returns, **event.result}
         continue_after_event(draft, row)
     elif row.state is State.FACET_SCRIPTS_BEGIN:
@@ -150,13 +153,17 @@ def _err(draft: Draft, event: Errored) -> str | None:
         return row
     stop_waiting(draft, row)
     problem = event.problem
-    origin = "handler" if row.state is State.EVENT_TRANSMIT else "script"
-    error = StepError(message=problem.message, type=problem.type or problem.code, path=row.path, step_id=row.id, origin=origin)
+    error = _error(row, problem.message, problem.type or problem.code)
     if row.is_step:
         fail_step(draft, row, error, row.state)
     else:
         draft.fail(row, error, row.state)
     return None
+
+
+def _error(row: StepRow, message: str, kind: str) -> StepError:
+    origin = "handler" if row.state is State.EVENT_TRANSMIT else "script"
+    return StepError(message=message, type=kind, path=row.path, step_id=row.id, origin=origin)
 
 
 def _update(draft: Draft, event: Updated) -> str | None:

@@ -6,15 +6,15 @@ of dependency.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.evaluator.draft import Draft
 from treadle.evaluator.expressions import evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe, is_number, text
 from treadle.evaluator.plan import inputs_in, is_built_in, is_timeout
-from treadle.evaluator.records import Value
+from treadle.evaluator.records import StepRow, Value
 from treadle.evaluator.scope import Scope, SignatureScope
-from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin
+from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, Step
 
 _UNITS = {
     "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000, "milliseconds": 1, "ms": 1,
@@ -59,6 +59,24 @@ def with_defaults(draft: Draft, facet: Facet | None, given: dict[str, Value], na
         if param.default is not None:
             pool.setdefault(param.name, ("default of", param.default))
     return _fill(draft, dict(given), pool)
+
+
+def misnamed(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | None:
+    """Return the message for a result with an undeclared name in place of a declared one, such as a misspelt one; else None.
+
+    Further names alone are accepted, and so are returns that the step's blocks may still yield.
+    """
+    facet, statement = draft.facet_of(row), draft.statement_of(row)
+    if facet is None or facet.blocks or (isinstance(statement, Step) and statement.body is not None):
+        return None
+    declared = [each.name for each in facet.returns]
+    unknown = [name for name in result if name not in declared]
+    known = {**row.params, **row.returns, **result}
+    missing = [each.name for each in facet.returns if each.default is None and each.name not in known]
+    if not unknown or not missing:
+        return None
+    instead = f"the result has {', '.join(unknown)}, which `{row.facet}` does not return, but not {', '.join(missing)}"
+    return f"{instead}; it returns {', '.join(declared)}"
 
 
 def return_defaults(draft: Draft, facet: Facet | None, params: dict[str, Value], returns: dict[str, Value]) -> dict[str, Value]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.runs import Inputs, RunStarted
+from treadle.api.runs import Inputs
+from treadle.api.tasks import Task
 from treadle.mcp.flows import Source, Sources, check, texts
 from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.mcp.tool import tool
 from treadle.mcp.truncate import error_line, line, shown
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
-from treadle.model.names import DEFAULT_LIST
+from treadle.model.names import DEFAULT_LIST, FUNCTION
 from treadle.model.values import Json
 
 _OUTPUTS = 20_000
@@ -24,7 +26,7 @@ StepId = Annotated[str, Doc("The step's id, from `run_steps`", "01935b8e-7c3a-70
 Lenient = Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters")]
 Key = Annotated[str | None, Doc("A repeated start with this key returns the first run")]
 TaskList = Annotated[str, Doc("The task list that workers select tasks from")]
-Status = Literal["COMPLETED", "PAUSED", "ERROR"]
+Status = Literal["COMPLETED", "RUNNING", "PAUSED", "ERROR"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Execution(ApiRecord):
     workflow_id: str
     """The run's id, as used by all other tools."""
     status: Status
-    """`COMPLETED`; `PAUSED`: not ended, see `why`; `ERROR`: failed or canceled."""
+    """`COMPLETED`; `RUNNING`: a worker executes it; `PAUSED`: it waits, see `why`; `ERROR`: failed or canceled."""
     iterations: int
     """Commits that advanced it."""
     outputs: dict[str, Json]
@@ -73,11 +75,14 @@ class RunnerDone(ApiRecord):
     state: str
 
 
-async def execution(context: RequestContext, run_id: str, wait_for: float, started: RunStarted | None = None) -> Execution:
+async def execution(context: RequestContext, run_id: str, wait_for: float) -> Execution:
     """Wait for the end of the run, at most that long, and return its state."""
     ended = await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for)
     run = await context.api.runs.get(ended.ended_as)
-    status: Status = "COMPLETED" if ended.state == "completed" else "ERROR" if ended.finished else "PAUSED"
+    status: Status = "COMPLETED" if ended.state == "completed" else "ERROR"
+    if not ended.finished:
+        tasks = [] if ended.state == "paused" else (await context.api.runs.tasks(run.id)).tasks
+        status = "RUNNING" if any(_progresses(task, run.missing_handlers) for task in tasks) else "PAUSED"
     return Execution(
         success=status != "ERROR",
         workflow_id=run_id,
@@ -88,8 +93,14 @@ async def execution(context: RequestContext, run_id: str, wait_for: float, start
         state=ended.state,
         why=line(ended.why) or "",
         failed_step_id=ended.failed_step_id,
-        missing_handlers=[] if started is None or ended.finished else started.missing_handlers,
+        missing_handlers=run.missing_handlers,
     )
+
+
+def _progresses(task: Task, missing: Sequence[str]) -> bool:
+    """Whether a worker executes the task, or can claim it now."""
+    ready = task.state == "pending" and task.wake_at is None and not task.holds and task.name not in missing
+    return task.state == "running" or (ready and task.kind != FUNCTION)
 
 
 @tool(Scope.PUBLISH)
@@ -115,7 +126,7 @@ async def afl_execute_workflow(
     started = await context.api.runs.start_from_source(
         given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list
     )
-    return await execution(context, started.id, wait_for, started)
+    return await execution(context, started.id, wait_for)
 
 
 @tool(Scope.ENQUEUE)
@@ -138,10 +149,10 @@ async def run_start(
         flow, workflow_name, inputs, version=version, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list
     )
     try:
-        return await execution(context, started.id, wait_for, started)
+        return await execution(context, started.id, wait_for)
     except Forbidden:  # it was started all the same
         return Execution(
-            True, started.id, "PAUSED", started.version, {}, None, started.state, "It was started.", None, started.missing_handlers
+            True, started.id, "RUNNING", started.version, {}, None, started.state, "It was started.", None, started.missing_handlers
         )
 
 

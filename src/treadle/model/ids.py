@@ -7,6 +7,18 @@ import uuid
 from typing import Protocol
 
 from treadle.model.errors import InvalidInput
+from treadle.model.user_values import shown
+
+
+class Identified(Protocol):
+    """A record with an id, such as the return value of the call that created it."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Ref = str | Identified
+"""Names one task or run: its id, or a record that has it."""
 
 
 class Ids(Protocol):
@@ -40,9 +52,9 @@ def derived_id(parent_id: str, place: str) -> str:
     return f"{parent_id[:13]}-7{text[1:4]}-{_VARIANTS[text[4]]}{text[5:8]}-{text[8:20]}"  # as `uuid7`, without the arithmetic
 
 
-def parse_id(text: str, what: str = "id") -> str:
+def parse_id(named: Ref, what: str = "id") -> str:
     """Return the id in its canonical spelling, or raise `InvalidInput`."""
     try:
-        return str(uuid.UUID(text))
+        return str(uuid.UUID(named if isinstance(named, str) else named.id))
     except (ValueError, AttributeError, TypeError):
-        raise InvalidInput(f"{text!r} is not a valid {what}; ids look like 0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77.") from None
+        raise InvalidInput(f"{shown(named)} is not a valid {what}; ids look like 0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77.") from None

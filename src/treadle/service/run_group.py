@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from treadle.api.runs import RunStarted
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
 from treadle.kernel.runs.records import StartedRun
+from treadle.model.runs import Run
 from treadle.service.group import Group
 from treadle.service.run_records import run_record
 
@@ -22,9 +21,14 @@ class RunGroup(Group):
         run = await self.find_run(started.id)  # an idempotency key may stand for a run of another list
         servers, now = await self.engine.kernel.store.list_servers(), await self.engine.kernel.store.now()
         live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
-        missing: Sequence[str] = ()
-        if not is_function(run.flow_id):
-            program = await self.engine.kernel.flows.program(run.flow_id)
-            needed = needed_handlers(program, find_workflow(program, run.workflow))
-            missing = missing_handlers(needed, (), servers, run.task_list, now)
-        return run_record(RunStarted, run, created=started.created, missing_handlers=[*missing], workers=len(live))
+        missing = await self.missing_handlers(run)
+        return run_record(RunStarted, run, created=started.created, missing_handlers=missing, workers=len(live))
+
+    async def missing_handlers(self, run: Run) -> list[str]:
+        """The handlers that the workflow may need and that no live worker has; none for a finished run or a function."""
+        if run.finished or is_function(run.flow_id):
+            return []
+        program = await self.engine.kernel.flows.program(run.flow_id)
+        needed = needed_handlers(program, find_workflow(program, run.workflow))
+        servers, now = await self.engine.kernel.store.list_servers(), await self.engine.kernel.store.now()
+        return missing_handlers(needed, (), servers, run.task_list, now)

@@ -128,6 +128,7 @@ class Runs(RunGroup, RunsApi):
             usage=usage_sums(rows),
             budget_micros=None if budget is None else budget.limit_micros,
             awaited_signals=await engine.kernel.run_reads.list_awaited_signals(run.id),
+            missing_handlers=await self.missing_handlers(run),
         )
 
     async def _opened(self, stored: str | None) -> Json:
@@ -202,7 +203,8 @@ class Runs(RunGroup, RunsApi):
         run = await self.find_run(run_id)
         awaited = await self.engine.kernel.run_reads.list_awaited_signals(run.id)
         told = await self.engine.signal(run.id, name, payload, idempotency_key=idempotency_key, actor=self.actor)
-        return SignalSent(run.id, name, told, name in awaited, awaited)
+        left = await self.engine.kernel.run_reads.list_awaited_signals(run.id)
+        return SignalSent(run.id, name, told, name in awaited, left)
 
     async def pause(self, run_id: str) -> Run:
         return run_record(Run, await self.engine.runs.pause(run_id, actor=self.actor))

@@ -14,7 +14,16 @@ from treadle.cli.command import option
 from treadle.cli.commands.serve import Host, Port, http_options
 from treadle.cli.output.messages import tell_note
 from treadle.cli.process.engines import load_engines
-from treadle.cli.process.worker import announce, calm_collector, enable_llm, has_mcp, how_open, opened, stop_signal
+from treadle.cli.process.worker import (
+    announce,
+    calm_collector,
+    enable_llm,
+    has_mcp,
+    how_open,
+    opened,
+    registered_handlers,
+    stop_signal,
+)
 from treadle.cli.session import Session
 from treadle.engine import Engine
 from treadle.model.access import Access, Scope, granted, parse_scopes
@@ -45,7 +54,9 @@ async def mcp(
         list[str] | None,
         option("--handlers", metavar="MODULE", help="Modules with engines that define handlers, functions and codecs; repeatable"),
     ] = None,
-    work: Annotated[bool, option("--work", help="Also run a worker in this process")] = False,
+    work: Annotated[
+        bool, option("--work", help="Also run a worker in this process, for --handlers and for handlers registered in the store")
+    ] = False,
     llm: Annotated[bool, option("--llm", help="With --work: also run prompt blocks, with TREADLE_LLM_MODEL")] = False,
     http: Annotated[
         bool, option("--http", help="Serve streamable HTTP at /mcp instead of stdio, with the server's tokens")
@@ -141,4 +152,6 @@ async def _working(engines: Sequence[Engine], work: _Work, stop: asyncio.Event |
             await stack.enter_async_context(engine if stop is None else opened(engine, stop))
         if work.wanted:
             await stack.enter_async_context(engines[0].worker(grace=_GRACE))
+            if not engines[0].kernel.store.url.startswith("memory:"):
+                await stack.enter_async_context(registered_handlers(engines[0], _GRACE))
         yield engines[0]

@@ -20,7 +20,7 @@ from treadle.cli.exits import INTERRUPTED
 from treadle.cli.output.format import plain
 from treadle.cli.output.messages import tell_note
 from treadle.cli.session import Session
-from treadle.engine import Engine
+from treadle.engine import Engine, twin_of
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.text import printable, safe_logger
@@ -29,6 +29,8 @@ from treadle.model.values import Json
 if TYPE_CHECKING:
     from treadle.http.server import HttpOptions, HttpServer
 
+_REFRESH_FOR = 2000
+"""Milliseconds between reads of the registered handlers."""
 _COLLECTIONS = (10_000, 20, 20)
 """Thresholds of the garbage collector: allocations before a young collection, and collections before each older one."""
 
@@ -139,6 +141,32 @@ async def observed(engine: Engine) -> AsyncIterator[None]:
     kernel = engine.kernel
     async with serve_metrics(engine.metrics, kernel.tokens, kernel.emit, kernel.settings.metrics_address):
         yield
+
+
+@asynccontextmanager
+async def registered_handlers(engine: Engine, grace: float) -> AsyncIterator[None]:
+    """Serve the handlers registered in the engine's store, in a thread, as `treadle runner` does."""
+    from treadle.agents import Evaluator, Persistence, RegistryRunner, RegistryRunnerConfig
+
+    persistence = await asyncio.to_thread(Persistence, engine=twin_of(engine))
+    runner = RegistryRunner(persistence, Evaluator(persistence), RegistryRunnerConfig(registry_refresh_interval_ms=_REFRESH_FOR))
+    runner.grace = grace
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def claims() -> None:
+        loop.call_soon_threadsafe(started.set)
+
+    runner.on_started = claims
+    serving = loop.create_task(asyncio.to_thread(runner.start))
+    serving.add_done_callback(lambda _: started.set())
+    await started.wait()
+    try:
+        yield
+    finally:
+        runner.stop()
+        await asyncio.gather(serving, return_exceptions=True)
+        await asyncio.to_thread(persistence.close)
 
 
 async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer | None:

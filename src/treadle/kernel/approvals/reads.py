@@ -13,7 +13,7 @@ from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import Approval
 from treadle.model.errors import ApprovalNotFound, InvalidInput
-from treadle.model.ids import parse_id
+from treadle.model.ids import Ref, parse_id
 from treadle.model.records import Record
 from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
@@ -35,9 +35,9 @@ class ApprovalReads:
         self,
         *,
         states: tuple[str, ...] = (PENDING,),
-        task_id: str | None = None,
-        run_id: str | None = None,
-        before_id: str | None = None,
+        task_id: Ref | None = None,
+        run_id: Ref | None = None,
+        before_id: Ref | None = None,
         limit: int = 50,
     ) -> Page:
         """Return a page of approvals, newest first, by default the pending ones; `states=()` means all."""
@@ -54,7 +54,7 @@ class ApprovalReads:
         )
         return [await self._shown(record) for record in await self._store.list_records(which, limit)]
 
-    async def show(self, approval_id: str) -> ShownApproval:
+    async def show(self, approval_id: Ref) -> ShownApproval:
         """Return one approval with its history, or raise `ApprovalNotFound`."""
         record = await self._get(approval_id)
         shown = await self._shown(record)
@@ -89,8 +89,9 @@ class ApprovalReads:
         expires_at = (await self._approval(record)).expires_at
         return expires_at is not None and expires_at <= now
 
-    async def _get(self, approval_id: str) -> Record:
-        record = await self._store.find_record(parse_id(approval_id, "approval id"))
+    async def _get(self, approval_id: Ref) -> Record:
+        approval_id = parse_id(approval_id, "approval id")
+        record = await self._store.find_record(approval_id)
         if record is None or record.entity != ENTITY or record.namespace != self._namespace:
             raise ApprovalNotFound(approval_id)
         return record

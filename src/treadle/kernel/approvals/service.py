@@ -24,7 +24,7 @@ from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Ve
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import APPROVE, ASK_AGAIN, Approval, decision_of, next_action, open_approval, vote
 from treadle.model.errors import InvalidInput, TreadleError
-from treadle.model.ids import Ids
+from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.outcomes import Problem
 from treadle.model.records import Record
@@ -72,7 +72,7 @@ class Approvals(ApprovalReads):
 
     async def decide(
         self,
-        approval_id: str,
+        approval_id: Ref,
         decision: str,
         *,
         actor: str,
@@ -87,6 +87,7 @@ class Approvals(ApprovalReads):
         changing anything.
         """
         check_decision(decision, actor, reason, edits)
+        approval_id = parse_id(approval_id, "approval id")
 
         async def attempt() -> ShownApproval:
             record = await self._get(approval_id)

@@ -13,7 +13,7 @@ from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import as_text
 from treadle.model.errors import ExternalJobNotFound
 from treadle.model.external import RING, ExternalEvent
-from treadle.model.ids import parse_id
+from treadle.model.ids import Ref, parse_id
 from treadle.model.runs import Run
 from treadle.model.stored import read
 from treadle.model.tasks import Task
@@ -29,7 +29,7 @@ class ExternalJobReads:
         self._namespace = namespace
 
     async def list(
-        self, *, live: bool | None = True, run_id: str | None = None, before_id: str | None = None, limit: int = 50
+        self, *, live: bool | None = True, run_id: Ref | None = None, before_id: Ref | None = None, limit: int = 50
     ) -> Jobs:
         """Return a page of jobs, newest first; by default the live ones, with `live=None` all."""
         check_limit(limit)
@@ -42,7 +42,7 @@ class ExternalJobReads:
         )
         return [show_job(read_job(stored)) for stored in await self._store.list_records(which, limit)]
 
-    async def show(self, job_id: str) -> ShownJob:
+    async def show(self, job_id: Ref) -> ShownJob:
         """Return a job with its events, by its own id or its task's (its newest job); or raise `ExternalJobNotFound`."""
         job = await self._get(job_id)
         return replace(show_job(job), events=await self.events(job.stored.id))
@@ -66,7 +66,7 @@ class ExternalJobReads:
             text += f"; the last {record.raised_in_row} raised: {record.last_error}"
         return Reason("next_poll", text)
 
-    async def _get(self, job_id: str) -> Job:
+    async def _get(self, job_id: Ref) -> Job:
         job_id = parse_id(job_id, "job id")
         stored = await self._store.find_record(job_id)
         if stored is None:

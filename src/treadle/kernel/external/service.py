@@ -55,7 +55,7 @@ from treadle.model.external import (
     polled,
     resolved,
 )
-from treadle.model.ids import Ids, parse_id
+from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, EXTERNAL_CANCEL, Lane
 from treadle.model.outcomes import AwaitingExternal, Problem
 from treadle.model.retry import NO_RETRY, RetryPolicy
@@ -271,7 +271,7 @@ class ExternalJobs(ExternalJobReads):
             raise CallbackTooEarly("The job is not recorded yet; send the callback again in a moment. Nothing was changed.")
         return task
 
-    async def cancel(self, job_id: str, *, actor: str, reason: str | None = None) -> ShownJob:
+    async def cancel(self, job_id: Ref, *, actor: str, reason: str | None = None) -> ShownJob:
         """Cancel the task; a separate, retried task cancels the job at its service."""
         job = await self._get(job_id)
         if job.stored.ended_at is not None:
@@ -280,8 +280,9 @@ class ExternalJobs(ExternalJobReads):
         await self._cancel(job.record.render_job_id, actor=actor, reason=reason)
         return await self.show(job.stored.id)
 
-    async def poll_now(self, job_id: str, *, actor: str) -> ShownJob:
+    async def poll_now(self, job_id: Ref, *, actor: str) -> ShownJob:
         """Make the job due now, regardless of its interval; raise `Refused` while it is being polled."""
+        job_id = parse_id(job_id, "job id")
 
         async def attempt() -> ShownJob:
             job = await self._get(job_id)
@@ -296,10 +297,11 @@ class ExternalJobs(ExternalJobReads):
 
         return await self._committer.transact(attempt, f"poll the external job {job_id}")
 
-    async def append_dispatched(self, task_id: str, handle: ExternalProductionHandle, *, specialist: str = "imported") -> ShownJob:
+    async def append_dispatched(self, task_id: Ref, handle: ExternalProductionHandle, *, specialist: str = "imported") -> ShownJob:
         """Attach a job that already exists at its service to a pending task, as if the task had dispatched it (D34)."""
         check_handle(handle)
-        task = await self._store.find_task(parse_id(task_id, "task id"))
+        task_id = parse_id(task_id, "task id")
+        task = await self._store.find_task(task_id)
         if task is None or task.namespace != self._namespace or task.state != TaskState.PENDING or task.owner_id is not None:
             raise Refused(f"Task {task_id} is not pending, or a worker holds it: no job can be attached to it.")
         intent = new_intent(self._ids, task)

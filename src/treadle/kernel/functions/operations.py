@@ -32,7 +32,7 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import IllegalMove, Refused, StepNotFound
-from treadle.model.ids import Ids, derived_id
+from treadle.model.ids import Ids, Ref, derived_id, parse_id
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import Task
@@ -63,19 +63,19 @@ class FunctionRuns:
         self._payload_limit = payload_limit
         self._patience = patience
 
-    async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
+    async def pause(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Hold the run and all runs below it: no worker claims their tasks; attempts in progress finish and count (D20).
 
         A function stops at its next `ctx` operation. Pausing a paused run is a no-op.
         """
         return await self._operate(run_id, "pause", actor, lambda runs: paused_rows(runs, actor), unless=(RunState.PAUSED,))
 
-    async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
+    async def resume(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Resume a paused run and all runs below it; on any other run this is a no-op."""
         unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
         return await self._operate(run_id, "resume", actor, lambda runs: resumed_rows(runs, actor), unless=unless)
 
-    async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
+    async def cancel(self, run_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Run:
         """End the run, all runs below it, and all their tasks, now; steps keep their states. Canceling twice is a no-op."""
         error = canceled_error(actor, reason)
         canceled: list[str] = []
@@ -92,9 +92,10 @@ class FunctionRuns:
         return run
 
     async def _operate(
-        self, run_id: str, move: str, actor: str, rows_of: Callable[[Sequence[Run]], list[Row]], unless: tuple[str, ...]
+        self, run_id: Ref, move: str, actor: str, rows_of: Callable[[Sequence[Run]], list[Row]], unless: tuple[str, ...]
     ) -> Run:
         """Apply an operator's move to the run and all runs below it, until none is left; guarded by the run's version."""
+        run_id = parse_id(run_id, "run id")
 
         async def attempt() -> Run:
             run = await self._functions.get(run_id)
@@ -118,7 +119,7 @@ class FunctionRuns:
     async def _list_held(self, run_id: str) -> list[Task]:
         return await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _HELD_LIMIT)
 
-    async def retry(self, run_id: str, chosen: str | None = None, *, actor: str = "operator") -> Run:
+    async def retry(self, run_id: Ref, chosen: str | None = None, *, actor: str = "operator") -> Run:
         """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again."""
         run = await self._functions.get(run_id)
         if run.state != RunState.FAILED:
@@ -164,7 +165,7 @@ class FunctionRuns:
         )
         return started
 
-    async def fork(self, run_id: str, chosen: str, *, payload: Mapping[str, Json] | None = None, actor: str | None = None) -> str:
+    async def fork(self, run_id: Ref, chosen: str, *, payload: Mapping[str, Json] | None = None, actor: str | None = None) -> str:
         """Start a new run of the same version that keeps the steps finished before one, and repeats that one and the rest."""
         run = await self._functions.get(run_id)
         recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in (VOID, SIGNAL)]
@@ -204,13 +205,14 @@ class FunctionRuns:
         reach("function.after_commit")
         return new.id
 
-    async def adopt(self, run_id: str, version: int, *, actor: str = "operator") -> Run:
+    async def adopt(self, run_id: Ref, version: int, *, actor: str = "operator") -> Run:
         """Continue an unfinished run with another version of its function (D28); the operator vouches that it matches the
         recorded steps.
 
         The same unit ends the old task, naming the actor in the log, and creates one of the other version.
         """
         check_version(version)
+        run_id = parse_id(run_id, "run id")
 
         async def attempt() -> Run:
             run = await self._functions.get(run_id)

@@ -28,7 +28,7 @@ from treadle.kernel.store.repeats import check_run_repeat
 from treadle.kernel.store.units import Answer, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError
-from treadle.model.ids import Ids, derived_id, parse_id
+from treadle.model.ids import Ids, Ref, derived_id, parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
 from treadle.model.records import Message
 from treadle.model.runs import Run
@@ -189,7 +189,7 @@ class Functions:
     # signals
 
     async def signal(
-        self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
+        self, run_id: Ref, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
     ) -> bool:
         """Send a signal to an unfinished run; returns False if the run already received one with this key.
 
@@ -222,7 +222,7 @@ class Functions:
                 await self._note_signal(now.id, name, actor)
             return True
 
-        return await self._committer.transact(attempt, f"signal the run {run_id}", tries=TRIES)
+        return await self._committer.transact(attempt, f"signal the run {run.id}", tries=TRIES)
 
     async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
         """Log the sender of a signal; a failed write does not undo the signal."""
@@ -295,10 +295,10 @@ class Functions:
 
     # trees
 
-    async def descendants(self, run_id: str) -> list[Run]:
+    async def descendants(self, run_id: Ref) -> list[Run]:
         """All unfinished runs below the run, in order of id."""
         found: dict[str, Run] = {}
-        left = [run_id]
+        left = [parse_id(run_id, "run id")]
         while left:
             for child_id in await self._store.list_children(left.pop()):
                 if child_id not in found and (run := await self._store.find_run(child_id)) is not None and not run.finished:
@@ -308,9 +308,9 @@ class Functions:
 
     # reads
 
-    async def recorded(self, run_id: str) -> list[Recorded]:
+    async def recorded(self, run_id: Ref) -> list[Recorded]:
         """All recorded steps of the run in program order; large values are references."""
-        rows = [read_step(step, self._value_store) for step in await all_steps(self._store, run_id)]
+        rows = [read_step(step, self._value_store) for step in await all_steps(self._store, parse_id(run_id, "run id"))]
         return sorted(rows, key=lambda each: (place_key(each.place) if each.place else (), each.redo))
 
     async def version_of(self, run: Run) -> int:
@@ -318,14 +318,15 @@ class Functions:
         task = await self.own_task(run.id)
         return parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
 
-    async def own_task(self, run_id: str) -> Task | None:
+    async def own_task(self, run_id: Ref) -> Task | None:
         """The task that executes the run: the live one, or else the last to end."""
-        tasks = await self._store.list_tasks(TaskFilter(kind=FUNCTION, run_id=run_id), _PAGE)
+        tasks = await self._store.list_tasks(TaskFilter(kind=FUNCTION, run_id=parse_id(run_id, "run id")), _PAGE)
         return max(tasks, key=lambda task: (not task.finished, task.finished_at or 0, task.created_at), default=None)
 
-    async def get(self, run_id: str) -> Run:
+    async def get(self, run_id: Ref) -> Run:
         """The run of a function, or `RunNotFound`."""
-        run = await self._store.find_run(parse_id(run_id, "run id"))
+        run_id = parse_id(run_id, "run id")
+        run = await self._store.find_run(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         if not is_function(run.flow_id):

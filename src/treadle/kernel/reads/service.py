@@ -13,7 +13,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, ServerNotFound, TaskNotFound
-from treadle.model.ids import parse_id
+from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
@@ -89,9 +89,10 @@ class Reads:
         self._namespace = namespace
         self._why_awaiting = why_awaiting
 
-    async def get_task(self, task_id: str) -> Task:
+    async def get_task(self, task_id: Ref) -> Task:
         """The task, or `TaskNotFound`."""
-        task = await self._store.find_task(parse_id(task_id, "task id"))
+        task_id = parse_id(task_id, "task id")
+        task = await self._store.find_task(task_id)
         if task is None or task.namespace != self._namespace:
             raise TaskNotFound(task_id)
         return task
@@ -103,8 +104,8 @@ class Reads:
         name: str | None = None,
         task_list: str | None = None,
         kind: str | None = None,
-        run_id: str | None = None,
-        before_id: str | None = None,
+        run_id: Ref | None = None,
+        before_id: Ref | None = None,
         limit: int = 50,
     ) -> list[Task]:
         """A page of tasks, newest first; the last one's id is the `before_id` of the next page."""
@@ -122,7 +123,7 @@ class Reads:
         )
         return await self._store.list_tasks(which, limit)
 
-    async def list_moves(self, task_id: str) -> list[Move]:
+    async def list_moves(self, task_id: Ref) -> list[Move]:
         """The moves of a task in order."""
         return await self._store.list_moves((await self.get_task(task_id)).id)
 
@@ -132,7 +133,7 @@ class Reads:
             return await last_page(self._store, self._namespace, which, limit)
         return await page_after(self._store, self._namespace, which, after_seq, limit)
 
-    async def list_lines(self, task_id: str, limit: int = 100) -> list[LogLine]:
+    async def list_lines(self, task_id: Ref, limit: int = 100) -> list[LogLine]:
         """The task's log lines, oldest first."""
         return await self._store.list_lines((await self.get_task(task_id)).id, limit)
 
@@ -148,7 +149,7 @@ class Reads:
             raise ServerNotFound(server_id)
         return found
 
-    async def why(self, task_id: str) -> Reason:
+    async def why(self, task_id: Ref) -> Reason:
         """The reason for the task's state."""
         return await self.explain(await self.get_task(task_id))
 

@@ -37,7 +37,7 @@ from treadle.model.errors import (
     WorkerNotFound,
 )
 from treadle.model.external import ExternalProductionHandle, check_handle
-from treadle.model.ids import Ids
+from treadle.model.ids import Ids, Ref
 from treadle.model.outcomes import (
     AwaitingApproval,
     AwaitingExternal,
@@ -54,6 +54,7 @@ from treadle.model.reports import progress_text
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
+from treadle.model.user_values import shown
 from treadle.model.values import Json, decode, encode
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class HeldWork:
 
     # operations that keep the claim
 
-    async def heartbeat(self, worker_id: str, task_id: str, claim_version: int, *, lease_for: Duration | None = None) -> HeldClaim:
+    async def heartbeat(self, worker_id: str, task_id: Ref, claim_version: int, *, lease_for: Duration | None = None) -> HeldClaim:
         """Renew the lease from now, within the task's deadline, progress deadline and timeout.
 
         If the task was canceled meanwhile, the response has `cancel_requested`: stop, there is nothing to settle.
@@ -113,7 +114,7 @@ class HeldWork:
     async def progress(
         self,
         worker_id: str,
-        task_id: str,
+        task_id: Ref,
         claim_version: int,
         fraction: float | None = None,
         message: str | None = None,
@@ -124,7 +125,7 @@ class HeldWork:
         claim = claim_of(worker_id, task_id, claim_version)
         return await self._renewed(Renewal(claim, True, progress_text(fraction, message)), lease_for)
 
-    async def log(self, worker_id: str, task_id: str, claim_version: int, lines: Sequence[Mapping[str, Json]]) -> None:
+    async def log(self, worker_id: str, task_id: Ref, claim_version: int, lines: Sequence[Mapping[str, Json]]) -> None:
         """Append log lines, each with a `message` and optional `level` and `details`. Sending them twice logs them twice."""
         task = await self._get_held(claim_of(worker_id, task_id, claim_version))
         if not 0 < len(lines) <= _MOST_LINES:
@@ -132,7 +133,7 @@ class HeldWork:
         now = self._clock.now()
         await self._store.append_lines([log_line(task, now, line) for line in lines])
 
-    async def partial(self, worker_id: str, task_id: str, claim_version: int, results: Mapping[str, Json]) -> None:
+    async def partial(self, worker_id: str, task_id: Ref, claim_version: int, results: Mapping[str, Json]) -> None:
         """Store partial results under the claim, merged with earlier ones; the next attempt receives them.
 
         They are the task's checkpoint. A run's step shows its partial results as well.
@@ -154,7 +155,7 @@ class HeldWork:
     # operations that end the claim
 
     async def complete(
-        self, worker_id: str, task_id: str, claim_version: int, result: Mapping[str, Json] | None = None
+        self, worker_id: str, task_id: Ref, claim_version: int, result: Mapping[str, Json] | None = None
     ) -> str | None:
         """Complete the task with a result. Returns the task's final state, if this request ended it."""
         if result is not None and not isinstance(result, Mapping):
@@ -164,7 +165,7 @@ class HeldWork:
     async def fail(
         self,
         worker_id: str,
-        task_id: str,
+        task_id: Ref,
         claim_version: int,
         message: str,
         code: str = "handler_error",
@@ -181,19 +182,19 @@ class HeldWork:
         for what, given in (("message", message), ("code", code), ("kind", kind or ""), ("traceback", traceback or "")):
             check_text(given, what)
         if not 0 < len(code) <= _LONGEST_CODE:
-            raise InvalidInput(f"code must be a stable text of 1 to {_LONGEST_CODE} characters, not {code!r}.")
+            raise InvalidInput(f"code must be a stable text of 1 to {_LONGEST_CODE} characters, not {shown(code)}.")
         problem = Problem(code, message or code, kind, traceback)
         after_for = None if after is None else milliseconds(after, "after")
         outcome: Outcome = Retry(problem, after_for) if retryable else Failed(problem)
         return await self._end(claim_of(worker_id, task_id, claim_version), outcome, "retry", "fail")
 
-    async def wait(self, worker_id: str, task_id: str, claim_version: int, wait_for: Duration, *, checkpoint: Json = None) -> None:
+    async def wait(self, worker_id: str, task_id: Ref, claim_version: int, wait_for: Duration, *, checkpoint: Json = None) -> None:
         """Return the task until `wait_for` has passed; the next attempt receives `checkpoint`."""
         outcome = Waiting(milliseconds(wait_for, "wait_for"), checkpoint)
         await self._end(claim_of(worker_id, task_id, claim_version), outcome, "wait")
 
     async def ask(
-        self, worker_id: str, task_id: str, claim_version: int, request: ApprovalRequest, *, checkpoint: Json = None
+        self, worker_id: str, task_id: Ref, claim_version: int, request: ApprovalRequest, *, checkpoint: Json = None
     ) -> None:
         """Return the task until a person has approved it; the next attempt receives the decision."""
         outcome = AwaitingApproval(check_request(request), checkpoint)
@@ -202,7 +203,7 @@ class HeldWork:
     async def hand_off(
         self,
         worker_id: str,
-        task_id: str,
+        task_id: Ref,
         claim_version: int,
         handle: ExternalProductionHandle,
         *,
@@ -224,7 +225,7 @@ class HeldWork:
         awaiting = AwaitingExternal(handle, intent["token"], check_text(specialist, "specialist"))
         await self._finish(self._settle(task, claim, awaiting, "hand_off"))
 
-    async def release(self, worker_id: str, task_id: str, claim_version: int, reason: str = "released by its worker") -> None:
+    async def release(self, worker_id: str, task_id: Ref, claim_version: int, reason: str = "released by its worker") -> None:
         """Return the task unfinished; another worker takes it immediately."""
         outcome = Released(check_text(reason, "reason"))
         await self._end(claim_of(worker_id, task_id, claim_version), outcome, "release")

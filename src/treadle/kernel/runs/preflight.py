@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
 from treadle.kernel.queue.why import shown_server_state
 from treadle.lang.program import Block, Facet, ListType, NamedType, Program, Type
-from treadle.model.errors import InvalidInputs
+from treadle.model.errors import InvalidInput, InvalidInputs
 from treadle.model.names import short_name
 from treadle.model.tasks import Server
+from treadle.model.user_values import shown
 from treadle.model.values import Json
 
 _SHOWN = 5
@@ -36,6 +37,18 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
     if problems:
         takes = ", ".join(f"{param.name}: {_words(param.type)}" for param in workflow.params) or "nothing"
         raise InvalidInputs(f"{workflow.qualified_name} cannot start: {'; '.join(problems)}. It takes {takes}.")
+
+
+def check_result(facet: Facet, result: Mapping[str, Json]) -> None:
+    """Raise `InvalidInput` for names that the facet does not return; a facet without declared returns accepts any."""
+    names = [each.name for each in facet.returns]
+    unknown = [name for name in result if name not in names] if names else []
+    if unknown:
+        near = get_close_matches(str(unknown[0]), names, 1)
+        hint = f"; did you mean {near[0]}?" if near else "."
+        returns = ", ".join(f"{each.name}: {_words(each.type)}" for each in facet.returns)
+        wrong = f"{facet.qualified_name} does not return {shown(unknown[0])}{hint}"
+        raise InvalidInput(f"{wrong} It returns {returns}. Nothing was changed.")
 
 
 def _misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,13 @@ from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.step_codec import show_step
-from treadle.kernel.store.pages import all_steps, check_limit
+from treadle.kernel.store.pages import PAGE_LIMIT, all_steps, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
-from treadle.model.ids import parse_id
+from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
 from treadle.model.runs import Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
@@ -64,14 +65,15 @@ class RunReads:
         self._namespace = namespace
         self._why_awaiting = why_awaiting
 
-    async def get_run(self, run_id: str) -> Run:
+    async def get_run(self, run_id: Ref) -> Run:
         """The run, or `RunNotFound`."""
-        run = await self._store.find_run(parse_id(run_id, "run id"))
+        run_id = parse_id(run_id, "run id")
+        run = await self._store.find_run(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         return run
 
-    async def usage(self, run_id: str) -> tuple[list[Usage], Budget | None]:
+    async def usage(self, run_id: Ref) -> tuple[list[Usage], Budget | None]:
         """The run's model usage, oldest request first, and its budget."""
         run = await self.get_run(run_id)
         return await self._store.list_usage(run.id), await self._store.find_budget(run.id)
@@ -82,7 +84,7 @@ class RunReads:
         states: Sequence[str] = (),
         workflow: str | None = None,
         flow_ids: Sequence[str] = (),
-        before_id: str | None = None,
+        before_id: Ref | None = None,
         limit: int = 50,
         **more: Any,
     ) -> list[Run]:
@@ -105,10 +107,10 @@ class RunReads:
         states: Sequence[str] = (),
         workflow: str | None = None,
         flow_ids: Sequence[str] = (),
-        before_id: str | None = None,
+        before_id: Ref | None = None,
         kind: str | None = None,
         task_list: str | None = None,
-        root_id: str | None = None,
+        root_id: Ref | None = None,
         created_after: int | None = None,
         created_before: int | None = None,
         search: str | None = None,
@@ -132,17 +134,17 @@ class RunReads:
             search=None if not search else search.strip().lower().replace("\0", ""),
         )
 
-    async def list_moves(self, run_id: str) -> list[Move]:
+    async def list_moves(self, run_id: Ref) -> list[Move]:
         """The moves of the run itself, in order."""
         return await self._store.list_moves((await self.get_run(run_id)).id)
 
-    async def list_paths(self, run_id: str, step_ids: Iterable[str | None]) -> dict[str, str]:
+    async def list_paths(self, run_id: Ref, step_ids: Iterable[str | None]) -> dict[str, str]:
         """The paths of these steps of the run, by id."""
         wanted = sorted({step_id for step_id in step_ids if step_id})
-        rows = await self._store.load_steps(run_id, rows=wanted) if wanted else []
+        rows = await self._store.load_steps(parse_id(run_id, "run id"), rows=wanted) if wanted else []
         return {step.id: show_step(step, self._value_store).path for step in rows}
 
-    async def list_steps(self, run_id: str, limit: int = 10_000) -> list[ShownStep]:
+    async def list_steps(self, run_id: Ref, limit: int = 10_000) -> list[ShownStep]:
         """Up to `limit` steps and blocks of the run as a tree in program order."""
         run = await self.get_run(run_id)
         found: list[ShownStep] = []
@@ -159,7 +161,7 @@ class RunReads:
             after = page[-1].id
         return list(in_order(found))
 
-    async def get_step(self, run_id: str, step: str) -> StepRow:
+    async def get_step(self, run_id: Ref, step: str) -> StepRow:
         """A step by its id or its path (`Checkout.orders[3].pay`), or `StepNotFound`."""
         if "-" in step and "." not in step and "[" not in step:
             rows = await self._store.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
@@ -171,32 +173,38 @@ class RunReads:
                 return shown.row
         raise StepNotFound(step)
 
-    async def list_live_tasks(self, run_id: str, limit: int = 50) -> list[Task]:
+    async def list_live_tasks(self, run_id: Ref, limit: int = 50) -> list[Task]:
         """Unfinished tasks of the run, newest first."""
         states = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
-        return await self._store.list_tasks(TaskFilter(states=states, namespace=self._namespace, run_id=run_id), limit)
+        which = TaskFilter(states=states, namespace=self._namespace, run_id=parse_id(run_id, "run id"))
+        return await self._store.list_tasks(which, limit)
 
-    async def list_lines(self, run_id: str, limit: int = 1000) -> list[LogLine]:
+    async def list_lines(self, run_id: Ref, limit: int = 1000) -> list[LogLine]:
         """The last log lines of the run (flow, handlers, agents), oldest first."""
         run = await self.get_run(run_id)
         return sorted(await self._store.list_run_lines(run.id, limit), key=lambda line: line.at)
 
     async def page_lines(
-        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
+        self, run_id: Ref, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:
         """Numbered log lines of the run in order of writing: those after a number, or the last ones before one."""
         check_limit(limit)
         return await self._store.page_run_lines((await self.get_run(run_id)).id, limit, before, after)
 
-    async def list_awaited_signals(self, run_id: str) -> list[str]:
-        """The names of the signals that a function's run waits for; none for a workflow."""
+    async def list_awaited_signals(self, run_id: Ref) -> list[str]:
+        """The names of the signals that a function's run waits for and that were not sent yet; none for a workflow."""
         run = await self.get_run(run_id)
         if run.finished or not is_function(run.flow_id):
             return []
         waiting = [step for step in await all_steps(self._store, run.id) if step.kind == WAIT]
-        return list(dict.fromkeys(step.name for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING)))
+        awaited = Counter(step.name for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING))
+        after = 0
+        while awaited and (page := await self._store.list_messages(run.id, PAGE_LIMIT, after)):
+            awaited -= Counter(message.name for message in page if message.name is not None)
+            after = page[-1].seq
+        return list(awaited)
 
-    async def why(self, run_id: str) -> Reason:
+    async def why(self, run_id: Ref) -> Reason:
         """The reason why the run is in its state."""
         run = await self.get_run(run_id)
         tasks = [] if run.finished else await self.list_live_tasks(run.id, _COUNTED)

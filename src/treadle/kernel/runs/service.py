@@ -26,7 +26,7 @@ from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.decide import once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow
-from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.runs.preflight import check_inputs, check_result
 from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
 from treadle.kernel.runs.repair import Repairs
 from treadle.kernel.runs.step_codec import load_step
@@ -40,7 +40,7 @@ from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, MoveRun,
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang import Program
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound
-from treadle.model.ids import Ids, parse_id
+from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, SCRIPT, check_key, check_name
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
@@ -198,9 +198,10 @@ class Runs:
 
     # reads
 
-    async def get_run(self, run_id: str) -> Run:
+    async def get_run(self, run_id: Ref) -> Run:
         """The run, or `RunNotFound`."""
-        run = await self._store.find_run(parse_id(run_id, "run id"))
+        run_id = parse_id(run_id, "run id")
+        run = await self._store.find_run(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         return run
@@ -213,12 +214,12 @@ class Runs:
         """The inputs of the run."""
         return await self._value_store.unpack(run.inputs)
 
-    async def list_steps(self, run_id: str) -> list[StepRow]:
+    async def list_steps(self, run_id: Ref) -> list[StepRow]:
         """All steps of the run, by depth."""
         run = await self.get_run(run_id)
         return sorted(await self._repairs.all_steps(run.id), key=lambda row: (row.depth, row.place))
 
-    async def get_step(self, run_id: str, step_id: str) -> StepRow:
+    async def get_step(self, run_id: Ref, step_id: str) -> StepRow:
         """One step of a run, or `StepNotFound`."""
         run = await self.get_run(run_id)
         steps = await self._store.load_steps(run.id, rows=[parse_id(step_id, "step id")])
@@ -226,7 +227,7 @@ class Runs:
             raise StepNotFound(step_id)
         return load_step(steps[0], self._value_store)
 
-    async def status(self, run_id: str) -> ExecutionResult:
+    async def status(self, run_id: Ref) -> ExecutionResult:
         """The current state of the run for its driver; does not wait."""
         run = await self.get_run(run_id)
         error = decode(run.error) or {}
@@ -251,11 +252,11 @@ class Runs:
 
     # operators
 
-    async def _functions_for(self, run_id: str) -> FunctionRuns | None:
+    async def _functions_for(self, run_id: Ref) -> FunctionRuns | None:
         """The service for the run, if it belongs to a durable function."""
         return self._of_functions if is_function((await self.get_run(run_id)).flow_id) else None
 
-    async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
+    async def pause(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Hold the run: no worker claims its tasks; attempts in progress finish and their results are kept (D20).
 
         Pausing a paused run is a no-op.
@@ -264,7 +265,7 @@ class Runs:
             return await functions.pause(run_id, actor=actor)
         return await self._operate(run_id, "pause", actor, lambda run: (HoldRun(run.id, True),), unless=(RunState.PAUSED,))
 
-    async def resume(self, run_id: str, *, actor: str = "operator") -> Run:
+    async def resume(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Resume a paused run; repair a running one.
 
         Repairing processes leftover results, unexpanded blocks and steps whose task is gone, and names them in the log. On a
@@ -280,7 +281,7 @@ class Runs:
             await self._repairs.repair(run.id, actor)
         return await self.get_run(run_id)
 
-    async def cancel(self, run_id: str, *, actor: str = "operator", reason: str | None = None) -> Run:
+    async def cancel(self, run_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Run:
         """End the run and all its live tasks now; its steps keep their states. Canceling twice is a no-op."""
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.cancel(run_id, actor=actor, reason=reason)
@@ -295,7 +296,7 @@ class Runs:
             await self._committer.submit(Unit(rows=late), self._patience)
         return run
 
-    async def retry(self, run_id: str, step_id: str | None = None, *, actor: str = "operator") -> Run:
+    async def retry(self, run_id: Ref, step_id: str | None = None, *, actor: str = "operator") -> Run:
         """Repeat a failed step (by default the one that failed the run) and continue the run from there.
 
         A block, or a step that failed because of others, stands for every failed step below it.
@@ -313,7 +314,7 @@ class Runs:
             raise Refused(f"The step cannot be repeated: {ignored[0]}.")
         return await self.get_run(run_id)
 
-    async def rerun(self, run_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None) -> StartedRun:
+    async def rerun(self, run_id: Ref, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None) -> StartedRun:
         """Start the same workflow of the same flow again, with the same inputs unless others are given."""
         run = await self.get_run(run_id)
         given = await self.inputs(run) if inputs is None else inputs
@@ -331,7 +332,7 @@ class Runs:
         )
 
     async def fork(
-        self, run_id: str, step_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None
+        self, run_id: Ref, step_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None
     ) -> StartedRun:
         """Start a new run of the same flow that keeps the results that do not depend on the step, and repeats the step and the
         rest.
@@ -370,7 +371,7 @@ class Runs:
             blobs |= await self._value_store.load(changes.blobs)
         return await self._begin(self._new(new, None, folded.blobs, Known(new, View()), changes, actor))
 
-    async def repair(self, run_id: str, *, actor: str | None = None) -> list[str]:
+    async def repair(self, run_id: Ref, *, actor: str | None = None) -> list[str]:
         """Repair a running run; returns the ids of the steps and blocks that lacked something, which its log names.
 
         A no-op on a run that lacks nothing, does not run, or belongs to a durable function.
@@ -380,7 +381,7 @@ class Runs:
 
     async def _operate(
         self,
-        run_id: str,
+        run_id: Ref,
         move: str,
         actor: str,
         rows: Callable[[Run], tuple[Row, ...]],
@@ -391,6 +392,7 @@ class Runs:
         """Apply an operator's move to the run, guarded by its state and not its version, so that concurrent advances do not
         disturb it.
         """
+        run_id = parse_id(run_id, "run id")
 
         async def attempt() -> Run:
             run = await self.get_run(run_id)
@@ -416,23 +418,30 @@ class Runs:
     # agents
 
     async def continue_step(
-        self, run_id: str, step_id: str, result: Mapping[str, Json] | None = None, *, actor: str = "agent"
+        self,
+        run_id: Ref,
+        step_id: str,
+        result: Mapping[str, Json] | None = None,
+        *,
+        actor: str = "agent",
+        lenient: bool = False,
     ) -> bool:
         """Complete a waiting event step, regardless of the holder of its task; returns False without changes if it already has
         a result.
 
-        Raises `IllegalMove` for a step that never waits for a handler.
+        Raises `IllegalMove` for a step that never waits for a handler, and `InvalidInput` for names that its facet does not
+        return, unless `lenient`.
         """
         if result is not None and not isinstance(result, Mapping):
             raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
         finish = Finish("succeed", TaskState.COMPLETED, result=encode(dict(result or {}), "result", _INPUTS_LIMIT), actor=actor)
-        return await self._end_step(run_id, step_id, "continue", finish)
+        return await self._end_step(run_id, step_id, "continue", finish, None if lenient else result)
 
-    async def fail_step(self, run_id: str, step_id: str, message: str, *, code: str = "failed", actor: str = "agent") -> bool:
+    async def fail_step(self, run_id: Ref, step_id: str, message: str, *, code: str = "failed", actor: str = "agent") -> bool:
         """Fail a waiting event step; returns False without changes if it no longer waits."""
         return await self._end_step(run_id, step_id, "fail", msgspec.structs.replace(failure(Problem(code, message)), actor=actor))
 
-    async def update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
+    async def update_step(self, run_id: Ref, step_id: str, partial: Mapping[str, Json]) -> bool:
         """Merge partial results into a waiting step; returns False without changes if it no longer waits."""
         if not isinstance(partial, Mapping):
             raise InvalidInput(f"Partial results are a dict (a JSON object), not {type(partial).__name__}.")
@@ -456,11 +465,16 @@ class Runs:
     async def _program_of(self, row: StepRow) -> Program:
         return await self._flows.program((await self.get_run(row.run_id)).flow_id)
 
-    async def _end_step(self, run_id: str, step_id: str, move: str, finish: Finish) -> bool:
+    async def _end_step(
+        self, run_id: Ref, step_id: str, move: str, finish: Finish, checked: Mapping[str, Json] | None = None
+    ) -> bool:
         async def attempt() -> bool:
             row = await self.get_step(run_id, step_id)
             if not await self._waits(row, move):
                 return False
+            facet = (await self._program_of(row)).find_facet(row.facet or "")
+            if facet is not None:
+                check_result(facet, checked or {})
             task = None if row.task_id is None else await self._store.find_task(row.task_id)
             if task is None or task.finished:
                 return False
