@@ -9,6 +9,7 @@ from treadle.model.errors import InvalidPolicy
 from treadle.model.lists import check_count, handler_key
 from treadle.model.names import check_name
 from treadle.model.retry import RetryPolicy
+from treadle.model.user_values import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class DispatchConfig:
 
     def __post_init__(self) -> None:
         if type(self.max_retries) is not int:
-            raise InvalidPolicy(f"max_retries must be a whole number, not {self.max_retries!r}.")
+            raise InvalidPolicy(f"max_retries must be a whole number, not {shown(self.max_retries)}.")
         _ = self.retry
         milliseconds(self.poll_interval, "poll_interval", positive=True)
         milliseconds(self.task_timeout, "task_timeout", positive=True)

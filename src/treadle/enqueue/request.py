@@ -17,6 +17,7 @@ from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.stored import plain
+from treadle.model.user_values import shown
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 from treadle.stores.statements import load_statements
 
@@ -111,7 +112,7 @@ def make_request(
 ) -> EnqueueRequest:
     """Check the arguments, which are those of `Engine.enqueue`; `codec` is the engine's, if it has one."""
     if not isinstance(priority, int) or priority not in _PRIORITIES:
-        raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {priority!r}.")
+        raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {shown(priority)}.")
     if payload is not None and not isinstance(payload, Mapping):
         raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
     text = encode(dict(payload or {}), "payload", payload_limit)

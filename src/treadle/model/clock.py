@@ -5,10 +5,12 @@ Names ending in `_at` are instants, names ending in `_for` are durations, both a
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from treadle.model.errors import InvalidPolicy
+from treadle.model.user_values import shown
 
 Duration = timedelta | float | int
 """A duration as callers pass it: a `timedelta`, or a number of seconds."""
@@ -34,23 +36,30 @@ class Clock(Protocol):
         """Return after `seconds` on this clock."""
 
 
-def milliseconds(duration: Duration, what: str = "duration", *, positive: bool = False) -> int:
-    """Return whole milliseconds; raise `InvalidPolicy` for negative, non-finite and absurd durations."""
+def milliseconds(duration: Duration, what: str = "duration", *, positive: bool = False, unit: int = 1000) -> int:
+    """Return whole milliseconds; raise `InvalidPolicy` for negative, non-finite and absurd durations.
+
+    `unit` is the number of milliseconds in one unit of a plain number.
+    """
     try:
-        value = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-        result = round(value * 1000)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidPolicy(f"{what} must be a timedelta or a number of seconds, not {duration!r}.") from None
-    if result < 0 or (positive and result == 0) or result > LONGEST_FOR:
+        value = duration.total_seconds() * 1000 if isinstance(duration, timedelta) else float(duration) * unit
+        if math.isnan(value):
+            raise ValueError
+        result = round(value) if abs(value) <= LONGEST_FOR else None
+    except OverflowError:
+        result = None
+    except Exception:  # methods of the value's type may raise anything
+        raise InvalidPolicy(f"{what} must be a timedelta or a number of seconds, not {shown(duration)}.") from None
+    if result is None or result < 0 or (positive and result == 0):
         bound = "more than zero" if positive else "zero or more"
-        raise InvalidPolicy(f"{what} must be {bound} and under a century, not {duration!r}.")
+        raise InvalidPolicy(f"{what} must be {bound} and under a century, not {shown(duration)}.")
     return result
 
 
 def instant(at: datetime, what: str = "time") -> int:
     """Return the instant in milliseconds; reject a time without a zone, which would differ between machines."""
     if not isinstance(at, datetime):
-        raise InvalidPolicy(f"{what} must be a datetime with a time zone, not {at!r}.")
+        raise InvalidPolicy(f"{what} must be a datetime with a time zone, not {shown(at)}.")
     if at.tzinfo is None:
         raise InvalidPolicy(f"{what} must carry a time zone, e.g. datetime(..., tzinfo=UTC); got {at.isoformat()}.")
     found = round(at.timestamp() * 1000)

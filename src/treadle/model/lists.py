@@ -8,6 +8,7 @@ import msgspec
 
 from treadle.model.errors import InvalidPolicy
 from treadle.model.names import Lane
+from treadle.model.user_values import shown
 
 HANDLER_KEY = "handler:"
 """Prefix of the limit key shared by all tasks of a handler that have no key of their own."""
@@ -31,7 +32,7 @@ def check_count(count: int, what: str) -> int:
     """Return the count, or raise `InvalidPolicy`: a whole number from 1."""
     if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MOST:
         raise InvalidPolicy(
-            f"{what} must be a whole number from 1 to {MOST}, not {count!r}; to stop work altogether, pause its list."
+            f"{what} must be a whole number from 1 to {MOST}, not {shown(count)}; to stop work altogether, pause its list."
         )
     return count
 
@@ -47,7 +48,7 @@ def check_rate(rate: float | None, burst: int | None) -> int | None:
             raise InvalidPolicy("A burst needs a rate.")
         return None
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not SLOWEST <= rate <= FASTEST:
-        raise InvalidPolicy(f"A rate must be from one task a day to a million a second (1/86400 to 1000000), not {rate!r}.")
+        raise InvalidPolicy(f"A rate must be from one task a day to a million a second (1/86400 to 1000000), not {shown(rate)}.")
     return check_count(max(1, math.ceil(rate)) if burst is None else burst, "A burst")
 
 

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from treadle.model.errors import InvalidInput, InvalidName
+from treadle.model.user_values import shown
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_LIST = "default"
@@ -71,7 +72,7 @@ def check_name(name: str, what: str = "handler name") -> str:
     """Return the name, or raise `InvalidName`: letters, digits and underscores, joined by single `.`, `:`, `/` or `-`."""
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise InvalidName(
-            f"{name!r} is not a valid {what}: use letters, digits and underscores, joined by . : / or -, "
+            f"{shown(name)} is not a valid {what}: use letters, digits and underscores, joined by . : / or -, "
             f"at most {_LONGEST_NAME} characters (e.g. billing.Charge)."
         )
     return name
@@ -80,7 +81,7 @@ def check_name(name: str, what: str = "handler name") -> str:
 def check_key(key: str, what: str = "key") -> str:
     """Return the key, or raise `InvalidInput`: 1 to 512 printable characters."""
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise InvalidInput(f"{key!r} is not a valid {what}: use 1 to {_LONGEST_KEY} printable characters.")
+        raise InvalidInput(f"{shown(key)} is not a valid {what}: use 1 to {_LONGEST_KEY} printable characters.")
     return key
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from treadle.model.clock import Duration, milliseconds
+from treadle.model.clock import LONGEST_FOR, Duration, milliseconds
 from treadle.model.errors import InvalidPolicy
 from treadle.model.stored import Stored
+from treadle.model.user_values import shown
+
+
+def _within(value: object, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and low <= value <= high
 
 
 class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
@@ -21,19 +26,22 @@ class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        checks = (
+        rules = (
             (
-                isinstance(self.retries, int) and 0 <= self.retries <= 1_000_000,
+                isinstance(self.retries, int) and _within(self.retries, 0, 1_000_000),
                 "retries must be a whole number from 0 to 1,000,000",
             ),
-            (self.first_for >= 0, "the first delay must be zero or more"),
-            (1 <= self.factor <= 100, "factor must be from 1 to 100"),
-            (self.cap_for >= self.first_for, "the longest delay must not be shorter than the first"),
-            (0 <= self.jitter <= 1, "jitter must be from 0 to 1"),
+            (_within(self.first_for, 0, LONGEST_FOR), "the first delay must be zero or more and under a century"),
+            (_within(self.factor, 1, 100), "factor must be from 1 to 100"),
+            (
+                _within(self.cap_for, 0, LONGEST_FOR) and _within(self.first_for, 0, self.cap_for),
+                "the longest delay must be under a century, and not shorter than the first",
+            ),
+            (_within(self.jitter, 0, 1), "jitter must be from 0 to 1"),
         )
-        for holds, rule in checks:
+        for holds, rule in rules:
             if not holds:
-                raise InvalidPolicy(f"This retry policy is invalid: {rule}; got {self!r}.")
+                raise InvalidPolicy(f"This retry policy is invalid: {rule}; got {shown(self)}.")
 
     @classmethod
     def of(
@@ -72,4 +80,4 @@ def as_policy(retry: RetryPolicy | int | None) -> RetryPolicy | None:
         return retry
     if isinstance(retry, int) and not isinstance(retry, bool):
         return RetryPolicy(retries=retry)
-    raise InvalidPolicy(f"retry must be a RetryPolicy or a number of retries, not {retry!r}.")
+    raise InvalidPolicy(f"retry must be a RetryPolicy or a number of retries, not {shown(retry)}.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from treadle.model.errors import InvalidInput
+from treadle.model.user_values import shown
 
 RESERVED, SETTLED = "reserved", "settled"
 
@@ -86,8 +87,8 @@ _MOST_DOLLARS = 1_000_000_000
 
 def micros(dollars: float, what: str = "budget") -> int:
     """Convert dollars to millionths; raise `InvalidInput` for an invalid amount."""
-    if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not math.isfinite(dollars) or dollars < 0:
-        raise InvalidInput(f"{what} must be an amount in dollars, zero or more, not {dollars!r}.")
+    if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
+        raise InvalidInput(f"{what} must be an amount in dollars, zero or more, not {shown(dollars)}.")
     if dollars > _MOST_DOLLARS:
-        raise InvalidInput(f"{what} must be at most {_MOST_DOLLARS} dollars, not {dollars!r}.")
+        raise InvalidInput(f"{what} must be at most {_MOST_DOLLARS} dollars, not {shown(dollars)}.")
     return round(dollars * 1_000_000)

@@ -12,6 +12,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_name, short_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
+from treadle.model.user_values import shown
 
 Isolation = Literal["loop", "thread", "process"]
 
@@ -70,7 +71,7 @@ def make_handler(
     is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
     chosen: Isolation = isolation or ("loop" if is_async else "thread")
     if chosen not in ("loop", "thread", "process"):
-        raise InvalidPolicy(f"isolation must be 'loop', 'thread' or 'process', not {chosen!r}.")
+        raise InvalidPolicy(f"isolation must be 'loop', 'thread' or 'process', not {shown(chosen)}.")
     if chosen == "loop" and not is_async:
         raise InvalidPolicy(
             f"The handler {name} is not async: on the event loop it would block other handlers. Use isolation='thread'."
@@ -78,7 +79,7 @@ def make_handler(
     if chosen == "thread" and is_async:
         raise InvalidPolicy(f"The handler {name} is async: it runs on the event loop or with isolation='process', not in a thread.")
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
-        raise InvalidPolicy(f"concurrency must be 1 or more, not {concurrency!r}.")
+        raise InvalidPolicy(f"concurrency must be 1 or more, not {shown(concurrency)}.")
     return Handler(
         name,
         call,

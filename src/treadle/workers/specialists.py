@@ -14,6 +14,7 @@ from treadle.model.external import UNREGISTERED
 from treadle.model.names import check_key, check_name
 from treadle.model.outcomes import Failed, Outcome, Problem, Released, Waiting
 from treadle.model.states import TaskState
+from treadle.model.user_values import shown
 from treadle.model.values import Json
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Isolation, Registry
@@ -179,7 +180,7 @@ def register(
     """Register a specialist as the handler for tasks of its name, or add another scope to a name."""
     methods = _read_methods(name, given, idempotent_start=idempotent_start, deadline=deadline)
     if type(concurrency) is not int or concurrency < 1:
-        raise InvalidPolicy(f"concurrency must be 1 or more, not {concurrency!r}.")
+        raise InvalidPolicy(f"concurrency must be 1 or more, not {shown(concurrency)}.")
     timeout_for = None if timeout is None else milliseconds(timeout, "timeout", positive=True)
     existing = registry.specialists.get(name)
     assert existing is None or isinstance(existing, Specialists)

@@ -19,6 +19,7 @@ from treadle.model.ids import derived_id
 from treadle.model.runs import Step
 from treadle.model.states import StepState
 from treadle.model.stored import StoredRow, convert
+from treadle.model.user_values import shown
 from treadle.model.values import BlobRef, Json, decode, encode
 
 FLOW_PREFIX = "fn:"
@@ -66,7 +67,7 @@ def is_function(flow_id: str | None) -> bool:
 def check_version(version: int) -> int:
     """Return the version, or raise `InvalidInput`: a whole number from 1."""
     if type(version) is not int or not 0 < version < 1_000_000_000:
-        raise InvalidInput(f"The version of a function is a whole number from 1, not {version!r}.")
+        raise InvalidInput(f"The version of a function is a whole number from 1, not {shown(version)}.")
     return version
 
 

@@ -45,7 +45,7 @@ class Locks:
     async def acquire(self, key: str, duration_ms: int, meta: dict[str, Json] | None = None) -> Lock | None:
         """Take the lock for the duration if it is free or expired; otherwise return None without waiting."""
         unique_key = _PREFIX + check_key(key, "lock key")
-        hold_for = milliseconds(duration_ms / 1000, "duration", positive=True)
+        hold_for = milliseconds(duration_ms, "duration", positive=True, unit=1)
 
         async def attempt() -> Lock | None:
             task = NewTask(
@@ -78,7 +78,7 @@ class Locks:
         found = await self._store.find_task(lock.seen.task_id)
         if found is None or found.finished or Seen.of(found) != lock.seen or self._free(found, await self._store.now()):
             return None
-        return await self._move(lock.key, lock.seen, _kept(found, milliseconds(duration_ms / 1000, "duration", positive=True)))
+        return await self._move(lock.key, lock.seen, _kept(found, milliseconds(duration_ms, "duration", positive=True, unit=1)))
 
     async def release(self, lock: Lock) -> bool:
         """Release the lock; False if no longer held."""

@@ -18,13 +18,14 @@ from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Row, Seen
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, TaskNotFound
-from treadle.model.ids import Ids, parse_id
+from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask, Task
+from treadle.model.user_values import shown
 from treadle.model.values import PAYLOAD_LIMIT, Json
 
 PATIENCE = 15.0
@@ -146,7 +147,7 @@ class Queue:
             await check_task_repeat(self._store, self._value_store, task, owner)
         return done
 
-    async def cancel(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
+    async def cancel(self, task_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Task:
         """End the task immediately, fence off its holder and notify its handler; returns the task as it was.
 
         Canceling a canceled task is a no-op; any other finished task raises `IllegalMove`.
@@ -154,7 +155,7 @@ class Queue:
         ending = Finish("cancel", TaskState.CANCELED, error=canceled_error(actor, reason), error_code="canceled", actor=actor)
         return await self._operate(task_id, "cancel", lambda _: ending, unless=TaskState.CANCELED)
 
-    async def retry(self, task_id: str, *, actor: str = "operator", payload: Json = None) -> Task:
+    async def retry(self, task_id: Ref, *, actor: str = "operator", payload: Json = None) -> Task:
         """Make a failed, canceled or ignored task live again, with reset counters and an edited payload if given."""
         if payload is not None:
             self._payload(payload, "", self._payload_limit)
@@ -168,14 +169,14 @@ class Queue:
 
         return await self._operate(task_id, "requeue", revived, rows=lambda: blobs)
 
-    async def try_again(self, task_id: str, *, actor: str = "operator") -> Task:
+    async def try_again(self, task_id: Ref, *, actor: str = "operator") -> Task:
         """Make a finished task live again under its own retry policy: counts as a failure, ready after the policy's delay.
 
         Raises `RetriesUsedUp` when the policy is exhausted; `retry` resets the count.
         """
         return await self._operate(task_id, "requeue", lambda task: requeued(task, actor, self._ids.random))
 
-    async def end(self, task_id: str, finish: Finish, check: Callable[[Task], None] = lambda task: None) -> Task:
+    async def end(self, task_id: Ref, finish: Finish, check: Callable[[Task], None] = lambda task: None) -> Task:
         """End a live task with the given settlement and fence off its holder; returns the task as it was.
 
         A task already in that state is left alone; one that ended differently raises `IllegalMove`. `check` may raise to refuse
@@ -188,24 +189,24 @@ class Queue:
 
         return await self._operate(task_id, finish.move, ended, unless=finish.state)
 
-    async def discard(self, task_id: str, *, actor: str = "operator") -> Task:
+    async def discard(self, task_id: Ref, *, actor: str = "operator") -> Task:
         """Cancel a failed task, removing it from the dead letters. Discarding a canceled one is a no-op."""
         amended = Amend("discard", TaskState.CANCELED, actor)
         return await self._operate(task_id, "discard", lambda _: amended, unless=TaskState.CANCELED)
 
-    async def pause(self, task_id: str, *, actor: str = "operator", reason: str | None = None) -> Task:
+    async def pause(self, task_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Task:
         """Hold a task that is not running; no worker claims it until it is resumed."""
         now = await self._store.now()
         return await self._operate(task_id, "pause", lambda task: paused(task, now, actor, reason))
 
-    async def resume(self, task_id: str, *, actor: str = "operator") -> Task:
+    async def resume(self, task_id: Ref, *, actor: str = "operator") -> Task:
         """Resume a paused task."""
         now = await self._store.now()
         return await self._operate(task_id, "resume", lambda task: resumed(task, now, actor))
 
     async def _operate(
         self,
-        task_id: str,
+        task_id: Ref,
         move: str,
         decide: Callable[[Task], Settlement],
         unless: str | None = None,
@@ -303,7 +304,7 @@ def _limit(spec: TaskSpec) -> int | None:
 def check_priority(priority: int) -> int:
     """Return the priority, or raise `InvalidInput`."""
     if not isinstance(priority, int) or priority not in _PRIORITIES:
-        raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {priority!r}.")
+        raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {shown(priority)}.")
     return priority
 
 

@@ -18,6 +18,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
+from treadle.model.user_values import shown
 
 _ENDED_BY_WORKERS = (TaskState.COMPLETED, TaskState.FAILED)
 
@@ -86,7 +87,9 @@ def check_bounds(target_for: int, concurrency: int | None, minimum: int, maximum
     if concurrency is not None:
         check_count(concurrency, "The concurrency of a worker")
     if type(minimum) is not int or type(maximum) is not int or not 0 <= minimum <= maximum:
-        raise InvalidInput(f"minimum and maximum are whole numbers, 0 <= minimum <= maximum, not {minimum!r} and {maximum!r}.")
+        raise InvalidInput(
+            f"minimum and maximum are whole numbers, 0 <= minimum <= maximum, not {shown(minimum)} and {shown(maximum)}."
+        )
 
 
 def service_for(tasks: Sequence[Task]) -> float | None:

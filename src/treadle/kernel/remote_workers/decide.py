@@ -10,10 +10,11 @@ from treadle.model import reports
 from treadle.model.approvals import split_checkpoint
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
-from treadle.model.ids import parse_id
+from treadle.model.ids import Ref, parse_id
 from treadle.model.names import HANDLER, Lane, check_name, handles, handles_by_name
 from treadle.model.remote_workers import ClaimedTask
 from treadle.model.tasks import Claim, LogLine, Server, Task
+from treadle.model.user_values import shown
 from treadle.model.values import Json, decode
 
 LONGEST_LEASE_FOR = 3_600_000
@@ -69,10 +70,10 @@ def claimed(task: Task) -> ClaimedTask:
     return ClaimedTask(task, decode(task.payload), until_at, left_for, own, tuple(decisions))
 
 
-def claim_of(worker_id: str, task_id: str, claim_version: int) -> Claim:
+def claim_of(worker_id: str, task_id: Ref, claim_version: int) -> Claim:
     """Return the claim that a request names, or raise `InvalidInput`."""
     if type(claim_version) is not int or not 0 < claim_version < 2**31:
-        raise InvalidInput(f"claim_version must be the number with which the task was claimed, not {claim_version!r}.")
+        raise InvalidInput(f"claim_version must be the number with which the task was claimed, not {shown(claim_version)}.")
     return Claim(parse_id(task_id, "task id"), claim_version, parse_id(worker_id, "worker id"))
 
 
@@ -82,7 +83,7 @@ def lease_of(lease_for: Duration | None, default_for: int) -> int:
         return default_for
     wanted = milliseconds(lease_for, "lease_for", positive=True)
     if wanted > LONGEST_LEASE_FOR:
-        raise InvalidPolicy(f"lease_for must be at most {LONGEST_LEASE_FOR // 1000} s, not {lease_for!r}: renew it instead.")
+        raise InvalidPolicy(f"lease_for must be at most {LONGEST_LEASE_FOR // 1000} s, not {shown(lease_for)}: renew it instead.")
     return wanted
 
 

@@ -47,6 +47,7 @@ from treadle.model.remote_workers import Beaten, ClaimedTask
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Server, Task
+from treadle.model.user_values import shown
 
 LONGEST_WAIT_FOR = 60_000
 """Milliseconds that a claim may wait for tasks."""
@@ -159,7 +160,7 @@ class RemoteWorkers(HeldWork):
         if len(renewals) > MOST_CLAIMS:
             raise InvalidInput(f"A heartbeat names at most {MOST_CLAIMS} claims, not {len(renewals)}.")
         if running is not None and (type(running) is not int or running < 0):
-            raise InvalidInput(f"running must be the number of tasks in progress, not {running!r}.")
+            raise InvalidInput(f"running must be the number of tasks in progress, not {shown(running)}.")
         server = await self._presence.touch(worker_id, running if running is not None else len(renewals) if renewals else None)
         return Beaten(server, tuple(await self._renew(renewals, lease)) if renewals else ())
 
@@ -206,7 +207,7 @@ class RemoteWorkers(HeldWork):
             raise InvalidInput(f"limit must be at most {CLAIM_LIMIT}, not {limit}.")
         wait = milliseconds(wait_for, "wait_for")
         if wait > LONGEST_WAIT_FOR:
-            raise InvalidInput(f"wait_for must be at most {LONGEST_WAIT_FOR // 1000} s, not {wait_for!r}.")
+            raise InvalidInput(f"wait_for must be at most {LONGEST_WAIT_FOR // 1000} s, not {shown(wait_for)}.")
         lease = lease_of(lease_for, self._lease_for)
         only = None if names is None else check_names(names, "names", check_pattern)
         lists = None if task_lists is None else check_names(task_lists, "task_lists", check_list)

@@ -24,6 +24,7 @@ from treadle.model.names import check_key, check_name
 from treadle.model.retry import as_policy
 from treadle.model.schedules import FUNCTION, TASK, WORKFLOW, Started, Target
 from treadle.model.tasks import NewTask
+from treadle.model.user_values import shown
 from treadle.model.values import Json
 
 RUN = "run"
@@ -168,7 +169,7 @@ def make_target(
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidInput(f"Inputs must be a dict (a JSON object), not {type(inputs).__name__}.")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 0 < version <= MOST):
-        raise InvalidInput(f"version must be a whole number from 1 to {MOST}, not {version!r}.")
+        raise InvalidInput(f"version must be a whole number from 1 to {MOST}, not {shown(version)}.")
     check_priority(options.get("priority", 0))
     if given_as is not None:
         check_key(given_as, "name of an input")

@@ -10,6 +10,7 @@ from typing import Any
 from treadle.kernel.functions.steps import check_version, lane_name
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name
+from treadle.model.user_values import shown
 from treadle.workers.handlers import Handler, make_handler
 
 MAX_STEPS = 10_000
@@ -40,7 +41,7 @@ def make_function(
     if not inspect.iscoroutinefunction(call):
         raise InvalidInput(f"The function {name} must be an `async def`, as it awaits operations of `ctx`.")
     if type(max_steps) is not int or max_steps < 1:
-        raise InvalidPolicy(f"max_steps must be 1 or more, not {max_steps!r}.")
+        raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
     arguments = make_handler(name, call, concurrency=concurrency).arguments
     handler = Handler(lane_name(name, version), call, arguments, "loop", concurrency=concurrency)
     return Function(name, version, handler, max_steps)
