@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 from tests.http.conftest import Stage
 
+from treadle.http.app import make_app
 from treadle.http.middleware import BODY_OVERHEAD, SAFE
 from treadle.model.errors import StoreUnavailable
+from treadle.web.site import add_pages
 
 
 async def test_every_answer_has_an_id_and_the_headers_that_keep_browsers_safe(stage: Stage):
@@ -121,6 +124,24 @@ async def test_health_needs_no_token_and_says_when_the_store_does_not_answer(sta
         ill = await client.get("/health")
         assert (ill.status_code, ill.json()["code"], ill.headers["Retry-After"]) == (503, "store_unavailable", "1")
         assert "secret" not in ill.text
+
+
+async def test_a_page_of_a_store_that_does_not_answer_names_a_time_to_retry(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    async def down(*_: object, **__: object) -> None:
+        raise StoreUnavailable("The store does not answer.")
+
+    for name in ("now", "list_runs", "list_tasks"):
+        monkeypatch.setattr(stage.engine.store, name, down)
+    async with _paged(stage) as client:
+        for path in ("/runs", "/tasks", "/v1/tasks"):
+            answer = await client.get(path)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+
+
+def _paged(stage: Stage) -> httpx.AsyncClient:
+    """A client of the same server with its pages."""
+    stage.app = make_app(stage.engine, more=(add_pages,))
+    return stage.client()
 
 
 async def test_numbers_that_no_store_can_keep_are_refused(stage: Stage):

@@ -17,7 +17,15 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
-from treadle.observability.status_server import HEAD_LIMIT, is_loopback, parse_address, serve_metrics
+from treadle.observability.status_server import (
+    HEAD_LIMIT,
+    Reply,
+    StatusServer,
+    error_reply,
+    is_loopback,
+    parse_address,
+    serve_metrics,
+)
 from treadle.settings import Settings
 
 
@@ -123,3 +131,17 @@ def test_a_runner_serves_its_metrics(treadle: Treadle):
         url = json.loads(runner.err.wait_for("metrics_served"))["fields"]["url"]
         assert 'treadle_servers{state="running"} 1.0' in fetch(url)[2]
         assert runner.stop().code == 0
+
+
+async def test_an_answer_that_the_service_is_unavailable_names_a_time_to_retry():
+    async def unavailable(_: object) -> Reply:
+        return error_reply(503, "The store does not answer.")
+
+    server = StatusServer({"/metrics": unavailable}, on_error=lambda error: None)
+    await server.listen("127.0.0.1", [0])
+    try:
+        answer = await say(f"http://127.0.0.1:{server.port}/metrics", b"GET /metrics HTTP/1.1\r\n\r\n")
+    finally:
+        await server.close()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"Retry-After: 1\r\n" in answer

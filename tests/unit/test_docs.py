@@ -199,3 +199,10 @@ def test_python_snippets_run(place: str, code: str, marks: list[str], tmp_path: 
 
 def test_there_are_few_fragments():
     assert sum("fragment" in marks for _, _, marks in [*AFL, *PYTHON]) <= _MOST_FRAGMENTS
+
+
+def test_files_named_in_pages_and_in_package_json_exist():
+    places = [ROOT / "package.json", *(ROOT / "src" / "treadle" / "web").rglob("*.html")]
+    named = {path for place in places for path in re.findall(r"\b(?:examples|build_tools|build)/[\w/.-]+\w", place.read_text())}
+    assert "build_tools/assets.py" in named
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []

@@ -51,6 +51,7 @@ async def test_a_watcher_is_created_paused_and_shows_what_it_has_seen(visit: Vis
     page = await visit.do("/watchers", name="incoming", what="directory", place=str(tmp_path), kind="task", target="greet")
     assert "incoming is now watching." in page
     assert str(tmp_path) in await visit.page("/watchers")
+    assert "count as seen" in await visit.page("/watchers/incoming")
     assert "incoming is now paused." in await visit.do("/watchers/incoming/pause")
     assert "incoming is now active." in await visit.do("/watchers/incoming/resume")
     assert "incoming will scan as soon as a worker is free." in await visit.do("/watchers/incoming/look")

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from contextlib import suppress
+from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -36,6 +37,9 @@ SAFE = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 """Default headers of every answer."""
+
+_RETRY_AFTER = "1"
+"""Seconds after which a caller may repeat a request that found the service unavailable, unless the answer names others."""
 
 _LOG = safe_logger("treadle.http")
 _PUBLIC_LIMITS = {"/login": 16 * 1024, "/logout": 16 * 1024}
@@ -72,6 +76,8 @@ class RequestMiddleware:
                 out[REQUEST_ID] = request_id
                 for name, value in SAFE.items():
                     out.setdefault(name, value)
+                if status == HTTPStatus.SERVICE_UNAVAILABLE:
+                    out.setdefault("Retry-After", _RETRY_AFTER)
             await send(message)
 
         try:

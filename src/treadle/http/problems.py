@@ -57,9 +57,6 @@ STATUSES: tuple[tuple[type[TreadleError], int], ...] = (
 )
 """The first matching class determines the status. Without a match it is 409: the current state does not allow the request."""
 
-_RETRY_AFTER = "1"
-"""Seconds after which a caller may repeat a request that found the service unavailable, unless the error names others."""
-
 _CODES = {404: "no_such_route", 405: "method_not_allowed", 408: "request_too_slow", 413: "payload_too_large"}
 """Codes of errors that the framework raises."""
 
@@ -132,10 +129,7 @@ def problem(
         body["diagnostics"] = diagnostics
     if scope is not None:
         body["scope"] = scope
-    sent = dict(headers or {})
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        sent.setdefault("Retry-After", _RETRY_AFTER)
-    return Response(msgspec.json.encode(body), status, sent, MEDIA_TYPE)
+    return Response(msgspec.json.encode(body), status, dict(headers or {}), MEDIA_TYPE)
 
 
 def problem_of(error: TreadleError) -> Response:

@@ -30,6 +30,10 @@ PORTS_TRIED = 20
 """Ports that are tried from the configured one: several processes of a host may have the same setting."""
 
 
+_HEADERS = {401: "WWW-Authenticate: Bearer\r\n", 503: "Retry-After: 1\r\n"}
+"""Further headers of an answer, by its status."""
+
+
 class Reply(NamedTuple):
     """An answer."""
 
@@ -82,7 +86,7 @@ class StatusServer:
             async with asyncio.timeout(READ_WITHIN):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             reply = await self._reply(head)
-            reason, extra = HTTPStatus(reply.status).phrase, "WWW-Authenticate: Bearer\r\n" if reply.status == 401 else ""
+            reason, extra = HTTPStatus(reply.status).phrase, _HEADERS.get(reply.status, "")
             start = f"HTTP/1.1 {reply.status} {reason}\r\nContent-Type: {reply.content_type}\r\n{extra}"
             body = b"" if head.startswith("HEAD ") else reply.body
             writer.write(f"{start}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)

@@ -24,7 +24,7 @@ from treadle.http.app_state import AppState, state_of
 from treadle.http.problems import http_problem, status_of
 from treadle.http.routes import Route, RouteTable
 from treadle.model.access import Access
-from treadle.model.errors import NotFound, TreadleError, Unauthorized
+from treadle.model.errors import NotFound, StoreError, TreadleError, Unauthorized
 from treadle.service import Service
 from treadle.web import filters
 
@@ -170,17 +170,17 @@ class Site:
         """The CSRF token for forms of this caller; empty without a session."""
         try:
             session = await self.state.callers.find_session(request)
-        except Unauthorized:
+        except (Unauthorized, StoreError):
             return ""
         return "" if session is None else session.csrf
 
     async def trouble(self, request: Request, error: TreadleError, status: int | None = None) -> HTMLResponse:
         """The error page."""
+        values: dict[str, Any] = {"status": status or status_of(error), "error": error}
         try:
-            service: Service | None = await self.state.service(request)
-        except TreadleError:
-            service = None
-        return await self.render(request, "trouble.html", status or status_of(error), service=service, error=error)
+            return await self.render(request, "trouble.html", service=await self.state.service(request), **values)
+        except TreadleError:  # the caller, or the time of the store, cannot be found either
+            return await self.render(request, "trouble.html", **values)
 
     def back(self, request: Request, message: str, *, to: str | None = None, bad: bool = False) -> RedirectResponse:
         """Redirect to the page with the form, or to `to`, and show a message there."""
