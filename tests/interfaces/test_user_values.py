@@ -13,7 +13,7 @@ from tests.limits import BOUND
 
 from treadle import Engine, RetryPolicy
 from treadle.model.errors import InvalidInput, NonRetryable, RunFailed, TaskFailed
-from treadle.model.external import ExternalProductionHandle, InvalidHandle, Production, check_handle
+from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle, InvalidHandle, Production, check_handle
 from treadle.model.reports import progress_text
 from treadle.model.values import PAYLOAD_LIMIT
 
@@ -49,6 +49,14 @@ async def test_a_production_of_a_poll_that_is_not_json_fails_the_job(engine: Eng
     engine.specialist("render", Render({"n": {1, 2}}, polled=True))
     async with engine.worker():
         with pytest.raises(TaskFailed, match="not JSON"):
+            await engine.result(await engine.enqueue("render"), timeout=BOUND)
+
+
+@pytest.mark.parametrize("code", [7, "", "x" * 1000])
+async def test_a_failure_of_a_poll_with_an_invalid_code_fails_the_job(engine: Engine, code: Any) -> None:
+    engine.specialist("render", Render(ExternalProductionFailure("out of film", code), polled=True))
+    async with engine.worker():
+        with pytest.raises(TaskFailed, match="out of film"):
             await engine.result(await engine.enqueue("render"), timeout=BOUND)
 
 

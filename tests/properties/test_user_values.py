@@ -9,8 +9,12 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -77,6 +81,50 @@ class Items(dict[str, Any]):
         raise RuntimeError("no items")
 
 
+class Masked:
+    """An object whose class cannot be read, not even by `isinstance`."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None: ...
+
+
+class Picky(Exception):
+    """An exception that can be neither copied, pickled nor read."""
+
+    def __init__(self, *, needed: object) -> None:
+        super().__init__()
+
+    def __reduce__(self) -> Any:
+        raise SystemExit("no copies")
+
+    @property
+    def args(self) -> Any:
+        raise RuntimeError("no args")
+
+    @args.setter
+    def args(self, value: Any) -> None: ...
+
+
+class Blamed(RuntimeError):
+    """An exception whose cause cannot be read."""
+
+    @property
+    def __cause__(self) -> Any:
+        raise KeyError("no cause")
+
+    @__cause__.setter
+    def __cause__(self, value: Any) -> None: ...
+
+
+@dataclass
+class Point:
+    x: Any = 1
+
+
 def cyclic() -> Any:
     value: list[Any] = []
     value.append({"again": value})
@@ -88,6 +136,34 @@ def nested(depth: int) -> Any:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def chained(depth: int) -> BaseException:
+    """An exception with many causes, the last of which is the first."""
+    error = first = ValueError("first")
+    for number in range(depth):
+        following = ValueError(number)
+        following.__cause__ = error
+        error = following
+    first.__context__ = error
+    return error
+
+
+def grouped(depth: int) -> BaseException:
+    error: BaseException = ValueError("\x00\ud800")
+    for _ in range(depth):
+        error = BaseExceptionGroup("a\x00", [error])
+    error.add_note("\x00")
+    error.__notes__ = 7  # type: ignore[assignment]
+    return error
+
+
+def generator() -> Any:
+    yield {"a": 1}
+
+
+async def async_generator() -> Any:
+    yield {"a": 1}
 
 
 async def _coroutine() -> None: ...
@@ -102,6 +178,18 @@ def coroutine() -> Any:
 ODD: list[Make] = [
     Hostile,
     HostileError,
+    Masked,
+    generator,
+    async_generator,
+    Point,
+    Decimal,
+    lambda: UUID(int=7),
+    lambda: Point(Hostile()),
+    lambda: {UUID(int=7): Decimal(1), datetime.max: datetime.min, Colour.RED: Point()},
+    lambda: timedelta.max,
+    lambda: chained(3),
+    lambda: "x" * (1 << 21),
+    lambda: {"a": {"b": [math.nan]}},
     cyclic,
     coroutine,
     object,
@@ -164,6 +252,11 @@ EXCEPTIONS: list[Callable[[Any], BaseException]] = [
     lambda value: StopIteration(value),
     lambda value: asyncio.CancelledError(value),
     lambda value: BaseExceptionGroup("several", [ValueError(value)]),
+    lambda value: ExceptionGroup("\x00", [ExceptionGroup("inner", [HostileError(value), Blamed(value)])]),
+    lambda value: Picky(needed=value),
+    lambda value: Blamed(value),
+    lambda value: chained(2000),
+    lambda value: grouped(2000),
 ]
 
 OUTCOMES: list[Callable[[Any], Any]] = [
@@ -196,7 +289,37 @@ RETURNS: list[Callable[[Any], Any]] = [
     lambda value: ExternalProductionFailure("failed", value),
 ]
 
-FUNCTIONS = ("result", "step", "step_error", "continued", "effect", "effect_error", "call", "approval", "log", "progress")
+FUNCTIONS = (
+    "result",
+    "step",
+    "step_error",
+    "step_name",
+    "step_key",
+    "step_arguments",
+    "step_options",
+    "continued",
+    "continued_bare",
+    "effect",
+    "effect_error",
+    "effect_request",
+    "effect_action",
+    "call",
+    "call_bare",
+    "call_options",
+    "start",
+    "signal",
+    "sleep",
+    "sleep_until",
+    "wait_for",
+    "patched",
+    "gather",
+    "approval",
+    "approval_options",
+    "log",
+    "progress",
+)
+HANDLERS = ("log", "progress", "effect", "effect_error", "effect_request", "effect_action", "produced", "enqueue")
+"""What handlers pass to their context, or to the engine."""
 
 
 class Scene:
@@ -207,8 +330,8 @@ class Scene:
         self.given: Callable[[], Any] = lambda: None
         engine.handler("async")(self._async)
         engine.handler("sync")(self._sync)
-        engine.handler("log")(self._log)
-        engine.handler("progress")(self._progress)
+        for point in HANDLERS:
+            engine.handler(point)(self._handler(point))
         engine.specialist("start", self)
         engine.specialist("poll", Polled(self))
         for point in FUNCTIONS:
@@ -220,14 +343,28 @@ class Scene:
     def _sync(self) -> Any:
         return self.given()
 
-    async def _log(self, payload: dict[str, Any], ctx: Any) -> None:
-        ctx.log(self.given())
-        ctx.log("text", self.given())
-        ctx.log("text", detail=self.given())
+    def _handler(self, point: str) -> Callable[..., Any]:
+        async def handler(payload: dict[str, Any], ctx: Any) -> Any:
+            match point:
+                case "log":
+                    ctx.log(self.given())
+                    ctx.log("text", self.given())
+                    ctx.log("text", detail=self.given())
+                case "progress":
+                    ctx.progress(self.given())
+                    ctx.progress(0.5, self.given())
+                case "effect" | "effect_error":
+                    await ctx.effect("act", self.given)
+                case "effect_request":
+                    await ctx.effect("act", dict, self.given())
+                case "effect_action":
+                    await ctx.effect(self.given(), dict, key=self.given())
+                case "produced":
+                    ctx.append_produced(self.given())
+                case "enqueue":
+                    await self.engine.enqueue("none", {"v": self.given()}, unique_key=self.given())
 
-    async def _progress(self, payload: dict[str, Any], ctx: Any) -> None:
-        ctx.progress(self.given())
-        ctx.progress(0.5, self.given())
+        return handler
 
     def start(self, payload: dict[str, Any], ctx: Any) -> Any:
         return self.given()
@@ -245,6 +382,43 @@ class Scene:
                     return self.given()
                 case "step" | "step_error":
                     return await ctx.step(supply)
+                case "step_name":
+                    return await ctx.step(dict, name=self.given())
+                case "step_key":
+                    return await ctx.step(dict, key=self.given())
+                case "step_arguments":
+                    return await ctx.step(lambda *_, **__: None, self.given(), v=self.given())
+                case "step_options":
+                    return await ctx.step(dict, timeout=self.given(), retry=self.given())
+                case "continued_bare":
+                    if not payload:
+                        await ctx.continue_as_new(self.given())
+                case "effect_request":
+                    return await ctx.effect("act", dict, self.given())
+                case "effect_action":
+                    return await ctx.effect(self.given(), dict, key=self.given())
+                case "call_bare":
+                    await ctx.call("none", self.given())
+                case "call_options":
+                    await ctx.call("none", name=self.given(), key=self.given(), limit=self.given(), deadline=self.given())
+                case "start":
+                    await ctx.start("fn.none", self.given(), version=1, key=self.given())
+                case "signal":
+                    await self.engine.signal(ctx.run_id, "s", self.given(), idempotency_key="k")
+                    return await ctx.wait_for("s")
+                case "sleep":
+                    await ctx.sleep(self.given())
+                case "sleep_until":
+                    await ctx.sleep_until(self.given())
+                case "wait_for":
+                    await ctx.wait_for("s", self.given())
+                case "patched":
+                    return ctx.patched(self.given())
+                case "gather":
+                    return await ctx.gather(self.given())
+                case "approval_options":
+                    value = self.given()
+                    await ctx.approval(value, deciders=value, expires=value, key=value)
                 case "continued":
                     if not payload:
                         await ctx.continue_as_new({"v": self.given()})
@@ -323,13 +497,13 @@ CASES: st.SearchStrategy[tuple[str, Callable[[], Any]]] = st.one_of(
         st.builds(lambda make, wrap: lambda: wrap(make()), makes, st.sampled_from(OUTCOMES)),
     ),
     st.tuples(
-        st.sampled_from(["async", "sync", "start", "poll", "fn.result", "fn.step_error", "fn.effect_error"]),
+        st.sampled_from(["async", "sync", "effect_error", "start", "poll", "fn.result", "fn.step_error", "fn.effect_error"]),
         st.builds(lambda make, error: lambda: _raise(error(make())), makes, st.sampled_from(EXCEPTIONS)),
     ),
     st.tuples(
         st.sampled_from(["start", "poll"]), st.builds(lambda make, wrap: lambda: wrap(make()), makes, st.sampled_from(RETURNS))
     ),
-    st.tuples(st.sampled_from(["log", "progress", *(f"fn.{point}" for point in FUNCTIONS)]), makes),
+    st.tuples(st.sampled_from([*HANDLERS, *(f"fn.{point}" for point in FUNCTIONS)]), makes),
 )
 
 

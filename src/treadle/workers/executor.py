@@ -23,7 +23,7 @@ import msgspec
 from treadle.kernel.telemetry.events import current_attempt
 from treadle.kernel.telemetry.log_format import lines_are_json, set_up_logging
 from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
-from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
+from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Succeeded, Waiting
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import decode, encode
 from treadle.workers.call import outcome_of, outcome_of_error
@@ -118,13 +118,22 @@ def _pickled(handler: Handler) -> bytes:
 
 
 def _plain(outcome: Outcome) -> Outcome:
-    """Return the outcome with a plain JSON result, which the parent can unpickle without the child's modules."""
-    if not isinstance(outcome, Succeeded):
-        return outcome
+    """Return the outcome with plain JSON values, which the parent can unpickle without the child's modules."""
     try:
-        return Succeeded(decode(encode(outcome.result, "result", sys.maxsize)))
+        match outcome:
+            case Succeeded(result):
+                return Succeeded(_json(result, "result"))
+            case Waiting(wait_for, checkpoint):
+                return Waiting(wait_for, _json(checkpoint, "checkpoint"))
+            case AwaitingApproval(request, checkpoint):
+                return AwaitingApproval(request, _json(checkpoint, "checkpoint"))
     except InvalidInput as error:
         return Failed(Problem(error.code, str(error), type(error).__name__))
+    return outcome
+
+
+def _json(value: Any, what: str) -> Any:
+    return decode(encode(value, what, sys.maxsize))
 
 
 def _kill_group(pid: int) -> None:
@@ -163,7 +172,7 @@ def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop,
                 context.add_line(msgspec.msgpack.decode(value, type=LogLine))
             else:
                 outcome = value
-    except Exception:  # the pipe is closed, or broke in the middle of a message: the child is gone
+    except BaseException:  # the pipe is closed, or broke in the middle of a message: the child is gone
         outcome = None
 
     def resolve() -> None:

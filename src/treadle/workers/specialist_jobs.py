@@ -265,6 +265,8 @@ async def poll_job(methods: SpecialistMethods, ctx: Context, external_jobs: Exte
     except UnexpectedSpecialistResultError as error:
         return Failed(Problem(UNEXPECTED_POLL, str(error), type(error).__name__))
     except InvalidHandle as error:
+        if isinstance(returned, ExternalProductionFailure):  # the service is done with the job
+            return Failed(Problem(error.reason, f"{text_of(returned.failure_detail)} ({error})", type(error).__name__))
         return StillWorking(None, f"{error.reason}: {error}")
     except InvalidInput as error:
         return Failed(Problem(error.code, str(error), type(error).__name__))

@@ -339,6 +339,43 @@ async def test_a_commit_that_holds_a_task_over_its_limit_admits_it(ann: Postgres
     assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
 
 
+async def test_a_resume_that_holds_a_ready_task_of_its_run_reports_its_lane(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate
+) -> None:
+    run, task = await ready_function(ann)
+    later = new_task(run_id=run.id, root_id=run.id)
+    await put(ann, later)
+    gate.hold("tasks", later.id)
+    resume = asyncio.ensure_future(ann.commit([Unit(run=RunGuard(run.id, None), rows=(HoldRun(run.id, False),))]))
+    await gate.queued(1)
+    assert await claim(bob, owner="bob") == []  # because it is locked
+    gate.open()
+    (answer,) = await resume
+    assert answer.lane_ids == (task.lane_id,)
+    assert {each.id for each in await claim(bob, owner="bob", limit=2)} == {task.id, later.id}
+
+
+@pytest.mark.parametrize("limited", [False, True])
+async def test_a_commit_that_holds_a_task_of_a_lane_with_a_rate_reports_the_lane(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, limited: bool
+) -> None:
+    fields: dict[str, Any] = {"limit_key": "few", "limit": 1} if limited else {}
+    held = await put_and_claim(ann, **fields)
+    run, task = await ready_function(ann, **fields)
+    await ann.set_rate(task.lane_id, 1000.0, 10)
+    blocker = Record(id=ids.new_id(), entity="schedule", state="active")
+    await ann.commit([Unit(rows=(PutRecord(blocker),))])
+    gate.hold("records", blocker.id)
+    commit = asyncio.ensure_future(ann.commit([Unit(rows=(message_to(run), ChangeRecord(blocker.id, 0, "{}")))]))
+    await gate.queued(1)
+    await bob.commit([Unit(held.claim, succeed())])
+    assert await claim(bob, owner="bob") == []  # because it is locked
+    gate.open()
+    (answer,) = await commit
+    assert answer.lane_ids == (task.lane_id,)
+    assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
+
+
 @pytest.mark.parametrize("behind", ["in another lane", "at a lower priority", "at the same priority"])
 async def test_a_claim_takes_the_task_behind_a_locked_one(ann: PostgresStore, gate: Gate, behind: str) -> None:
     first, lane = new_task(priority=1), OTHER if behind == "in another lane" else WORK

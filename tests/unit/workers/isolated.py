@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,17 @@ async def slowly(payload: Any) -> dict[str, Any]:
 
 def waiting(payload: Any) -> Waiting:
     return Waiting(500, {"page": 2})
+
+
+class Trap:
+    """Ends the thread that unpickles it."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, ()
+
+
+def trapped(payload: Any) -> Waiting:
+    return Waiting(500, {"trap": Trap()})
 
 
 def broken(payload: Any) -> None:

@@ -49,7 +49,7 @@ async def test_it_runs_in_another_process_and_its_lines_and_progress_come_throug
 
 
 async def test_what_it_comes_to_is_the_same_as_in_this_process(executor: SystemExecutor) -> None:
-    names = ("slowly", "waiting", "broken", "picky", "final", "leave", "a_list", "not_a_number", "own_type")
+    names = ("slowly", "waiting", "broken", "picky", "final", "leave", "a_list", "not_a_number", "own_type", "trapped")
     outcomes = dict(
         zip(names, await asyncio.gather(*(outcome_of(getattr(isolated, name), executor) for name in names)), strict=True)
     )
@@ -63,7 +63,12 @@ async def test_what_it_comes_to_is_the_same_as_in_this_process(executor: SystemE
         "leave": ("handler_error", "SystemExit"),
     }
     failures = {name: o.problem.code for name, o in outcomes.items() if isinstance(o, Failed)}
-    assert failures == {"final": "card_stolen", "a_list": "unexpected_result", "not_a_number": "invalid_payload"}
+    assert failures == {
+        "final": "card_stolen",
+        "a_list": "unexpected_result",
+        "not_a_number": "invalid_payload",
+        "trapped": "invalid_payload",
+    }
     broken = outcomes["broken"]
     assert isinstance(broken, Retry)
     assert "isolated.py" in (broken.problem.traceback or "")
