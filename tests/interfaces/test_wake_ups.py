@@ -1,4 +1,7 @@
-"""A worker whose poll never comes gets every task that becomes ready, however and wherever that happens (PostgreSQL)."""
+"""A worker whose poll never comes gets every task that becomes ready, however and wherever that happens (PostgreSQL).
+
+Only `treadle_enqueue_v1` does not notify, because that would serialise the commits of the caller's own transactions.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg.rows import dict_row
 from tests.interfaces.engines import BOUND, make_engine
 from tests.interfaces.function_driver import until
 
-import treadle.enqueue.psycopg
 from treadle import AwaitingApproval, Engine, ExternalProductionHandle, Production
 from treadle.model.approvals import ApprovalRequest
 
@@ -26,8 +26,6 @@ class Both:
 
     works: Engine
     asks: Engine
-    server: str
-    schema: str
     tokens: list[str]
 
 
@@ -76,22 +74,16 @@ def _register(engine: Engine, tokens: list[str]) -> None:
 
 
 @pytest.fixture
-async def both(postgres_url: str, postgres_server: str, postgres_schema: str) -> AsyncIterator[Both]:
+async def both(postgres_url: str) -> AsyncIterator[Both]:
     works, asks = make_engine(postgres_url), make_engine(postgres_url)
     tokens: list[str] = []
     _register(works, tokens)
     async with works, asks, works.worker(poll_interval=NEVER):
-        yield Both(works, asks, postgres_server, postgres_schema, tokens)
+        yield Both(works, asks, tokens)
 
 
 async def _enqueued(both: Both) -> None:
     await both.asks.result(await both.asks.enqueue("work"))
-
-
-async def _by_sql(both: Both) -> None:
-    with psycopg.connect(both.server, row_factory=dict_row) as connection, connection.transaction():
-        made = treadle.enqueue.psycopg.enqueue(connection, "work", schema=both.schema)
-    await both.asks.result(made)
 
 
 async def _retried(both: Both) -> None:
@@ -186,7 +178,6 @@ async def _slowed_and_limited(both: Both) -> None:
 
 WAYS: list[Callable[[Both], Awaitable[None]]] = [
     _enqueued,
-    _by_sql,
     _retried,
     _requeued,
     _resumed,
