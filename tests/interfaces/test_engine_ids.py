@@ -10,17 +10,14 @@ import pytest
 from tests.interfaces.engines import make_engine
 
 from treadle import Engine, ExternalProductionHandle
+from treadle.engine.former_names import FormerNames
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import TreadleError
 
-GROUPS = [
-    "",
-    *(
-        name
-        for name, each in vars(Engine).items()
-        if type(each).__name__ == "_Service" and name not in ("flows", "store", "telemetry")
-    ),
-]
+SERVICES = {name for name, each in vars(Engine).items() if type(each).__name__ == "_Service"} | {*FormerNames.__annotations__}
+OTHERS = {"desired_workers", "flows", "gate", "objectives", "store", "telemetry", "use_topology", "use_tracing", "verify"}
+"""Attributes without calls that name a task or a run."""
+GROUPS = ["", *sorted(SERVICES - OTHERS)]
 NAMES = {
     "task": "task",
     "task_id": "task",
