@@ -14,8 +14,19 @@ from treadle.engine.former_names import FormerNames
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import TreadleError
 
-SERVICES = {name for name, each in vars(Engine).items() if type(each).__name__ == "_Service"} | {*FormerNames.__annotations__}
-OTHERS = {"desired_workers", "flows", "gate", "objectives", "store", "telemetry", "use_topology", "use_tracing", "verify"}
+SERVICES = {name for name, each in vars(Engine).items() if isinstance(each, property)} | {*FormerNames.__annotations__}
+OTHERS = {
+    "metrics",
+    "desired_workers",
+    "flows",
+    "gate",
+    "objectives",
+    "store",
+    "telemetry",
+    "use_topology",
+    "use_tracing",
+    "verify",
+}
 """Attributes without calls that name a task or a run."""
 GROUPS = ["", *sorted(SERVICES - OTHERS)]
 NAMES = {
