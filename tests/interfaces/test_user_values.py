@@ -45,6 +45,33 @@ async def test_one_production_object_completes_two_tasks(engine: Engine) -> None
             assert await engine.result(await engine.enqueue("render"), timeout=BOUND) == {"n": 1}
 
 
+async def test_one_production_object_resolves_two_jobs_by_callback(engine: Engine) -> None:
+    tokens: list[str] = []
+
+    class Service:
+        def start(self, payload: dict[str, Any], ctx: Any) -> ExternalProductionHandle:
+            tokens.append(ctx.callback_token)
+            return ExternalProductionHandle(f"job {len(tokens)}", 3600)
+
+        def poll(self, external_job_id: str, ctx: Any) -> None: ...
+
+    engine.specialist("render", Service())
+    production = Production({"n": 1})
+    async with engine.worker():
+        for number in range(2):
+            task = await engine.enqueue("render")
+            await until(lambda number=number: _waits(engine, tokens, number))  # type: ignore[misc]
+            await engine.kernel.external_jobs.resolve(tokens[number], production)
+            assert await engine.result(task, timeout=BOUND) == {"n": 1}
+            assert (await engine.kernel.external_jobs.show(task)).record.render_event_object_id is not None
+    jobs = await engine.kernel.external_jobs.list(live=None)
+    assert len({job.record.render_event_object_id for job in jobs}) == 2
+
+
+async def _waits(engine: Engine, tokens: list[str], number: int) -> bool:
+    return len(tokens) > number and bool(await engine.list_tasks(states=("awaiting_external",)))
+
+
 async def test_a_production_of_a_poll_that_is_not_json_fails_the_job(engine: Engine) -> None:
     engine.specialist("render", Render({"n": {1, 2}}, polled=True))
     async with engine.worker():

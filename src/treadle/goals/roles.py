@@ -28,6 +28,7 @@ from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_R
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask
+from treadle.model.user_values import shown, text_of
 from treadle.model.values import Json, decode, encode
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context
@@ -150,9 +151,13 @@ class Roles:
         review = outcome.result
         if not isinstance(review.get("approved"), bool):
             return Failed(
-                Problem("unexpected_result", f"The reviewer {reviewer} must return {{'approved': true or false}}, not {review!r}.")
+                Problem(
+                    "unexpected_result", f"The reviewer {reviewer} must return {{'approved': true or false}}, not {shown(review)}."
+                )
             )
-        return Succeeded({"review": {"by": reviewer, "approved": review["approved"], "reason": str(review.get("reason") or "")}})
+        return Succeeded(
+            {"review": {"by": reviewer, "approved": review["approved"], "reason": text_of(review.get("reason") or "")}}
+        )
 
     async def _judge(self, payload: dict[str, Any]) -> Outcome:
         """Run the gates, unless the workorder is already judged or has no output."""

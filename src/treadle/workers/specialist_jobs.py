@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from treadle.kernel.external.decide import problem_of
+from treadle.kernel.external.decide import copy_of, problem_of
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.store.crashpoints import reach
-from treadle.model.errors import ClaimLost, InvalidInput, InvalidPayload
+from treadle.model.errors import ClaimLost, InvalidInput
 from treadle.model.external import (
     LOST,
     OUTCOME_UNKNOWN,
@@ -30,7 +30,7 @@ from treadle.model.external import (
 )
 from treadle.model.outcomes import AwaitingExternal, Failed, Outcome, Problem, Produced, StillWorking, Waiting
 from treadle.model.user_values import error_text, text_of, type_name
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
 from treadle.workers.interruptions import origin, stops_caller
@@ -224,16 +224,8 @@ def _produced(ctx: Context, returned: Production | dict[str, Json]) -> Outcome:
 
     Each is a copy, so that a specialist may return one object for several tasks.
     """
-    last = Production(returned) if isinstance(returned, dict) else returned
-    productions = (*(each for each in ctx.produced if each is not last), last)
-    return Produced(tuple(_copy(each) for each in productions))
-
-
-def _copy(production: Production) -> Production:
-    content = production.content
-    if not isinstance(content, dict):
-        raise InvalidPayload(f"The content of a production must be a dict (a JSON object), not a {type_name(content)}.")
-    return Production(decode(encode(content, "production", 2**31)))
+    productions = (*(each for each in ctx.produced if each is not returned), returned)
+    return Produced(tuple(copy_of(each) for each in productions))
 
 
 # poll
@@ -300,7 +292,7 @@ async def cancel_job(methods: SpecialistMethods, ctx: Context, call: MethodCalle
         return {"canceled": False, "reason": f"The specialist {methods.name} has no method cancel(external_job_id, ctx)."}
     if job_id is None and methods.find is not None:
         found = await call(methods.find, payload["token"], token=payload["token"])
-        job_id = found.external_job_id if isinstance(found, ExternalProductionHandle) else None
+        job_id = check_handle(found).external_job_id if isinstance(found, ExternalProductionHandle) else None
     if job_id is None:
         return {"canceled": False, "reason": "No job was found at the service."}
     await call(methods.cancel, job_id, external_job_id=job_id)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from treadle.kernel.queue.decide import HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.queue.why import serves, shown_server_state
 from treadle.kernel.store.units import Finish, Park
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, InvalidPayload
 from treadle.model.external import (
     FAILED,
     ExternalProductionFailure,
@@ -25,6 +25,7 @@ from treadle.model.outcomes import Problem, Produced, StillWorking
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Server, Task
+from treadle.model.user_values import type_name
 from treadle.model.values import Json, decode, encode
 
 GRACE_FOR = 600_000
@@ -45,10 +46,8 @@ def called_back(
 ) -> Finish | Park:
     """Return the settlement of a callback's task."""
     match outcome:
-        case Production():
-            return settlement(task, Produced((outcome,)), NO_RETRY)
-        case dict():
-            return settlement(task, Produced((Production(outcome),)), NO_RETRY)
+        case Production() | dict():
+            return settlement(task, Produced((copy_of(outcome),)), NO_RETRY)
         case ExternalProductionFailure():
             return failure(problem_of(outcome))
         case ExternalProductionHandle():
@@ -58,6 +57,14 @@ def called_back(
                 f"A callback carries a dict, a Production, an ExternalProductionFailure or an ExternalProductionHandle, "
                 f"not a {type(outcome).__name__}."
             )
+
+
+def copy_of(production: Production | dict[str, Json]) -> Production:
+    """Return a production of its own for one task, made of plain JSON: callers may supply one object for several tasks."""
+    content = production if isinstance(production, dict) else production.content
+    if not isinstance(content, dict):
+        raise InvalidPayload(f"The content of a production must be a dict (a JSON object), not a {type_name(content)}.")
+    return Production(decode(encode(content, "production", 2**31)))
 
 
 def problem_of(reported: ExternalProductionFailure) -> Problem:
