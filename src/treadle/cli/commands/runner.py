@@ -43,16 +43,20 @@ def runner(
     ] = None,
     poll_interval: Annotated[
         float | None,
-        option(metavar="SECONDS", min=0.01, help="Longest time between polls; default: AFL_POLL_INTERVAL_MS or 2"),
+        option(metavar="SECONDS", min=0.01, max=3600, help="Longest time between polls; default: AFL_POLL_INTERVAL_MS or 2"),
     ] = None,
-    refresh: Annotated[float, option(metavar="SECONDS", min=0.01, help="Time between reads of the registered handlers")] = 30,
+    refresh: Annotated[
+        float, option(metavar="SECONDS", min=0.01, max=86_400, help="Time between reads of the registered handlers")
+    ] = 30,
     tools: Annotated[
         str | None,
         option(metavar="MODULE:NAME", help="Serve this ToolRegistry instead of registered handlers, with a status page"),
     ] = None,
     port: Annotated[int, option(min=0, max=65535, help="First port to try for the status page of --tools")] = _DEFAULT_PORT,
-    lock_duration: Annotated[float, option(metavar="SECONDS", min=0.5, help="Lease duration of a claim by --tools")] = 60,
-    grace: Annotated[float, option(metavar="SECONDS", min=0, help="Time that running work gets to finish when stopping")] = 30,
+    lock_duration: Annotated[float, option(metavar="SECONDS", min=0.5, max=3600, help="Lease duration of a claim by --tools")] = 60,
+    grace: Annotated[
+        float, option(metavar="SECONDS", min=0, max=86_400, help="Time that running work gets to finish when stopping")
+    ] = 30,
     name: Annotated[str, option(help="The server's name; default: the host name")] = "",
     group: Annotated[str, option(help="The server's group")] = "default",
     roots: Roots = None,

@@ -49,7 +49,9 @@ async def serve(
         list[str] | None,
         option("--handlers", metavar="MODULE", help="Modules with engines that define functions and codecs; repeatable"),
     ] = None,
-    grace: Annotated[float, option(metavar="SECONDS", min=0, help="Time that requests get to finish when stopping")] = 10,
+    grace: Annotated[
+        float, option(metavar="SECONDS", min=0, max=86_400, help="Time that requests get to finish when stopping")
+    ] = 10,
     forwarded_allow: ForwardedAllow = "",
     log_requests: LogRequests = False,
 ) -> None:

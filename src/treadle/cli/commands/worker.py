@@ -37,7 +37,7 @@ PollInterval = Annotated[
         metavar="SECONDS", min=0.05, max=3600, help="Poll the store this often without signals; default: TREADLE_POLL_INTERVAL or 5"
     ),
 ]
-Grace = Annotated[float, option(metavar="SECONDS", min=0, help="Time that running work gets to finish when stopping")]
+Grace = Annotated[float, option(metavar="SECONDS", min=0, max=86_400, help="Time that running work gets to finish when stopping")]
 
 Llm = Annotated[bool, option("--llm", help="Also run prompt blocks, with the model and key of the settings")]
 

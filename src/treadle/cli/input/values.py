@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput, InvalidPayload, InvalidPolicy
 from treadle.model.values import Json
 
@@ -30,9 +31,7 @@ def seconds(text: str | None, what: str) -> float | None:
 def wait_limit(text: str | None) -> float | None:
     """The seconds of `--wait-for`; None from None."""
     limit = seconds(text, "--wait-for")
-    if limit is not None and limit < 0:
-        raise InvalidInput("--wait-for must be zero or more.")
-    return limit
+    return None if limit is None else milliseconds(limit, "--wait-for") / 1000
 
 
 def moment(text: str | None, what: str, zone: str = "UTC") -> datetime | None:
