@@ -139,7 +139,7 @@ async def test_a_step_is_continued_failed_and_retried_by_its_id():
         assert (await call("afl_retry_step", step_id=step_id))["success"]
         wrong = await call.refused("afl_continue_step", step_id=step_id, result={"totla": 4.5})
         assert wrong["code"] == "invalid_input"
-        assert "did you mean total? It returns total: Double." in wrong["message"]
+        assert "did you mean total? It returns total: Double." in wrong["error"]
         done = await call("afl_continue_step", step_id=step_id, result={"total": 4.5})
         assert (done["changed"], done["run_id"]) == (True, run["workflow_id"])
         assert not (await call("afl_continue_step", step_id=step_id, result={"total": 5.5}))["changed"]
