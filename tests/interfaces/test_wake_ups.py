@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import BOUND, make_engine
+from tests.interfaces.engines import make_engine
 from tests.interfaces.function_driver import until
+from tests.limits import BOUND
 
 from treadle import AwaitingApproval, Engine, ExternalProductionHandle, Production
 from treadle.model.approvals import ApprovalRequest
@@ -116,7 +117,12 @@ async def _resumed_run(both: Both) -> None:
 
 async def _signaled(both: Both) -> None:
     run = await both.asks.start_function("hear", {"count": 20}, version=1)
-    await asyncio.gather(*(engine.signal(run, "s") for _ in range(10) for engine in (both.works, both.asks)))
+
+    async def send(engine: Engine) -> None:
+        for _ in range(10):
+            await engine.signal(run, "s")
+
+    await asyncio.gather(send(both.works), send(both.asks))
     assert await both.asks.run_result(run) == 20
 
 
