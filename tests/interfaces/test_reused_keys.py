@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,44 @@ async def test_a_task_key_is_rejected_for_a_different_request_only(engine: Engin
     for change in DIFFERENT:
         with pytest.raises(IdempotencyKeyReused, match=first.id):
             await engine.enqueue_many([spec(**change)])
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+async def test_a_batch_with_a_reused_key_stores_nothing(engine: Engine, at: int) -> None:
+    (first,) = await engine.enqueue_many([spec()])
+    batch = [TaskSpec(name="a.B", payload={"n": n, "big": BIG}, idempotency_key=f"new{n}") for n in range(2)]
+    batch.insert(at, spec(payload={"n": 2}))
+    with pytest.raises(IdempotencyKeyReused, match=first.id):
+        await engine.enqueue_many(batch)
+    assert [task.id for task in await engine.list_tasks()] == [first.id]
+    batch[at] = spec()  # the keys of the refused batch are free, and a repeat is not a reuse
+    made = await engine.enqueue_many(batch)
+    assert [each.created for each in made] == [number != at for number in range(3)]
+    assert made[at].id == first.id
+    assert [each.id for each in await engine.enqueue_many(batch)] == [each.id for each in made]
+
+
+async def test_a_key_that_a_batch_uses_twice_is_rejected_for_different_requests_only(engine: Engine) -> None:
+    other = TaskSpec(name="a.B")
+    for change in DIFFERENT:
+        with pytest.raises(IdempotencyKeyReused):
+            await engine.enqueue_many([other, spec(), spec(**change)])
+    assert await engine.list_tasks() == []
+    one, two, three = await engine.enqueue_many([spec(), other, spec()])
+    assert (one.created, two.created, three) == (True, True, (one.id, False))
+    assert len(await engine.list_tasks()) == 2
+
+
+async def test_concurrent_batches_with_shared_keys_store_each_key_once(engine: Engine) -> None:
+    def batch(which: str) -> list[TaskSpec]:
+        return [TaskSpec(name=which, idempotency_key=which), TaskSpec(name="shared", payload={"of": which}, idempotency_key="k")]
+
+    found = await asyncio.gather(*(engine.enqueue_many(batch(f"w{n % 4}")) for n in range(12)), return_exceptions=True)
+    done = [each for each in found if isinstance(each, list)]
+    assert len(done) == 3
+    assert all(isinstance(each, list | IdempotencyKeyReused) for each in found)
+    assert {task.id for task in await engine.list_tasks()} == {each.id for each in done[0]}
+    assert all([each.id for each in batch] == [each.id for each in done[0]] for batch in done)
 
 
 async def test_requests_that_cannot_be_compared_count_as_repeated(engine: Engine) -> None:

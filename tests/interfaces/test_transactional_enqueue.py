@@ -20,7 +20,15 @@ import treadle.enqueue.psycopg
 import treadle.enqueue.sqlalchemy
 from treadle import Engine, Enqueued
 from treadle.kernel.store.queries import TaskFilter
-from treadle.model.errors import BacklogFull, InvalidInput, ListDraining, SchemaBehind, TreadleError, Unsupported
+from treadle.model.errors import (
+    BacklogFull,
+    IdempotencyKeyReused,
+    InvalidInput,
+    ListDraining,
+    SchemaBehind,
+    TreadleError,
+    Unsupported,
+)
 
 Enqueue = Callable[..., Awaitable[Enqueued]]
 
@@ -190,6 +198,27 @@ async def test_keys_name_the_task_that_is_there(engine, way, postgres_schema):
             assert await enqueue("work", schema=postgres_schema, **keys) == Enqueued(live.id, False)
     assert (await engine.enqueue("work", idempotency_key="new")).id == live.id
     assert len(await tasks_of(engine)) == 1
+
+
+async def test_a_reused_key_is_rejected_with_the_stored_task_and_the_transaction_goes_on(engine, way, postgres_schema):
+    big = {"n": 1, "big": ["x" * 20_000]}
+    stored = await engine.enqueue("work", big, idempotency_key="k")
+    async with way() as enqueue:
+        assert await enqueue("work", big, schema=postgres_schema, idempotency_key="k") == Enqueued(stored.id, False)
+        for name, payload, options in (("work", {"n": 2}, {}), ("other", big, {}), ("work", big, {"task_list": "slow"})):
+            with pytest.raises(IdempotencyKeyReused, match=stored.id):
+                await enqueue(name, payload, schema=postgres_schema, idempotency_key="k", **options)
+        made = await enqueue("work", big, schema=postgres_schema, idempotency_key="new")
+    assert await engine.enqueue("work", big, idempotency_key="new") == Enqueued(made.id, False)
+    assert len(await tasks_of(engine)) == 2
+
+
+async def test_a_key_of_an_edited_task_counts_as_repeated(engine, way, postgres_schema):
+    stored = await engine.enqueue("work", {"n": 1}, idempotency_key="k")
+    await engine.kernel.queue.cancel(stored.id)
+    await engine.kernel.queue.retry(stored.id, payload={"n": 5})
+    async with way() as enqueue:
+        assert not (await enqueue("work", {"n": 1}, schema=postgres_schema, idempotency_key="k")).created
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.enqueue.request import DEFAULT_SCHEMA, make_request, statement
+from treadle.enqueue.request import DEFAULT_SCHEMA, make_request, statements
 from treadle.kernel.queue.service import Enqueued
 from treadle.model.values import Json
 
@@ -25,6 +25,4 @@ async def enqueue(
 
     Outside a transaction it exists immediately. If the database refuses the task, the transaction aborts.
     """
-    request, enqueueing = make_request(name, payload, **options), statement("asyncpg", schema)
-    with request.translated():
-        return request.answer(str(await connection.fetchval(enqueueing, request.text)))
+    return await make_request(name, payload, **options).ask_async(statements("asyncpg", schema), connection.fetchrow)

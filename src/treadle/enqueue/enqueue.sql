@@ -1,11 +1,18 @@
--- name: asyncpg
--- Enqueue, as asyncpg binds it; {schema} is a checked name.
-select {schema}.treadle_enqueue_v1($1::json)::text;
+-- name: enqueue
+-- Enqueue; the schema is a checked name, the argument the driver's parameter.
+select cast({schema}.treadle_enqueue_v1(cast({argument} as json)) as text);
 
--- name: psycopg
--- Enqueue, as psycopg binds it; {schema} is a checked name.
-select {schema}.treadle_enqueue_v1(%s::json)::text;
+-- name: stored
+-- Return the request that a stored task came from.
+with wanted as (select cast({argument} as uuid) as id),
+found as (
+  select tasks.lane_id, tasks.unique_key, tasks.payload from {schema}.tasks join wanted using (id)
+  union all
+  select finished.lane_id, finished.unique_key, finished.payload from {schema}.finished join wanted using (id)
+)
+select lanes.name, lanes.task_list, found.unique_key, found.payload
+from found join {schema}.lanes on lanes.id = found.lane_id;
 
--- name: sqlalchemy
--- Enqueue, as SQLAlchemy binds it; {schema} is a checked name.
-select cast({schema}.treadle_enqueue_v1(cast(:spec as json)) as text);
+-- name: is_revived
+-- Return whether an operator revived the task, possibly with an edited payload.
+select exists (select from {schema}.log where log.entity_id = cast({argument} as uuid) and log.move = 'requeue');

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.enqueue.request import DEFAULT_SCHEMA, EnqueueRequest, make_request, statement
+from treadle.enqueue.request import DEFAULT_SCHEMA, make_request, statements
 from treadle.kernel.queue.service import Enqueued
-from treadle.model.errors import StoreError
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -28,9 +27,9 @@ def enqueue(
     """
     from psycopg.rows import tuple_row
 
-    request, enqueueing = make_request(name, payload, **options), statement("psycopg", schema)
-    with request.translated(), connection.cursor(row_factory=tuple_row) as cursor:
-        return _answer(request, cursor.execute(enqueueing, (request.text,)).fetchone())
+    request, sql = make_request(name, payload, **options), statements("psycopg", schema)
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        return request.ask(sql, lambda query, given: cursor.execute(query, (given,)).fetchone())
 
 
 async def enqueue_async(
@@ -44,14 +43,10 @@ async def enqueue_async(
     """Do the same as `enqueue` on an async connection."""
     from psycopg.rows import tuple_row
 
-    request, enqueueing = make_request(name, payload, **options), statement("psycopg", schema)
-    with request.translated():
-        async with connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(enqueueing, (request.text,))
-            return _answer(request, await cursor.fetchone())
+    request, sql = make_request(name, payload, **options), statements("psycopg", schema)
+    async with connection.cursor(row_factory=tuple_row) as cursor:
 
+        async def ask(query: str, given: str) -> tuple[Any, ...] | None:
+            return await (await cursor.execute(query, (given,))).fetchone()
 
-def _answer(request: EnqueueRequest, row: tuple[Any, ...] | None) -> Enqueued:
-    if row is None:
-        raise StoreError("treadle_enqueue_v1 returned nothing.")
-    return request.answer(str(row[0]))
+        return await request.ask_async(sql, ask)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.store.system import SystemIds
-from treadle.kernel.store.value_store import Codec, seal
+from treadle.kernel.store.value_store import Codec, ValueStore, seal
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import BacklogFull, InvalidInput, ListDraining, SchemaBehind, StoreBusy, Unsupported
+from treadle.model.errors import (
+    BacklogFull,
+    IdempotencyKeyReused,
+    InvalidInput,
+    ListDraining,
+    SchemaBehind,
+    StoreBusy,
+    StoreError,
+    Unsupported,
+)
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
@@ -25,8 +34,14 @@ DEFAULT_SCHEMA = "treadle"
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _SQL = load_statements(__package__, "enqueue.sql")
+_PARAMETERS = {"asyncpg": "$1", "psycopg": "%s", "sqlalchemy": ":given"}
 _PRIORITIES = range(-1_000_000, 1_000_001)
 _ids = SystemIds()
+_no_store: Any = None
+
+Row = Sequence[Any] | None
+Talk = Generator[tuple[str, str], Row, Enqueued]
+"""Statements with their parameter, each of which is answered with its first row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +52,53 @@ class EnqueueRequest:
     text: str
     name: str
     task_list: str
+    payload: str
+    unique_key: str | None
+    idempotency_key: str | None
+    codec: Codec | None
 
-    def answer(self, found_id: str) -> Enqueued:
-        """Return the task that the call refers to: the new one, or the existing one with the same key."""
-        return Enqueued(found_id, found_id == self.task_id)
+    def talk(self, sql: Mapping[str, str]) -> Talk:
+        """Enqueue, and return the new task or the existing one with a key of this one; `IdempotencyKeyReused` if they differ."""
+        row = yield sql["enqueue"], self.text
+        if row is None:
+            raise StoreError("treadle_enqueue_v1 returned nothing.")
+        made = Enqueued(row[0], row[0] == self.task_id)
+        if not made.created and self.idempotency_key is not None:
+            stored = yield sql["stored"], made.id
+            if stored is not None and not self._repeats(stored):
+                is_revived = (*stored,)[:2] == (self.name, self.task_list) and (yield sql["is_revived"], made.id)
+                if not is_revived or not is_revived[0]:
+                    raise IdempotencyKeyReused(self.idempotency_key, "task", made.id)
+        return made
+
+    def _repeats(self, stored: Sequence[Any]) -> bool:
+        name, task_list, unique_key, payload = stored
+        if self.unique_key is not None and unique_key == self.unique_key:
+            return True
+        same = ValueStore(_no_store, self.codec).same(payload, self.payload)
+        return (name, task_list) == (self.name, self.task_list) and same
+
+    def ask(self, sql: Mapping[str, str], ask: Callable[[str, str], Row]) -> Enqueued:
+        """Enqueue with `statements` and the driver's `ask`, which executes a statement and returns its first row."""
+        talk, row = self.talk(sql), None
+        with self.translated():
+            while True:
+                try:
+                    row = ask(*talk.send(row))
+                except StopIteration as done:
+                    made: Enqueued = done.value
+                    return made
+
+    async def ask_async(self, sql: Mapping[str, str], ask: Callable[[str, str], Awaitable[Row]]) -> Enqueued:
+        """Do the same as `ask` with an async driver."""
+        talk, row = self.talk(sql), None
+        with self.translated():
+            while True:
+                try:
+                    row = await ask(*talk.send(row))
+                except StopIteration as done:
+                    made: Enqueued = done.value
+                    return made
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -73,11 +131,12 @@ def _sqlstate(error: Exception) -> str | None:
     return None if found is None else str(found)
 
 
-def statement(driver: str, schema: str) -> str:
-    """Return the statement that enqueues, with the driver's parameter style."""
+def statements(driver: str, schema: str) -> dict[str, str]:
+    """Return the statements, with the driver's parameter style."""
     if not _SCHEMA.fullmatch(schema):
         raise InvalidInput(f"{schema!r} is not a schema name that Treadle uses: lower case letters, digits, underscores.")
-    return _SQL[driver].replace("{schema}", schema)
+    given = _PARAMETERS[driver]
+    return {name: text.replace("{schema}", schema).replace("{argument}", given) for name, text in _SQL.items()}
 
 
 def refuse_sqlite(dialect: str) -> None:
@@ -146,4 +205,4 @@ def make_request(
     body = encode(given, "task", 4 * payload_limit)
     if codec is None:
         body = f'{body[:-1]},"payload":{text}}}'  # exactly as it was encoded
-    return EnqueueRequest(task_id, body, name, task_list)
+    return EnqueueRequest(task_id, body, name, task_list, text, unique_key, idempotency_key, codec)

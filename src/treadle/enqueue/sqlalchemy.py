@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.enqueue.request import DEFAULT_SCHEMA, make_request, refuse_sqlite, statement
+from treadle.enqueue.request import DEFAULT_SCHEMA, Row, make_request, refuse_sqlite, statements
 from treadle.kernel.queue.service import Enqueued
 from treadle.model.values import Json
 
@@ -29,10 +29,9 @@ def enqueue(
     """
     from sqlalchemy import text
 
-    request, enqueueing = make_request(name, payload, **options), text(statement("sqlalchemy", schema))
+    request, sql = make_request(name, payload, **options), statements("sqlalchemy", schema)
     refuse_sqlite(_dialect(connection))
-    with request.translated():
-        return request.answer(str(connection.execute(enqueueing, {"spec": request.text}).scalar_one()))
+    return request.ask(sql, lambda query, given: connection.execute(text(query), {"given": given}).one_or_none())
 
 
 async def enqueue_async(
@@ -46,11 +45,13 @@ async def enqueue_async(
     """Do the same as `enqueue` on an async connection or session."""
     from sqlalchemy import text
 
-    request, enqueueing = make_request(name, payload, **options), text(statement("sqlalchemy", schema))
+    request, sql = make_request(name, payload, **options), statements("sqlalchemy", schema)
     refuse_sqlite(_dialect(connection))
-    with request.translated():
-        found = await connection.execute(enqueueing, {"spec": request.text})
-        return request.answer(str(found.scalar_one()))
+
+    async def ask(query: str, given: str) -> Row:
+        return (await connection.execute(text(query), {"given": given})).one_or_none()
+
+    return await request.ask_async(sql, ask)
 
 
 def _dialect(connection: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,11 +13,11 @@ from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, r
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.repeats import check_task_repeat
-from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit
+from treadle.kernel.store.repeats import check_task_repeat, is_same_request
+from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, TaskNotFound
+from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidInput, TaskNotFound
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
@@ -115,37 +115,54 @@ class Queue:
         """Store the tasks; all are checked first, so an invalid one changes nothing.
 
         Up to 500 are atomic; more are stored in several commits, in order. After an error, repeat the call only with unique or
-        idempotency keys: without them it creates new tasks. Raises `IdempotencyKeyReused`, after storing the others, if a key
-        identifies a stored task with another name, list or payload.
+        idempotency keys: without them it creates new tasks. Raises `IdempotencyKeyReused`, and stores none of the 500, if a key
+        identifies a task with another name, list or payload, stored earlier or given earlier in the same call.
         """
         now = None
         checked: list[NewTask] = []
         blobs: dict[str, tuple[PutBlob, ...]] = {}
+        keyed: dict[str, NewTask] = {}
+        twins: dict[str, str] = {}
         for spec in specs:
             if spec.at is not None and now is None:
                 now = await self._store.now()
             task, big = self._new_task(spec, now)
             checked.append(task)
-            if big:
+            if task.idempotency_key is not None and (first := keyed.setdefault(task.idempotency_key, task)) is not task:
+                if not is_same_request(self._value_store, first, task):
+                    raise IdempotencyKeyReused(task.idempotency_key)
+                twins[task.id] = first.id
+            elif big:
                 blobs[task.id] = big
-        done: list[Enqueued] = []
-        repeated: list[tuple[NewTask, str]] = []
+        new = [task for task in checked if task.id not in twins] if twins else checked
+        owners: dict[str, str] = {}
         reach("enqueue.before_commit")
-        chunks = [tuple(checked[start : start + _TASKS_PER_UNIT]) for start in range(0, len(checked), _TASKS_PER_UNIT)]
-        units = [Unit(tasks=chunk, rows=tuple(blob for task in chunk for blob in blobs.get(task.id, ()))) for chunk in chunks]
-        answers = [self._committer.submit(unit, self._patience) for unit in units]
+        chunks = [new[start : start + _TASKS_PER_UNIT] for start in range(0, len(new), _TASKS_PER_UNIT)]
+        answers = [self._committer.submit(_new_unit(chunk, blobs), self._patience) for chunk in chunks]
         for chunk, answer in zip(chunks, await asyncio.gather(*answers), strict=True):
+            if answer.verdict is Verdict.DEFERRED:
+                answer = await self._store_rest(chunk, blobs, answer)
             existing = answer.existing
             for task in chunk:
-                owner = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
-                if answer.same and task.id in answer.same:
-                    owner = answer.same[task.id]
-                    repeated.append((task, owner))
-                done.append(Enqueued(owner, owner == task.id))
+                owners[task.id] = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
+            owners |= answer.same
         reach("enqueue.after_commit")
-        for task, owner in repeated:
-            await check_task_repeat(self._store, self._value_store, task, owner)
-        return done
+        found = [(task.id, owners[twins.get(task.id, task.id)]) for task in checked]
+        return [Enqueued(owner, owner == task_id) for task_id, owner in found]
+
+    async def _store_rest(self, tasks: list[NewTask], blobs: Mapping[str, tuple[PutBlob, ...]], answer: Answer) -> Answer:
+        """Store the tasks of a refused unit without the repeated ones; raise the error of one that is not a repeat."""
+        same: dict[str, str] = {}
+        while answer.verdict is Verdict.DEFERRED:
+            for task in tasks:
+                if task.id in answer.same:
+                    await check_task_repeat(self._store, self._value_store, task, answer.same[task.id])
+            same |= answer.same
+            tasks = [task for task in tasks if task.id not in same]
+            if not tasks:
+                return Answer(Verdict.DONE, same=same)
+            answer = await self._committer.submit(_new_unit(tasks, blobs), self._patience)
+        return msgspec.structs.replace(answer, same=same)
 
     async def cancel(self, task_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Task:
         """End the task immediately, fence off its holder and notify its handler; returns the task as it was.
@@ -310,3 +327,7 @@ def check_priority(priority: int) -> int:
 
 def _optional(duration: Duration | None, what: str) -> int | None:
     return None if duration is None else milliseconds(duration, what, positive=True)
+
+
+def _new_unit(tasks: Sequence[NewTask], blobs: Mapping[str, tuple[PutBlob, ...]]) -> Unit:
+    return Unit(tasks=tuple(tasks), rows=tuple(blob for task in tasks for blob in blobs.get(task.id, ())), fresh=True)

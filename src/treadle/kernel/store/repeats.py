@@ -10,7 +10,13 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import IdempotencyKeyReused
 from treadle.model.runs import Run
-from treadle.model.tasks import NewTask
+from treadle.model.tasks import NewTask, Task
+
+
+def is_same_request(value_store: ValueStore, one: Task | NewTask, other: NewTask) -> bool:
+    """Whether two requests are for the same task; tasks with one unique key represent each other."""
+    same_key = other.unique_key is not None and one.unique_key == other.unique_key
+    return same_key or (one.lane == other.lane and value_store.same(one.payload, other.payload))
 
 
 async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask, owner_id: str) -> None:
@@ -19,13 +25,10 @@ async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask
     A live task with the same unique key represents both requests. The payload of a revived task may have been edited since.
     """
     stored = await store.find_task(owner_id)
-    if stored is None or (task.unique_key is not None and stored.unique_key == task.unique_key):
+    if stored is None or is_same_request(value_store, stored, task):
         return
-    if stored.lane == task.lane:
-        if value_store.same(stored.payload, task.payload):
-            return
-        if any(move.move == "requeue" for move in await store.list_moves(owner_id)):
-            return
+    if stored.lane == task.lane and any(move.move == "requeue" for move in await store.list_moves(owner_id)):
+        return
     raise IdempotencyKeyReused(task.idempotency_key or "", "task", owner_id)
 
 

@@ -169,7 +169,12 @@ class ValueStore:
 
     def same(self, one: str, other: str) -> bool:
         """Whether two packed objects are equal as JSON, whatever the order of their keys and the codec; reads no large values."""
-        return _canonical(self.unfold(one)) == _canonical(self.unfold(other))
+        return self._canonical(one) == self._canonical(other)
+
+    def _canonical(self, text: str) -> bytes:
+        """Return one form of an object, whether or not its large values are stored apart."""
+        packed = self.pack(self.unfold(text), "", limit=2**31)[0]
+        return msgspec.json.encode(msgspec.to_builtins(self.unfold(packed)), order="deterministic")
 
     async def open_text(self, text: str) -> str:
         """Return the object that was packed, as plain JSON text."""
@@ -215,10 +220,6 @@ class ValueStore:
             return self._codec.decode(stored)
         except Exception as error:
             raise UnreadableValue(f"The codec {name!r} cannot read a stored value: {error}") from error
-
-
-def _canonical(value: object) -> bytes:
-    return msgspec.json.encode(msgspec.to_builtins(value), order="deterministic")
 
 
 def small_text(value: object) -> str | None:

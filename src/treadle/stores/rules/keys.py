@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from treadle.kernel.store.units import Answer, PutBlob, Unit, Verdict
+from treadle.kernel.store.units import DEFERRED, Answer, PutBlob, Unit, Verdict
 from treadle.model.tasks import NewTask
 
 Key = tuple[str, str]
@@ -60,18 +60,24 @@ class Deduped:
     """The live task, by the id of each task that was refused for its unique key."""
     orphans: list[str] = field(default_factory=list)
     """Roots of large values of tasks that were refused for their unique key."""
+    refused: set[int] = field(default_factory=set)
+    """Positions of `fresh` units with a key that identifies another task."""
 
     def answer(self, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
         """Return the answers to the original units, and note the keys that are lost or moved."""
+        answers = [DEFERRED if position in self.refused else answer for position, answer in enumerate(answers)]
         for unit, answer in zip(asked, answers, strict=True):
             for task in unit.tasks:
                 if task.id not in self.same:
                     self._note(task, unit, answer)
         # A key that another task of this call has taken identifies that task, or the live task that has its unique key.
         standing = {task_id: self.stand_ins.get(holder, holder) for task_id, holder in self.same.items()}
+        lost = {task_id for *_, task_id in self.lost}
         done = []
         for unit, answer in zip(asked, answers, strict=True):
             same = {task.id: standing[task.id] for task in unit.tasks if task.id in standing}
+            if unit.fresh:  # a key of a task that was not stored is free again
+                same = {task_id: holder for task_id, holder in same.items() if holder not in lost}
             done.append(msgspec.structs.replace(answer, same=same) if same else answer)
         return done
 
@@ -91,7 +97,7 @@ class Deduped:
 def leave_out(units: Sequence[Unit], holders: Mapping[Key, str]) -> Deduped:
     """Remove tasks with keys that identify other tasks, and their large values."""
     deduped = Deduped([])
-    for unit in units:
+    for position, unit in enumerate(units):
         same = {
             task.id: holders[key_of(task)]
             for task in unit.tasks
@@ -99,6 +105,10 @@ def leave_out(units: Sequence[Unit], holders: Mapping[Key, str]) -> Deduped:
         }
         if same:
             deduped.same |= same
+            if unit.fresh:
+                deduped.refused.add(position)
+                deduped.units.append(Unit())
+                continue
             tasks = tuple(task for task in unit.tasks if task.id not in same)
             rows = tuple(row for row in unit.rows if not (isinstance(row, PutBlob) and row.root_id in same))
             unit = msgspec.structs.replace(unit, tasks=tasks, rows=rows)
