@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 
 from treadle import Context, Engine
@@ -23,7 +24,7 @@ async def main() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, lambda: asyncio.ensure_future(coordinator.stop()))
         print("ready", flush=True)
-        await coordinator.run(solve, worker_id="worker-1")
+        await coordinator.run(solve, worker_id=f"agent-{os.getpid()}")
 
 
 asyncio.run(main())

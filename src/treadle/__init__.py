@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from treadle.engine import Engine
     from treadle.engine.polling_loop import ExternalPollingLoop
+    from treadle.goals.gates import GateContext, Judgement
     from treadle.kernel.queue.service import Enqueued, TaskSpec
     from treadle.model.approvals import ApprovalRequest
     from treadle.model.errors import (
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
     from treadle.model.tasks import Task
     from treadle.workers.context import Context
     from treadle.workers.functions.context import FunctionContext
-    from treadle.workers.specialists import Specialist
+    from treadle.workers.specialists import RenderSpecialist, Specialist
 
 _PLACES = {
+    "treadle.goals.gates": ("GateContext", "Judgement"),
     "treadle.kernel.queue.service": ("Enqueued", "TaskSpec"),
     "treadle.model.approvals": ("ApprovalRequest",),
     "treadle.model.errors": (
@@ -77,7 +79,7 @@ _PLACES = {
     "treadle.engine.polling_loop": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
     "treadle.workers.functions.context": ("FunctionContext",),
-    "treadle.workers.specialists": ("Specialist",),
+    "treadle.workers.specialists": ("RenderSpecialist", "Specialist"),
 }
 """The modules that define the public names; each is imported when one of its names is first used, so that programs start fast."""
 _PLACE_OF = {name: place for place, names in _PLACES.items() for name in names}
@@ -113,11 +115,14 @@ __all__ = [
     "ExternalProductionRecord",
     "Failed",
     "FunctionContext",
+    "GateContext",
+    "Judgement",
     "NonRetryable",
     "Paused",
     "Problem",
     "Production",
     "RenderEvent",
+    "RenderSpecialist",
     "Retry",
     "RetryPolicy",
     "RunCanceled",

@@ -1,0 +1,79 @@
+"""Every name that a document about the system calls public can be imported from one place, and is documented."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PUBLIC = {
+    "treadle": [
+        # external services: the contract of specialists
+        "RenderSpecialist",
+        "Specialist",
+        "RenderEvent",
+        "Production",
+        "ExternalProductionHandle",
+        "ExternalProductionFailure",
+        "ExternalProductionRecord",
+        "ExternalPollingLoop",
+        "UnexpectedSpecialistResultError",
+        # the task engine: outcomes of a step, approvals
+        "Succeeded",
+        "Retry",
+        "Failed",
+        "Waiting",
+        "Paused",
+        "AwaitingApproval",
+        "ApprovalRequest",
+        "RetryPolicy",
+        # the goal pipeline
+        "Judgement",
+        "GateContext",
+    ],
+    "treadle.testing": ["StubExternalRenderSpecialist", "StubExternalSpecialist"],
+    "treadle.dispatch": [
+        "AgentCoordinator",
+        "BlockingCoordinator",
+        "DispatchConfig",
+        "GitHubIssue",
+        "TaskState",
+        "TaskStatus",
+        "JobNotFound",
+        "MaxRetriesExceeded",
+        "StorageError",
+        "WorkerUnavailable",
+    ],
+    "treadle.agents": [
+        "AgentPoller",
+        "AgentPollerConfig",
+        "ClaudeAgentRunner",
+        "Evaluator",
+        "ExecutionResult",
+        "HandlerRegistration",
+        "MemoryStore",
+        "PersistenceAPI",
+        "RegistryRunner",
+        "RegistryRunnerConfig",
+        "RunnerConfig",
+        "RunnerService",
+        "ServerDefinition",
+        "ServerState",
+        "StepDefinition",
+        "TaskDefinition",
+        "TaskState",
+        "ToolRegistry",
+    ],
+}
+
+
+@pytest.mark.parametrize(("place", "name"), [(place, name) for place, names in PUBLIC.items() for name in names])
+def test_a_public_name_is_exported(place: str, name: str) -> None:
+    assert getattr(importlib.import_module(place), name) is not None
+
+
+def test_public_names_are_documented() -> None:
+    text = "\n".join(path.read_text("utf-8") for path in DOCS.rglob("*.md"))
+    assert [name for names in PUBLIC.values() for name in names if f"`{name}" not in text and f"{name}(" not in text] == []
