@@ -102,12 +102,15 @@ def role_lane(namespace: str, kind: str, objective_type: str) -> Lane:
     return Lane(namespace, kind, ENGINE_LIST, objective_type)
 
 
-def readiness_task(namespace: str, objective: Objective, occasion: str) -> NewTask:
-    """Return the task that checks whether the objective is executable; `occasion` distinguishes one check from another."""
+def readiness_task(namespace: str, objective: Objective, occasion: str, move: str | None = None) -> NewTask:
+    """Return the task that checks whether the objective is executable; `occasion` distinguishes one check from another.
+
+    `move` is the operator's move that it checks: it becomes an event of additional roles, which only a topology knows.
+    """
     return NewTask(
         id=derived_id(objective.objective_id, f"readiness/{occasion}"),
         lane=role_lane(namespace, GOAL_READINESS, objective.type),
-        payload=encode({"objective_id": objective.objective_id}),
+        payload=encode({"objective_id": objective.objective_id} | ({} if move is None else {"move": move})),
         root_id=objective.objective_id,
     )
 

@@ -24,7 +24,7 @@ from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology,
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.ids import Ids
-from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE
+from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask
@@ -41,6 +41,10 @@ PROCESSES = 4
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=1_000, cap_for=300_000)
 _NO_SPECIALIST = "{} is a specialist; workorders need a plain handler, which may enqueue a specialist's task and wait for it"
 _GATE_RETRY = RetryPolicy(retries=2, first_for=1_000)
+
+
+Calling = Callable[["RoleContext", Handler], Callable[[dict[str, Any], Context], Any]]
+"""Makes the call of a user's handler for tasks of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +73,21 @@ class Roles:
             GOAL_GATE: make_handler(GOAL_GATE, self._judge, retry=_GATE_RETRY),
             GOAL_DEADLINE: make_handler(GOAL_DEADLINE, self._scan, retry=_PERSISTENT),
         }
-        self._runners: dict[str, Handler] = {}
+        self._users: dict[tuple[str, str], Handler] = {}
         need_jsonschema()
 
     @property
     def names(self) -> list[str]:
         """The kinds of task that this process serves."""
-        return sorted(self._kinds)
+        roles = self._context.topology.roles
+        return sorted([*self._kinds - {GOAL_ROLE}, *(f"{GOAL_ROLE}/{name}" for name, role in roles.items() if role.handler)])
 
     def start_tasks(self) -> list[NewTask]:
-        """Return the deadline monitor's task, if this process has that role and there are deadlines."""
+        """Return the deadline monitor's task for each type, if this process has that role and there are deadlines."""
         topology = self._context.topology
         if "deadline" not in topology.roles or not topology.deadlines:
             return []
-        return [self._context.monitor.task(self._context.ids.new_id())]
+        return [self._context.monitor.task(self._context.ids.new_id(), name) for name in topology.types]
 
     def check(self) -> None:
         """Raise `InvalidTopology` if this process lacks gates, a reviewer or suitable handlers."""
@@ -94,32 +99,46 @@ class Roles:
                 )
         if GOAL_GATE in self._kinds:
             self._context.gates.check(topology)
-        reviewer = topology.reviewer
-        if reviewer is not None and GOAL_READINESS in self._kinds and registry.find(reviewer) is None:
-            names = registry.names()
-            known = f"there are {', '.join(names) or 'none'}{suggestion(reviewer, names)}"
-            raise InvalidTopology(topology.name, (TopologyProblem("reviewer", f"there is no handler {reviewer} here; {known}"),))
+        wanted = {f"roles.{name}.handler": role.handler for name, role in topology.roles.items() if role.handler is not None}
+        if topology.reviewer is not None and GOAL_READINESS in self._kinds:
+            wanted["reviewer"] = topology.reviewer
+        names = registry.names()
+        missing = [
+            TopologyProblem(
+                path, f"there is no handler {name} here; there are {', '.join(names) or 'none'}{suggestion(name, names)}"
+            )
+            for path, name in wanted.items()
+            if registry.find(name) is None
+        ]
+        if missing:
+            raise InvalidTopology(topology.name, tuple(missing))
 
     def find(self, kind: str, name: str) -> Handler | None:
         """Return the handler for tasks of that kind and name, if this process has that role."""
         if kind not in self._kinds:
             return None
         if kind == GOAL_RUN:
-            return self._runner(name)
+            return self._called(kind, name, _running)
+        if kind == GOAL_ROLE:
+            role_name, _, of_type = name.partition("/")
+            role = self._context.topology.roles.get(role_name)
+            known = role is not None and of_type in self._context.topology.types
+            return self._called(kind, str(role.handler), _playing) if role is not None and known else None
         # a task that belongs to no type has its kind as its name: follow-ups for dependants, the monitor
         return self._own.get(kind) if name == kind or name in self._context.topology.types else None
 
-    def _runner(self, name: str) -> Handler | None:
+    def _called(self, kind: str, name: str, calling: Calling) -> Handler | None:
+        """Return a handler that calls the user's handler of that name for tasks of that kind."""
         user = self._context.registry.find(name)
         if user is None:
             return None
-        known = self._runners.get(name)
+        known = self._users.get((kind, name))
         if known is None:
             bound = {"thread": THREADS, "process": PROCESSES}.get(user.isolation)
-            known = self._runners[name] = replace(
+            known = self._users[kind, name] = replace(
                 user,
-                name=f"{GOAL_RUN}/{user.name}",
-                call=_running(self._context, user),
+                name=f"{kind}/{user.name}",
+                call=calling(self._context, user),
                 arguments=2,
                 isolation="loop",
                 timeout_for=None,
@@ -180,10 +199,12 @@ class Roles:
         return Succeeded({"gates": [report.as_json() for report in reports]})
 
     async def _scan(self, _: dict[str, Any], ctx: Context) -> Outcome:
-        """Scan all objectives, and again after the interval."""
+        """Scan the objectives of a type, and again after the interval."""
         topology = self._context.topology
+        if ctx.task.name not in topology.types:  # stored by a version with one monitor for all types
+            return Succeeded()
         try:
-            await self._context.monitor.scan(ctx.token, topology)
+            await self._context.monitor.scan(ctx.token, topology, ctx.task.name)
         except StoreError as error:
             return Released(f"objectives could not be read: {error}")
         role = topology.roles.get("deadline")
@@ -237,6 +258,26 @@ def _running(context: RoleContext, user: Handler) -> Callable[[dict[str, Any], C
         return outcome
 
     return run
+
+
+def _playing(context: RoleContext, user: Handler) -> Callable[[dict[str, Any], Context], Any]:
+    async def play(payload: dict[str, Any], ctx: Context) -> Outcome:
+        """Call the handler of an additional role with the event and the objective as it is now."""
+        try:
+            seen = await context.artifacts.find_objective(payload["objective_id"])
+        except StoreError as error:
+            return Released(f"the objective could not be read: {error}")
+        if seen is None:
+            return Succeeded()
+        given = {"role": payload["role"], "event": payload["event"], "objective": seen.objective.as_json()}
+        outcome = await call(user, _inner(ctx, user, given, user.timeout_for, ctx.task.checkpoint), context.executor)
+        if isinstance(outcome, AwaitingApproval) or user.executes is not None:
+            return Failed(
+                Problem("unexpected_result", f"{user.name} cannot play a role: it is a specialist, or asks for an approval.")
+            )
+        return outcome
+
+    return play
 
 
 def _inner(

@@ -28,6 +28,7 @@ from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.states import OBJECTIVE
+from treadle.model.user_values import shown
 from treadle.model.values import Json, decode, encode
 
 BODY_LIMIT = 64 * 1024
@@ -100,7 +101,7 @@ class Objectives:
                 updated_at=now,
             )
             _check_size(objective)
-            decision = Decision({}, new=[objective], tasks=[readiness_task(self._namespace, objective, "added")])
+            decision = Decision({}, new=[objective], tasks=[readiness_task(self._namespace, objective, "added", "add")])
             answer = await self._commit(decision, _waits(objective_id, waited_for))
             if objective.key is not None and (taken := answer.existing.get(objective.key)) not in (None, objective_id):
                 return await self.get(str(taken))
@@ -251,7 +252,7 @@ class Objectives:
                 raise IllegalMove("objective", objective_id, seen.record.state, move, OBJECTIVE.possible(seen.record.state))
             changed = [Changed(seen.record, after, made, actor)]
             tasks = (
-                [readiness_task(self._namespace, after, f"version/{seen.record.version}")]
+                [readiness_task(self._namespace, after, f"version/{seen.record.version}", made)]
                 if made != "edit" or after.status == Status.NEW
                 else []
             )
@@ -348,7 +349,7 @@ def _objective_blocker(objective: Objective, other: Seen) -> Blocker:
 
 def _text(value: object, what: str, limit: int) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > limit:
-        raise InvalidInput(f"A {what} is text of 1 to {limit} characters, not {value!r}."[:300])
+        raise InvalidInput(f"The {what} must be text of 1 to {limit} characters, not {shown(value)}.")
     return value
 
 

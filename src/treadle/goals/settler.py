@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.api.objectives import BundleError, GateReport, Objective, OutputBundle, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
+from treadle.goals.additional import decide_role, role_tasks
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
     Decision,
@@ -33,7 +34,7 @@ from treadle.kernel.telemetry.events import Emit, StoreTrouble
 from treadle.model import names
 from treadle.model.clock import Clock
 from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError
-from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_RUN
+from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_ROLE, GOAL_RUN
 from treadle.model.outcomes import Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
@@ -120,6 +121,12 @@ class GoalSettler:
 
     async def decide(self, task: Task, finish: Finish) -> Decision | None:
         """Return the role's decision about the end of its task; None if the task simply ends."""
+        decision = await self._decide(task, finish)
+        if decision is not None and (topology := self._topology()) is not None:
+            decision.tasks += role_tasks(self._namespace, topology, decision, task)
+        return decision
+
+    async def _decide(self, task: Task, finish: Finish) -> Decision | None:
         payload: dict[str, Json] = decode(task.payload)
         match task.kind:
             case names.GOAL_READINESS:
@@ -130,14 +137,20 @@ class GoalSettler:
                 return await self._executed(payload["work_order_id"], finish)
             case names.GOAL_GATE:
                 return await self._gate(payload["work_order_id"], finish)
+            case names.GOAL_ROLE if not _failed(finish):
+                seen = await self._artifacts.find_objective(payload["objective_id"])
+                result = decode(finish.result) or {}
+                return None if seen is None else decide_role(seen, payload["role"], result, await self._now(), self._namespace)
             case _:
                 return None
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the consequences of an operator ending a role's task: a canceled workorder is EXECUTED without a result.
 
-        Ending any other task is refused, because no task would check its objective afterwards.
+        Ending the task of a built-in role is refused, because no task would check its objective afterwards.
         """
+        if task.kind == GOAL_ROLE:
+            return (), ()
         if task.kind != GOAL_RUN:
             raise Refused(
                 f"Task {task.id} is a role of the goal pipeline ({task.kind}) and cannot be canceled; "

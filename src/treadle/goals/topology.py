@@ -15,7 +15,8 @@ from typing import Any
 
 from treadle.goals.records import LEVELS, ObjectiveType, Status
 from treadle.model.errors import InvalidInput, TreadleError
-from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE, check_name
+from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE, check_name
+from treadle.model.user_values import shown
 from treadle.model.values import Json, encode
 
 ROLES = {
@@ -25,7 +26,13 @@ ROLES = {
     "gate": GOAL_GATE,
     "deadline": GOAL_DEADLINE,
 }
-"""The roles, and the task kind that each claims."""
+"""The built-in roles, and the task kind that each claims."""
+
+ROLE_EVENTS = tuple(
+    f"objective.{move}"
+    for move in ("add", "approve", "block", "unblock", "resolve", "schedule", "pass", "fail", "give_up", "overdue")
+)
+"""The events that an additional role can receive: moves of an objective."""
 
 BUDGET_FOR = 600_000
 MAX_WORKORDERS = 3
@@ -65,10 +72,12 @@ class TopologyProblem:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The polling options of a role; None means the worker's default."""
+    """The polling options of a role (None means the worker's default), and the handler and events of an additional one."""
 
     interval_for: int | None = None
     lease_for: int | None = None
+    handler: str | None = None
+    events: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +115,12 @@ class Topology:
     reviewer: str | None = None
     digest: str = ""
     folder: str = "."
+    additional: Mapping[str, Role] = field(default_factory=dict)
+    """All additional roles that it declares, whether or not this process has them."""
 
     def kinds(self) -> frozenset[str]:
         """Return the task kinds that its roles claim."""
-        return frozenset(ROLES[name] for name in self.roles)
+        return frozenset(ROLES.get(name, GOAL_ROLE) for name in self.roles)
 
     def lease_for(self) -> int | None:
         """Return the lease of the process: the shortest of its roles."""
@@ -175,22 +186,45 @@ class _Reader:
         if self.troubles:
             return None
         digest = hashlib.sha256(encode(_plain(document), "topology").encode()).hexdigest()
-        return Topology(given, roles, types, deadlines, reviewer, digest, folder)
+        additional = {name: role for name, role in roles.items() if role.handler is not None}
+        return Topology(given, roles, types, deadlines, reviewer, digest, folder, additional)
 
     def _roles(self, value: Json) -> dict[str, Role]:
         if value is None:
             return {name: Role() for name in ROLES}
         if isinstance(value, list):
             value = {name: None for name in value if isinstance(name, str)} if all(isinstance(n, str) for n in value) else value
-        roles = {}
-        for name, given in self._mapping(value, "roles", tuple(ROLES)).items():
+        own = [name for name, given in value.items() if name not in ROLES and _declares(given)] if isinstance(value, dict) else []
+        given_roles = self._mapping(value, "roles", (*ROLES, *own))
+        roles = {name: Role() for name in ROLES} if own and not set(given_roles) & set(ROLES) else {}
+        for name, given in given_roles.items():
             path = _join("roles", name)
-            parts = self._mapping({} if given is None else given, path, ("interval", "lease"))
+            known = ("interval", "lease", "handler", "events") if name in own else ("interval", "lease")
+            parts = self._mapping({} if given is None else given, path, known, known[2:])
             interval_for = self._duration(parts.get("interval"), _join(path, "interval"), 10, _DAY_FOR)
             lease_for = self._duration(parts.get("lease"), _join(path, "lease"), 1_000, 3_600_000)
             if name in ROLES:
                 roles[name] = Role(interval_for, lease_for)
+            elif name in own:
+                roles[name] = Role(interval_for, lease_for, str(parts.get("handler")), self._additional(name, parts, path))
         return roles
+
+    def _additional(self, name: str, parts: dict[str, Any], path: str) -> tuple[str, ...]:
+        """Check an additional role, and return its events."""
+        self._name(name, path, "role")
+        if "/" in str(name):
+            self._wrong(path, "the name of a role contains no /")
+        if "handler" in parts:
+            self._name(parts["handler"], _join(path, "handler"), "handler name")
+        events = parts.get("events", [])
+        if not isinstance(events, list) or ("events" in parts and not events):
+            self._wrong(_join(path, "events"), f"must be a list of events, such as [objective.approve], not {_kind(events)}")
+            return ()
+        for number, event in enumerate(events):
+            if event not in ROLE_EVENTS:
+                known = f"known are {', '.join(ROLE_EVENTS)}{suggestion(event, ROLE_EVENTS)}"
+                self._wrong(f"{_join(path, 'events')}[{number}]", f"is not an event; {known}")
+        return tuple(map(str, events))
 
     def _types(self, value: Json) -> dict[str, TypeRules]:
         known = [str(each) for each in ObjectiveType]
@@ -335,10 +369,10 @@ class _Reader:
         elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
             found = float(match[1]) * _UNITS[match[2]]
         if found is None:
-            self._wrong(path, f"must be a duration, such as 30 (seconds), 500ms, 10m, 8h or 2d, not {value!r}")
+            self._wrong(path, f"must be a duration, such as 30 (seconds), 500ms, 10m, 8h or 2d, not {shown(value)}")
             return None
         if not least <= found <= most:
-            self._wrong(path, f"must be from {_span(least)} to {_span(most)}, not {value!r}")
+            self._wrong(path, f"must be from {_span(least)} to {_span(most)}, not {shown(value)}")
             return None
         return round(found)
 
@@ -347,6 +381,11 @@ class _Reader:
             check_name(value, what)
         except TreadleError as error:
             self._wrong(path, str(error).rstrip("."))
+
+
+def _declares(value: Json) -> bool:
+    """Whether the value of a role declares an additional role, rather than options of a built-in one."""
+    return isinstance(value, dict) and not {"handler", "events"}.isdisjoint(value)
 
 
 def _join(path: str, key: object) -> str:

@@ -43,8 +43,10 @@ GOAL_RUN = "goal.run"
 GOAL_GATE = "goal.gate"
 """Tasks that judge the output of a workorder, one for each."""
 GOAL_DEADLINE = "goal.deadline"
-"""Kind, name and unique key of the task that flags overdue objectives of a namespace."""
-GOAL_KINDS = frozenset({GOAL_READINESS, GOAL_SCHEDULE, GOAL_RUN, GOAL_GATE, GOAL_DEADLINE})
+"""Tasks that flag overdue objectives, one for each type in a namespace; their name is the type."""
+GOAL_ROLE = "goal.role"
+"""Tasks of additional roles that a topology declares; their name is ROLE/TYPE."""
+GOAL_KINDS = frozenset({GOAL_READINESS, GOAL_SCHEDULE, GOAL_RUN, GOAL_GATE, GOAL_DEADLINE, GOAL_ROLE})
 EXTERNAL_CANCEL = "external.cancel"
 """Tasks that cancel a job at an external service; their name is the specialist's."""
 

@@ -9,7 +9,7 @@ from treadle.api.servers import Fleet, HandledCount, Served, Server, ServerDetai
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.queue.why import LIVE_SERVER_STATES
 from treadle.kernel.reads.service import ShownServer
-from treadle.model.names import GOAL_KINDS
+from treadle.model.names import GOAL_KINDS, GOAL_ROLE
 from treadle.model.values import decode
 from treadle.service.group import Group
 
@@ -52,7 +52,7 @@ class Servers(Group, ServersApi):
 
 
 def _roles(shown: ShownServer) -> list[str]:
-    return sorted(set(shown.server.handlers) & set(GOAL_KINDS))
+    return sorted({each for each in shown.server.handlers if each in GOAL_KINDS or each.startswith(f"{GOAL_ROLE}/")})
 
 
 def _served(found: Iterable[Iterable[str]]) -> list[Served]:

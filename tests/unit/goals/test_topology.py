@@ -10,7 +10,8 @@ import pytest
 
 from treadle.goals.topology import InvalidTopology, Topology, read_topology
 from treadle.goals.topology_file import load_topology, with_roles
-from treadle.model.errors import InvalidInput, MissingDependency
+from treadle.model.clock import milliseconds
+from treadle.model.errors import InvalidInput, InvalidPolicy, MissingDependency
 
 TYPE: dict[str, Any] = {"handler": "do", "gates": []}
 
@@ -233,3 +234,14 @@ def test_a_process_may_play_some_of_the_roles():
     assert (some.kinds(), some.lease_for(), some.digest) == ({"goal.gate"}, 40_000, topology.digest)
     with pytest.raises(InvalidInput, match="has no role runer; it has gate, runner; did you mean runner"):
         with_roles(topology, ["runer"])
+
+
+@pytest.mark.parametrize(
+    "span", [10**400, 10**5000, float("inf"), -1, "9" * 500 + "d"], ids=["400", "5000", "inf", "negative", "text"]
+)
+def test_a_duration_of_any_size_is_reported_with_its_range(span: Any) -> None:
+    with pytest.raises(InvalidTopology, match=r"must be from 1ms to 30d"):
+        read({"types": {"TICKET": TYPE | {"budget": span}}})
+    if not isinstance(span, str):
+        with pytest.raises(InvalidPolicy, match="delay must be zero or more and under a century"):
+            milliseconds(span, "delay")

@@ -51,6 +51,7 @@ def _check_names(topology: Topology, engine: Engine) -> None:
     engine.goals.gates.check(topology)
     names = engine.kernel.registry.names()
     wanted = {f"types.{name}.handler": rules.handler for name, rules in topology.types.items()}
+    wanted |= {f"roles.{name}.handler": str(role.handler) for name, role in topology.additional.items()}
     wanted |= {} if topology.reviewer is None else {"reviewer": topology.reviewer}
     missing = [
         TopologyProblem(
@@ -81,6 +82,9 @@ def _json(path: str, topology: Topology, warnings: list[str]) -> dict[str, Json]
         "name": topology.name,
         "digest": topology.digest,
         "roles": list(topology.roles),
+        "additional_roles": {
+            name: {"handler": role.handler, "events": list(role.events)} for name, role in topology.additional.items()
+        },
         "types": {
             name: {
                 "handler": rules.handler,
@@ -106,6 +110,8 @@ def _topology(path: str, topology: Topology, warnings: list[str]) -> RenderableT
         gates = ", ".join(gate.name for gate in rules.gates) or "no gates"
         policy = f"on failure {rules.on_fail}, at most {rules.max_workorders} workorders"
         rows.append((name, f"{rules.handler}, {rules.budget_for / 1000:g} s; {gates}; {policy}"))
+    for name, role in topology.additional.items():
+        rows.append((f"role {name}", f"{role.handler}, on {', '.join(role.events)}"))
     rows.append(("approval", f"by the reviewer {topology.reviewer}" if topology.reviewer else "by people"))
     rows += [("warning", plain(each, "yellow")) for each in warnings]
     return Group(plain(f"{path}: ok", "green"), facts(rows))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_RUN, HANDLER, PLAN, Lane, handles
+from treadle.model.names import ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -59,7 +59,8 @@ def serves(server: Server, task: Task | Lane) -> bool:
         return (own or task.name in server.handlers) and task.task_list in server.task_lists
     known = task.kind != HANDLER or handles(server.handlers, task.name)
     if task.kind in GOAL_KINDS:
-        known = task.kind in server.handlers and (task.kind != GOAL_RUN or handles(server.handlers, task.name))
+        role = f"{GOAL_ROLE}/{task.name.partition('/')[0]}" if task.kind == GOAL_ROLE else task.kind
+        known = role in server.handlers and (task.kind != GOAL_RUN or handles(server.handlers, task.name))
     return known and (is_own(task) or task.task_list in server.task_lists)
 
 
@@ -91,7 +92,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         if task.kind in GOAL_KINDS:
             name = f" with the handler {task.name}" if task.kind == GOAL_RUN else ""
             wanted, what = (
-                f"no live worker plays the role {task.kind}{name} in list",
+                f"no live worker plays the role {task.name if task.kind == GOAL_ROLE else task.kind}{name} in list",
                 "start one with `treadle worker --topology FILE`",
             )
         if task.kind == HANDLER and context.no_handler == IGNORE:
