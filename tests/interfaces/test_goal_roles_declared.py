@@ -43,7 +43,7 @@ async def has(calls: list[Any], count: int) -> bool:
 
 
 async def has_passed(engine: Engine, at: int) -> bool:
-    return await engine.store.now() > at
+    return await engine.kernel.store.now() > at
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -53,7 +53,7 @@ async def test_a_role_receives_its_events_and_no_others(kind: str, request: Any,
     with_handlers(engine, calls)
     use_topology(engine, tmp_path, TOPOLOGY)
     async with engine, engine.worker(), asyncio.timeout(BOUND):
-        await engine.objectives.add("Not approved", actor="ada", type="CAPTURE")
+        await engine.goals.objectives.add("Not approved", actor="ada", type="CAPTURE")
         made = await approved(engine, type="CAPTURE")
         await until(lambda: has(calls, 2))
         fleet = await Service(engine, OPEN).servers.fleet()
@@ -70,11 +70,11 @@ async def test_the_task_of_a_role_is_leased_and_explained(tmp_path: Path) -> Non
         assert "plays the role capture/CAPTURE" in (await engine.kernel.reads.why(waiting.id)).text
         task = await take(engine, ROLE)
         assert task is not None
-        (claim,) = await engine.objectives.claims(ROLE)
+        (claim,) = await engine.goals.objectives.claims(ROLE)
         assert (claim.task_id, claim.resource_type, claim.claim_version) == (task.id, "TASK", 1)
         assert await take(engine, ROLE) is None
         await engine.cancel(task.id)
-        assert (await engine.objectives.get(made.objective_id)).status == "TODO"
+        assert (await engine.goals.objectives.get(made.objective_id)).status == "TODO"
 
 
 async def test_a_role_blocks_and_unblocks_its_objective_under_its_claim(tmp_path: Path) -> None:
@@ -83,15 +83,15 @@ async def test_a_role_blocks_and_unblocks_its_objective_under_its_claim(tmp_path
         made = await approved(engine, type="CAPTURE")
         await play_all(engine, READINESS)
         await play(engine, ROLE, {"block": "no camera"})
-        objective = await engine.objectives.get(made.objective_id)
+        objective = await engine.goals.objectives.get(made.objective_id)
         assert (objective.status, objective.blockers[-1].text) == ("BLOCKED", "no camera")
         await play_all(engine, SCHEDULE)  # the event of the earlier status is stale
         await play(engine, ROLE, {"unblock": True})
-        objective = await engine.objectives.get(made.objective_id)
+        objective = await engine.goals.objectives.get(made.objective_id)
         assert (objective.status, objective.open_blockers) == ("TODO", [])
         await play_all(engine, READINESS)
         await play(engine, SCHEDULE)
-        assert (await engine.objectives.get(made.objective_id)).status == "IN_PROGRESS"
+        assert (await engine.goals.objectives.get(made.objective_id)).status == "IN_PROGRESS"
 
 
 async def test_roles_of_another_topology_are_not_taken(tmp_path: Path) -> None:
@@ -160,5 +160,5 @@ async def test_each_type_has_the_deadlines_of_its_own_topology(namespace: str, t
             task = await take(engine, DEADLINE)
             assert task is not None
             await services.monitor.scan(task.claim, engine.goals.topology, task.name)
-        flags = [(await engine.objectives.get(each.objective_id)).overdue_at is not None for each in made]
+        flags = [(await engine.goals.objectives.get(each.objective_id)).overdue_at is not None for each in made]
     assert flags == [True, False]

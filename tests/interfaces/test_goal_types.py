@@ -82,3 +82,12 @@ async def test_invalid_fields_are_rejected_with_a_code(fields: dict[str, Any]) -
                 await engine.goals.objectives.edit(made.objective_id, actor="ada", **fields)
         with pytest.raises(TreadleError):
             await engine.goals.objectives.list(statuses="NEW")
+
+
+async def test_the_reason_of_an_unserved_objective_names_its_type(tmp_path: Path) -> None:
+    engine = make_engine("memory://")
+    use_topology(engine, tmp_path, ONE)
+    async with engine:
+        made = await approved(engine, type="NOBODY")
+        trail = await engine.goals.objectives.show(made.objective_id)
+        assert (trail.objective.status, "declares the type NOBODY" in trail.why) == ("TODO", True)

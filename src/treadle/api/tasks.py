@@ -229,7 +229,11 @@ class TasksApi(Protocol):
             Sequence[TaskRequest], Doc("At most 1000; all are checked before the first is stored", [{"name": "billing.Charge"}])
         ],
     ) -> TasksCreated:
-        """Enqueue many tasks; use an `idempotency_key` for each to make the call repeatable."""
+        """Enqueue many tasks; use an `idempotency_key` for each to make the call repeatable.
+
+        Up to 500 are stored together or not at all. A key that identifies a different task, or two different ones of the call,
+        rejects them with `idempotency_key_reused`.
+        """
 
     @contract.get("/tasks/{task_id}", lists=True)
     async def get(self, task_id: TaskId) -> TaskDetail:

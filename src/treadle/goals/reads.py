@@ -131,7 +131,10 @@ class GoalReads:
             task = await self._store.find_task(task_id)
             if task is not None and not task.finished:
                 return f"{what}: {(await self._reads.why(task_id)).text}"
-        return "no role is processing it: none of its tasks is live; check that a worker with `--topology FILE` is running"
+        return (
+            "no role is processing it; check that a worker is running with `--topology FILE`, and that the file declares the type "
+            f"{objective.type}"
+        )
 
     async def _describe(self, blocker: Blocker) -> str:
         """Describe the blockers, with the status of blocking objectives: one that is BLOCKED itself waits for a person."""
