@@ -9,7 +9,9 @@ from tests.api.conftest import Scene
 from tests.interfaces.goal_scene import GATE, OK, READINESS, RUN, SCHEDULE, play, play_all, settle, take, use_topology
 
 from treadle.goals.records import ObjectiveNotFound
-from treadle.model.errors import IllegalMove, InvalidInput
+from treadle.model.access import GRANTS, Access, Scope
+from treadle.model.errors import Forbidden, IllegalMove, InvalidInput
+from treadle.service import Service
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 
@@ -105,3 +107,14 @@ async def test_what_cannot_be_is_refused(scene: Scene):
     made = await api.add("Do it")
     with pytest.raises(InvalidInput, match="either"):
         await api.block(made.objective_id)
+
+
+async def test_approving_is_a_separate_permission(scene: Scene) -> None:
+    made = await scene.api.objectives.add("Do it")
+    operator = Service(scene.engine, Access("operator", GRANTS[Scope.OPERATE]))
+    approver = Service(scene.engine, Access("approver", GRANTS[Scope.APPROVE]))
+    for call in (operator.objectives.approve(made.objective_id), approver.objectives.unblock(made.objective_id)):
+        with pytest.raises(Forbidden):
+            await call
+    assert (await approver.objectives.approve(made.objective_id)).approved_by == "approver"
+    assert (await operator.objectives.block(made.objective_id, reason="wait")).status == "BLOCKED"
