@@ -48,7 +48,7 @@ async def test_a_job_is_listed_and_shown_with_its_events_and_what_it_waits_for(s
     assert listed.due_at is not None
     assert listed.due_at.ms - listed.dispatched_at.ms == 3_600_000
     shown = await scene.api.external_jobs.get(task_id)
-    assert (shown.id, shown.why.code) == (listed.id, "next_poll")
+    assert (shown.id, shown.why.code) == (listed.id, "no_worker")  # no server is registered
     assert [event.kind for event in shown.events] == ["external_production_dispatched"]
     with pytest.raises(ExternalJobNotFound):
         await scene.api.external_jobs.get(NOBODY)
@@ -71,7 +71,7 @@ async def test_a_job_that_is_made_due_is_polled_at_once(scene: Scene):
     await scene.api.external_jobs.poll_now(task_id)
     await loop.tick()
     ended = await scene.api.external_jobs.get(task_id)
-    assert (ended.state, [event.number for event in ended.events]) == ("completed", [0, 1, 1])
+    assert (ended.state, [event.number for event in ended.events]) == ("completed", [0, 1, 2])
     with pytest.raises(ExternalAlreadyResolved):
         await scene.api.external_jobs.poll_now(task_id)
 

@@ -290,7 +290,13 @@ class Operator:
         taken = TakeMessages(run.id, tuple(mail.id for mail in await self.twins.stores[0].list_messages(run.id, 2)))
         status = self.dice.choice(("unknown", "succeeded", "failed"))
         effect = EffectOutcome(
-            idempotency_key=self.dice.choice("pq"), tool_call_id="c", status=status, response="{}", root_id=run.root_id
+            idempotency_key=self.dice.choice("pqrs"),
+            tool_call_id="c",
+            status=status,
+            response="{}",
+            root_id=run.root_id,
+            task_id=self.dice.choice((task.id, None)),
+            details="{}",
         )
         match self.dice.randrange(6):
             case 0 | 1:

@@ -22,6 +22,7 @@ from treadle import (
     Engine,
     NonRetryable,
     RetryPolicy,
+    StepFailed,
     TaskFailed,
     Waiting,
 )
@@ -169,10 +170,10 @@ async def test_after_an_error_that_says_nothing_the_log_says_unknown(engine: Eng
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await outcomes(engine, task.id, "charge", None, 2) == ["unknown", "succeeded"]
         moves = await engine.kernel.reads.list_moves(task.id)
-        assert [move.move for move in moves] == ["retry", "tool_call.unknown", "succeed"]
-        said = json.loads(moves[1].data or "")
-        assert (said["action"], said["found"], said["attempt"]) == ("charge", "unknown", 2)
-        assert (said["idempotency_key"], said["dedupe_key"]) == service.calls[1]
+        assert [move.move for move in moves] == ["tool_call.unknown", "retry", "succeed"]
+        said = json.loads(moves[0].data or "")
+        assert (said["action"], said["found"], said["attempt"]) == ("charge", "unknown", 1)
+        assert (said["idempotency_key"], said["dedupe_key"]) == service.calls[0]
         assert (await engine.kernel.verify()).holds
     assert len({dedupe for _, dedupe in service.calls}) == 1
 
@@ -464,3 +465,108 @@ async def test_a_store_that_cannot_be_read_is_no_failure_of_the_handler() -> Non
         async with engine.worker():
             assert await engine.result(task, timeout=BOUND) == {"receipt": 1}
     assert refusing.refusals == []
+
+
+async def test_a_function_repeats_an_unknown_effect_after_an_approval(engine: Engine) -> None:
+    service = Service()
+    service.errors = [TimeoutError("slow")]
+
+    @engine.function("pay")
+    async def pay(payload: Any, ctx: Any) -> Any:
+        try:
+            return await ctx.effect("charge", lambda: service.charge(ctx), {"amount": 5})
+        except StepFailed:
+            await ctx.approval("Again?")
+            return await ctx.effect("charge", lambda: service.charge(ctx), {"amount": 5})
+
+    async with engine, engine.worker():
+        run = await engine.start_function("pay")
+        async with asyncio.timeout(BOUND):
+            while not (pending := await engine.approvals.list()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await engine.approvals.decide(pending[0].id, "approve", actor="ada")
+        assert await engine.run_result(run, timeout=BOUND) == {"receipt": 2}
+        assert [each.attempt for each in (await engine.kernel.effects.list_unknown(run_id=run.id)).effects] == [1]
+    assert_repeated(service, 2)
+
+
+class Stuck:
+    """Handlers and a function whose effect does not return."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.begun = asyncio.Event()
+        self.loop = asyncio.get_running_loop()
+        self.released = threading.Event()
+        engine.handler("async")(self.handle)
+        engine.handler("sync", timeout=0.01)(self.handle_blocking)
+        engine.function("function")(self.run)
+
+    async def wait(self) -> None:
+        self.begun.set()
+        await asyncio.Event().wait()
+
+    async def handle(self, payload: Any, ctx: Context) -> None:
+        await ctx.effect("charge", self.wait, {"amount": 5})
+
+    def handle_blocking(self, payload: Any, ctx: Context) -> None:
+        def wait() -> None:
+            self.loop.call_soon_threadsafe(self.begun.set)
+            self.released.wait(BOUND)
+
+        ctx.effect_blocking("charge", wait, {"amount": 5})
+
+    async def run(self, payload: Any, ctx: Any) -> None:
+        await ctx.effect("charge", self.wait, {"amount": 5})
+
+
+async def start_stuck(engine: Engine, stuck: Stuck, name: str) -> str:
+    """Start the work and wait until its effect has begun; return the task."""
+    if name == "function":
+        run = await engine.start_function("function")
+        (task,) = await engine.list_tasks(kind="function")
+        assert task.run_id == run.id
+    else:
+        task = await engine.enqueue(name)
+    await asyncio.wait_for(stuck.begun.wait(), BOUND)
+    return task.id
+
+
+@pytest.mark.parametrize(
+    ("name", "ends_by", "moves"),
+    [
+        ("async", "cancel", ["tool_call.unknown", "cancel"]),
+        ("async", "expiry", ["tool_call.unknown", "expire"]),
+        ("async", "stop", ["tool_call.unknown", "release"]),
+        ("sync", "timeout", ["tool_call.unknown", "fail"]),
+        ("function", "cancel", ["tool_call.unknown", "cancel"]),
+        ("function", "expiry", ["tool_call.unknown", "expire"]),
+        ("function", "stop", ["tool_call.unknown", "release"]),
+    ],
+)
+async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
+    engine: Engine, name: str, ends_by: str, moves: list[str]
+) -> None:
+    async with engine:
+        stuck = Stuck(engine)
+        try:
+            async with engine.worker() as host:
+                task_id = await start_stuck(engine, stuck, name)
+                assert (await engine.kernel.effects.list_unknown()).effects == []
+                if ends_by == "cancel" and name == "function":
+                    await engine.runs.cancel((await engine.get_task(task_id)).run_id or "")
+                elif ends_by == "cancel":
+                    await engine.cancel(task_id)
+                elif ends_by == "expiry":
+                    await engine.kernel.store.expire_leases_of([host.owner_id])
+                    await engine.kernel.store.wake(10)
+                elif ends_by == "timeout":
+                    with pytest.raises(TaskFailed, match="took longer"):
+                        await engine.result(task_id, timeout=BOUND)
+                if ends_by != "stop":
+                    assert (await moves_of(engine, task_id))[:2] == moves
+            assert (await moves_of(engine, task_id))[:2] == moves
+        finally:
+            stuck.released.set()
+        (found,) = [each for each in (await engine.kernel.effects.list_unknown(task_id=task_id)).effects if each.attempt == 1]
+        assert (found.task_id, found.action) == (task_id, "charge")
+        assert (await engine.kernel.verify()).problems == ()

@@ -117,7 +117,7 @@ async def test_a_lease_that_has_run_out_is_taken_over_whoever_held_it(url: str) 
 async def test_effects_in_the_middle_of_which_they_were_are_counted(url: str) -> None:
     async with make_engine(url) as engine:
         task = await held_by(engine, server(engine))
-        begun = [Begin(Effect.of(task.id, None, task.root_id, action), 1).row for action in ("charge", "mail")]
+        begun = [Begin(Effect.of(task.id, None, task.root_id, action), 1).rows[0] for action in ("charge", "mail")]
         await engine.kernel.committer.submit(Unit(task.claim, rows=tuple(begun)))
         await engine.kernel.committer.submit(Unit(task.claim, rows=(replace(begun[0], outcome=_done(begun[0].outcome)),)))
         assert (await engine.kernel.recovery.recover(place(), dry_run=True)).unknown_effects == 1

@@ -127,7 +127,7 @@ async def test_a_failure_that_says_nothing_leaves_the_outcome_unknown(scene: Sce
     with pytest.raises(RunFailed, match="no answer"):
         await scene.engine.run_result(started, timeout=1)
     assert await _outcomes(scene, service) == ["unknown", "unknown"]
-    assert await _doubts(scene) == 1
+    assert await _doubts(scene) == 2  # also of the last attempt, which nothing repeats
     await scene.engine.runs.retry(started.id)
     await process.quiet()
     scene.clock.advance(1)
@@ -135,7 +135,7 @@ async def test_a_failure_that_says_nothing_leaves_the_outcome_unknown(scene: Sce
     assert await scene.engine.run_result(started, timeout=1) == {"receipt": 3}
     assert len({key for key, _ in service.calls}) == 3
     assert len({key for _, key in service.calls}) == 1
-    assert await _doubts(scene) == 2  # also an operator's retry does not know
+    assert await _doubts(scene) == 2
 
 
 async def test_an_effect_whose_time_ran_out_may_have_been_made(scene: Scene):
@@ -200,3 +200,116 @@ async def test_effects_at_once_with_steps_are_told_apart(scene: Scene):
     await scene.process().quiet()
     assert await scene.engine.run_result(started, timeout=1) == 10
     assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("between", ["nothing", "sleep", "retry", "gather"])
+@pytest.mark.parametrize("warm", [0, 10], ids=["replayed", "warm"])
+async def test_an_unknown_effect_that_is_requested_again_is_the_same_effect(scene: Scene, between: str, keyed: bool, warm: int):
+    service = Service()
+    options: dict[str, Any] = {"key": "k"} if keyed else {}
+    if between == "retry":
+        options["retry"] = 1
+
+    @scene.engine.function("pay")
+    async def pay(payload: dict[str, Any], ctx: Any) -> Any:
+        async def charge() -> Any:
+            service.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+            if len(service.calls) < 6:
+                raise TimeoutError("no answer")
+            return {"receipt": len(service.calls)}
+
+        while True:
+            try:
+                if between == "gather":
+                    return (await ctx.gather(ctx.effect("charge", charge, {"amount": 5}, **options)))[0]
+                return await ctx.effect("charge", charge, {"amount": 5}, **options)
+            except StepFailed:
+                if between == "sleep":
+                    await ctx.sleep(1)
+
+    started = await scene.engine.start_function("pay")
+    process = scene.process(warm=warm)
+    for _ in range(8):
+        await process.quiet()
+        scene.clock.advance(1)
+    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 6}
+    keys, stable = zip(*service.calls, strict=True)
+    assert (len(keys), len(set(keys)), len(set(stable))) == (6, 6, 1)
+    assert await _outcomes(scene, service) == ["unknown"] * 5 + ["succeeded"]
+    assert await _doubts(scene) == 5
+    assert {each.attempt for each in (await scene.engine.kernel.effects.list_unknown(run_id=started.id)).effects} == {1, 2, 3, 4, 5}
+    assert (await scene.engine.kernel.verify()).problems == ()
+
+
+async def test_each_of_two_unknown_effects_is_repeated_once_and_a_known_one_never(scene: Scene):
+    calls: list[str] = []
+
+    @scene.engine.function("pay")
+    async def pay(payload: dict[str, Any], ctx: Any) -> Any:
+        async def charge() -> Any:
+            calls.append(ctx.dedupe_key)
+            if len(calls) < 3:
+                raise TimeoutError("no answer")
+            if len(calls) == 4:
+                raise EffectFailed("declined")
+
+        async def attempt() -> None:
+            try:
+                await ctx.effect("charge", charge)
+            except StepFailed:
+                pass
+
+        await ctx.gather(attempt(), attempt())
+        for _ in range(4):
+            await attempt()
+
+    started = await scene.engine.start_function("pay")
+    await scene.process(warm=0).quiet()
+    await scene.engine.run_result(started, timeout=1)
+    first, second, *later = calls
+    assert first != second
+    assert later[:2] == sorted(later[:2], key=[first, second].index)
+    assert len(set(calls)) == 4  # after a success or a definite failure, an equal effect is another one
+    assert await _doubts(scene) == 2
+
+
+async def test_a_function_that_dies_while_it_repeats_an_unknown_effect_repeats_the_same(scene: Scene):
+    service = Service()
+    service.errors = [TimeoutError("no answer")]
+
+    @scene.engine.function("pay")
+    async def pay(payload: dict[str, Any], ctx: Any) -> Any:
+        async def charge() -> Any:
+            service.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+            if service.errors:
+                raise service.errors.pop(0)
+            return {"receipt": len(service.calls)}
+
+        try:
+            return await ctx.effect("charge", charge)
+        except StepFailed:
+            return await ctx.effect("charge", charge)
+
+    started = await scene.engine.start_function("pay")
+    await _die(scene, 5, after=False)  # after the second call, before its outcome is recorded
+    assert len(service.calls) == 2
+    await scene.process().quiet()
+    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 3}
+    assert len({key for key, _ in service.calls}) == 3
+    assert len({key for _, key in service.calls}) == 1
+    assert await _doubts(scene) == 2
+
+
+async def test_an_effect_response_over_the_limit_says_so(scene: Scene):
+    @scene.engine.function("big")
+    async def big(payload: dict[str, Any], ctx: Any) -> Any:
+        try:
+            await ctx.effect("read", lambda: "x" * 2_000_000)
+        except StepFailed as error:
+            return str(error)
+
+    started = await scene.engine.start_function("big")
+    await scene.process().quiet()
+    said = await scene.engine.run_result(started, timeout=1)
+    assert "2000002 bytes as JSON; the limit is 1048576" in said

@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from tests.mcp.transports import in_request_context, refused, shop_engine, told
 
-from treadle import Engine, ExternalPollingLoop, ExternalProductionHandle
+from treadle import Engine, ExternalPollingLoop, ExternalProductionHandle, TaskFailed
 from treadle.mcp.catalog import TOOLS
 from treadle.model.access import Scope, granted
 
@@ -281,6 +281,23 @@ async def test_external_jobs_are_listed_polled_and_canceled():
         canceled = await call("external_job_manage", job_id=job["id"], action="cancel", reason="not wanted")
         assert canceled["state"] in ("canceled", "awaiting_external")
         assert (await call("external_job_list"))["jobs"] == []
+
+
+async def test_effects_of_unknown_outcome_are_listed() -> None:
+    engine = shop_engine()
+
+    @engine.handler("pay")
+    async def pay(payload: Any, ctx: Any) -> None:
+        await ctx.effect("charge", lambda: [][0])
+
+    async with at_work(engine) as call:
+        task = await engine.enqueue("pay")
+        async with engine.worker():
+            with pytest.raises(TaskFailed):
+                await engine.result(task, timeout=30)
+        (effect,) = (await call("effect_list"))["effects"]
+        assert (effect["action"], effect["task_id"], effect["task_state"]) == ("charge", task.id, "failed")
+        assert (await call("effect_list", run_id=task.id))["effects"] == []
 
 
 async def test_handlers_are_registered_listed_and_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -121,6 +121,8 @@ async def _judge_outcomes(history: History, submission: Submission, found: Found
         outcomes = await history.simulation.store.find_outcomes(keys)
         if not any(outcome.status == "succeeded" for outcome in outcomes):
             history.simulation.wrong(f"{submission.key} is done, and nobody knows whether its effect {effect} was made")
+        if any(outcome.status == "unknown" and outcome.unknown_at is None for outcome in outcomes):
+            history.simulation.wrong(f"{submission.key} is done, and the log does not say that an attempt at {effect} is unknown")
 
 
 async def _judge_schedule(history: History, submission: Submission) -> None:

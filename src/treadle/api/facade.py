@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from treadle.api.approvals import ApprovalsApi
     from treadle.api.dead_letters import DeadLettersApi
     from treadle.api.dispatch import DispatchApi
+    from treadle.api.effects import EffectsApi
     from treadle.api.events import EventsApi
     from treadle.api.external_jobs import ExternalJobsApi
     from treadle.api.flows import FlowsApi
@@ -37,6 +38,7 @@ class Api:
     approvals: ApprovalsApi
     dead_letters: DeadLettersApi
     dispatch: DispatchApi
+    effects: EffectsApi
     external_jobs: ExternalJobsApi
     events: EventsApi
     flows: FlowsApi

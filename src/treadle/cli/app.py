@@ -136,6 +136,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "Show and operate jobs in external services.",
         _commands("external", "list=list_jobs show poll-now cancel rebuild"),
     ),
+    Branch("effects", "Show effects whose outcome is unknown.", _commands("effects", "list=list_unknown")),
     Branch("approvals", "Show approvals and decide them.", _commands("approvals", "list show approve deny")),
     Branch(
         "watchers",

@@ -38,7 +38,6 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
-from treadle.model.states import TaskState
 from treadle.model.tasks import Move, Task
 from treadle.model.values import decode
 
@@ -166,7 +165,7 @@ class GoalReads:
 
     async def claims(self, kind: str | None = None) -> list[ClaimHeld]:
         """Return the claims held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
-        which = TaskFilter(states=(TaskState.RUNNING,), namespace=self._namespace, kind=kind)
+        which = TaskFilter(namespace=self._namespace, kind=kind, held=True)
         found = []
         for task in await self._store.list_tasks(which, CLAIMS_SHOWN):
             earlier = None

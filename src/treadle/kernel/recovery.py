@@ -151,7 +151,7 @@ class Recovery:
     async def _recover_approvals(self, report: RecoveryReport) -> None:
         now = await self._store.now()
         records = await self._pending()
-        waiting = await self._tasks((TaskState.AWAITING_APPROVAL,)) if len(records) > _ONE_BY_ONE else []
+        waiting = await self._tasks(TaskFilter(states=(TaskState.AWAITING_APPROVAL,))) if len(records) > _ONE_BY_ONE else []
         known = {task.id: task for task in waiting}
         for record in records:
             task = known.get(record.task_id or "") or await self._store.find_task(record.task_id or "")
@@ -177,8 +177,8 @@ class Recovery:
 
     async def _count(self, report: RecoveryReport, owner_ids: set[str]) -> None:
         now = await self._store.now()
-        held = await self._tasks((TaskState.RUNNING, TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL))
-        lost = [task for task in held if task.owner_id is not None and (task.wake_at or 0) <= now]
+        held = await self._tasks(TaskFilter(held=True))
+        lost = [task for task in held if (task.wake_at or 0) <= now]
         own = [task for task in held if task.owner_id in owner_ids and (task.wake_at or 0) > now]
         report.expired_leases = len(lost)
         report.own_servers = sorted(owner_ids)
@@ -215,8 +215,8 @@ class Recovery:
         which = RecordFilter(APPROVAL, namespace=self._namespace, states=(PENDING,))
         return await _first(every_record(self._store, which))
 
-    async def _tasks(self, states: tuple[str, ...]) -> list[Task]:
-        return await _first(every_task(self._store, TaskFilter(states=states)))
+    async def _tasks(self, which: TaskFilter) -> list[Task]:
+        return await _first(every_task(self._store, which))
 
 
 async def _first(found: AsyncIterator[T]) -> list[T]:

@@ -68,7 +68,7 @@ class Settler:
             return await other(task, token, decided)
         rows: tuple[Row, ...] = ()
         if task.state == TaskState.AWAITING_EXTERNAL or isinstance(decided, HandOff | ProducedEnd):
-            decided, rows = await self._external_jobs.prepare(task, decided)
+            decided, rows = await self._external_jobs.prepare(task, token, decided)
         if isinstance(decided, Finish):
             if is_function(task.flow_id):
                 return await self._functions.settle(task, token, decided, rows)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from treadle.api.system import ScheduleFiring
 from treadle.api.wire import Instant
 from treadle.kernel.queue.why import LIVE_SERVER_STATES, is_own, serves, shown_server_state
@@ -18,8 +20,11 @@ from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.store.health import LATE_FOR
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import Clock
-from treadle.model.states import APPROVAL, OBJECTIVE
+from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
+from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE
+from treadle.model.stored import read
 
 if TYPE_CHECKING:
     from treadle.kernel.schedules.service import Schedules
@@ -32,6 +37,7 @@ RECENTLY_FOR = 3_600_000
 
 FIRINGS = 5
 _SCHEDULES = 1000
+_JOBS = 200
 _NAMED = 3
 
 
@@ -50,6 +56,8 @@ class Status:
     approvals: int
     """Approvals that wait for a decision."""
     blocked_objectives: int
+    failing_jobs: tuple[str, ...]
+    """External jobs whose last polls raised, or lost their workers."""
     servers: tuple[ShownServer, ...]
     next_firings: list[ScheduleFiring]
 
@@ -95,9 +103,22 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, namespac
         dead_letters=dead,
         approvals=(await store.count_records(namespace, APPROVAL.entity)).get("pending", 0),
         blocked_objectives=(await store.count_records(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
+        failing_jobs=tuple(await _failing_jobs(store, namespace)),
         servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers()),
         next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
     )
+
+
+async def _failing_jobs(store: Store, namespace: str) -> list[str]:
+    found = []
+    for stored in await store.list_records(RecordFilter(EXTERNAL.entity, namespace, live=True), _JOBS):
+        try:
+            record = read(ExternalProductionRecord, stored.body)
+        except msgspec.MsgspecError:  # listed as unreadable elsewhere
+            continue
+        if record.raised_in_row >= RAISES_IN_ROW or record.backs_off:
+            found.append(record.external_job_id)
+    return found
 
 
 def troubles(status: Status) -> Iterator[str]:
@@ -116,6 +137,8 @@ def troubles(status: Status) -> Iterator[str]:
     if alone:
         names = [f"{depth.lane.name} in list {depth.lane.task_list}" for depth in alone]
         yield f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_some(names)}"
+    if status.failing_jobs:
+        yield f"polls of {_count(len(status.failing_jobs), 'external job')} fail: {_some(status.failing_jobs)}"
 
 
 def _count(count: int, what: str) -> str:

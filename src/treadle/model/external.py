@@ -26,6 +26,9 @@ RESOLVED = "external_production_resolved"
 RING = 16
 """Number of polled events kept per job: the latest. They carry running counts, so only the text of older ones is lost."""
 
+RAISES_IN_ROW = 5
+"""Consecutive polls that raise after which the engine reports that the service or its specialist may be broken."""
+
 LONGEST_INTERVAL = 86_400
 HINT_LIMIT = 4096
 DETAIL_LIMIT = 4096
@@ -36,6 +39,12 @@ LOST = "external_job_lost"
 UNREGISTERED = "specialist_unregistered"
 UNEXPECTED_POLL = "poll_returned_unexpected_type"
 OUTCOME_UNKNOWN = "external_outcome_unknown"
+FATE_UNKNOWN = frozenset(
+    f"{OUTCOME_UNKNOWN} {UNREGISTERED} {UNEXPECTED_POLL} specialist_raised unexpected_result poll_not_supported timeout "
+    "takeovers_exhausted deadline_exceeded empty_external_job_id invalid_polling_interval invalid_progress_hint "
+    "progress_hint_too_long invalid_progress invalid_external_handle".split()
+)
+"""Error codes of tasks whose job may exist at the service nevertheless, and may still be working (D72)."""
 FAILED = "external_production_failed"
 """The task's error code if the specialist gave none; the record has none then."""
 
@@ -141,6 +150,11 @@ class ExternalProductionRecord(Stored, frozen=True, kw_only=True):
     due_at: int | None = None
     """The next poll; None once the job has ended."""
 
+    @property
+    def backs_off(self) -> bool:
+        """Whether the next poll is later than its interval, because workers were lost while they polled."""
+        return self.due_at is not None and self.last_polled_at is not None and self.due_at > _due_at(self)
+
 
 def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> ExternalProductionRecord:
     """Return the record after the event: the only function that computes its content and the task's due time."""
@@ -160,9 +174,10 @@ def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> Exte
             raised_in_row=data.get("raised_in_row", 0),
             last_error=data.get("error"),
         )
-        return msgspec.structs.replace(record, due_at=_due_at(record))
+        return msgspec.structs.replace(record, due_at=_due_at(record, data.get("not_before", 0)))
     return msgspec.structs.replace(
         record,
+        progress=data.get("progress", record.progress),
         completed_at=event.at,
         raised_in_row=0,
         last_error=None,
@@ -184,10 +199,10 @@ def project(events: Iterable[ExternalEvent]) -> ExternalProductionRecord:
     return record
 
 
-def _due_at(record: ExternalProductionRecord) -> int:
-    """Return `coalesce(last_polled_at, dispatched_at) + interval`, but not after the job's deadline."""
+def _due_at(record: ExternalProductionRecord, not_before: int = 0) -> int:
+    """Return `coalesce(last_polled_at, dispatched_at) + interval`, or `not_before`, but not after the job's deadline."""
     since = record.dispatched_at if record.last_polled_at is None else record.last_polled_at
-    due_at = since + max(round(record.polling_interval_seconds * 1000), 1)
+    due_at = max(since + max(round(record.polling_interval_seconds * 1000), 1), not_before)
     return due_at if record.deadline_at is None else min(due_at, record.deadline_at)
 
 
@@ -218,12 +233,19 @@ def dispatched(
     return ExternalEvent(kind=DISPATCHED, at=at, payload=payload | _progress_of(handle))
 
 
-def polled(at: int, record: ExternalProductionRecord, handle: ExternalProductionHandle | None, error: str | None) -> ExternalEvent:
-    """Return the event of a poll that did not end the job; if it raised (`handle` is None), interval and hint stay the same."""
+def polled(
+    at: int, record: ExternalProductionRecord, handle: ExternalProductionHandle | None, error: str | None, back_off_for: int = 0
+) -> ExternalEvent:
+    """Return the event of a poll that did not end the job; if it raised (`handle` is None), interval and hint stay the same.
+
+    The next poll is at least `back_off_for` milliseconds later.
+    """
     kept = ExternalProductionHandle(record.external_job_id, record.polling_interval_seconds, record.progress_hint, record.progress)
     counts: dict[str, Json] = {"raised": record.raised}
     if error is not None:
         counts = {"raised": record.raised + 1, "raised_in_row": record.raised_in_row + 1, "error": error[:DETAIL_LIMIT]}
+    if back_off_for:
+        counts["not_before"] = at + back_off_for
     return ExternalEvent(kind=POLLED, number=record.polls + 1, at=at, payload=_progress_of(handle or kept) | counts)
 
 
@@ -233,15 +255,16 @@ def resolved(
     *,
     object_id: str | None = None,
     failure: ExternalProductionFailure | None = None,
+    by_poll: bool = False,
 ) -> ExternalEvent:
-    """Return the event that ends a job: with its production, or with the failure."""
+    """Return the event that ends a job: with its production, or with the failure. `by_poll`: a poll reported the end."""
     payload: dict[str, Json] = {"raised": record.raised}
     if failure is None:
-        payload["render_event_object_id"] = object_id
+        payload |= {"render_event_object_id": object_id, "progress": 1.0}
     else:
         payload["failure_detail"] = failure.failure_detail[:DETAIL_LIMIT]
         payload["error_code"] = failure.error_code
-    return ExternalEvent(kind=RESOLVED, number=record.polls, at=at, payload=payload)
+    return ExternalEvent(kind=RESOLVED, number=record.polls + by_poll, at=at, payload=payload)
 
 
 def _progress_of(handle: ExternalProductionHandle) -> dict[str, Json]:

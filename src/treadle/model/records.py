@@ -60,5 +60,11 @@ class EffectOutcome(msgspec.Struct, frozen=True, kw_only=True):
     response_hash: str | None = None
     response: str | None = None
     root_id: str
+    task_id: str | None = None
+    """The task whose claim covers the effect; None in rows of versions that did not store it."""
+    details: str | None = None
+    """The data of the move `tool_call.unknown`, JSON text."""
     created_at: int = 0
     resolved_at: int | None = None
+    unknown_at: int | None = None
+    """When the log recorded that the outcome is unknown; an `unknown` effect without it is in progress."""

@@ -16,7 +16,7 @@ class StubExternalSpecialist(Specialist):
     """Returns a handle from `start`, and the given outcomes from successive polls; exceptions are raised.
 
     `started` has the payload and token of each start, `polled` the job of each poll. Productions are appended, as in a real
-    specialist. After the last outcome, a poll raises.
+    specialist. After the last outcome, a poll raises. A test may change `outcomes` and `start_outcome`.
     """
 
     def __init__(
@@ -27,8 +27,8 @@ class StubExternalSpecialist(Specialist):
         initial_polling_interval_seconds: float = 1,
         start_outcome: Said | None = None,
     ) -> None:
-        self._outcomes = list(poll_outcomes)
-        self._start_outcome = start_outcome or ExternalProductionHandle(external_job_id, initial_polling_interval_seconds)
+        self.outcomes = list(poll_outcomes)
+        self.start_outcome = start_outcome or ExternalProductionHandle(external_job_id, initial_polling_interval_seconds)
         self.started: list[tuple[dict[str, Any], str | None]] = []
         self.polled: list[str] = []
         self.canceled: list[str] = []
@@ -36,14 +36,14 @@ class StubExternalSpecialist(Specialist):
     async def start(self, payload: dict[str, Any], ctx: Context) -> Any:
         """Return the handle, or the scripted outcome."""
         self.started.append((payload, ctx.dispatch_token))
-        return self._come_to(self._start_outcome, ctx)
+        return self._come_to(self.start_outcome, ctx)
 
     async def poll(self, external_job_id: str, ctx: Context) -> Any:
         """Return the next outcome."""
         self.polled.append(external_job_id)
-        if not self._outcomes:
+        if not self.outcomes:
             raise LookupError("The stub has no more outcomes.")
-        return self._come_to(self._outcomes.pop(0), ctx)
+        return self._come_to(self.outcomes.pop(0), ctx)
 
     async def cancel(self, external_job_id: str) -> None:
         """Record the cancellation."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.approvals.service import Approvals
+from treadle.kernel.effects.reads import EffectReads
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.dead_letters import DeadLetters
@@ -139,6 +140,7 @@ class Kernel:
             secret=settings.webhook_secret,
             allowed=settings.webhook_allow,
         )
+        self.effects = EffectReads(store, namespace)
         self.external_jobs = ExternalJobs(
             store,
             committer,

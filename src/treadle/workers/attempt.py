@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.decide import unregistered_text
-from treadle.kernel.queue.decide import decide, failure, ignored, refusal, settlement, turned_away
+from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, settlement, turned_away
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
 from treadle.kernel.telemetry.events import (
@@ -185,6 +185,8 @@ class AttemptRunner:
             if isinstance(away := turned_away(task, problem), Park):
                 self._emit(LoopError("worker", f"task {task.id} ({task.name}) backs off: {problem.message}"))
             return away
+        if (delayed := poll_backoff(task, self._options.takeover_limit)) is not None:
+            return delayed
         if task.state == TaskState.AWAITING_EXTERNAL and (handler is None or handler.executes is None):
             return await self._without_specialist(task)
         if handler is None:

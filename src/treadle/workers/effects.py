@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,7 +150,7 @@ class AttemptEffects:
         return _Request(effect, identical, number, again)
 
     async def _begin(self, requested: _Request) -> EffectOutcome | Begin:
-        """Return the recorded outcome, or commit that the effect begins; the log records whether an earlier outcome is unknown."""
+        """Return the recorded outcome, or commit that the effect begins."""
         reach("effect.before_begin")
         task, effect = self._task, requested.effect
         decided: EffectOutcome | Begin = Begin(effect, task.attempt)
@@ -158,8 +159,8 @@ class AttemptEffects:
             counted = await self._counted(found)
             decided = decide(effect, task.attempt, found, lambda _: counted, lost=task.takeovers > 0)
         if isinstance(decided, Begin):
-            settlement = Keep(task.checkpoint, UNKNOWN, decided.data) if decided.doubt else None
-            await self._commit(Unit(self._token, settlement, rows=(decided.row,)))
+            settlement = None if (data := decided.data) is None else Keep(task.checkpoint, UNKNOWN, data)
+            await self._commit(Unit(self._token, settlement, rows=decided.rows))
             reach("effect.begun")
         return decided
 
@@ -201,12 +202,15 @@ class AttemptEffects:
         return response
 
     async def _record_failure(self, begin: Begin, requested: _Request, error: BaseException, unknown: _Types) -> None:
-        """Record a definite failure; otherwise the outcome stays unknown."""
+        """Record a definite failure; otherwise log that the outcome is unknown."""
         if is_definite(error, unknown):
             await self._commit(Unit(self._token, rows=(failed(begin, error, self._kernel.value_store, self._task.version),)))
             reach("effect.recorded")
-        else:
-            requested.identical[requested.number] = True
+            return
+        requested.identical[requested.number] = True
+        data, row = begin.unknown
+        with suppress(ClaimLost):  # the store has logged it with the end of the claim
+            await self._commit(Unit(self._token, Keep(self._task.checkpoint, UNKNOWN, data), rows=(row,)))
 
     async def _commit(self, unit: Unit) -> None:
         answer = await self._kernel.committer.submit(unit)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.external.decide import copy_of, problem_of
-from treadle.kernel.external.service import ExternalJobs
+from treadle.kernel.external.service import ExternalJobs, Intent
 from treadle.kernel.store.crashpoints import reach
 from treadle.model.errors import ClaimLost, InvalidInput
 from treadle.model.external import (
@@ -143,9 +143,12 @@ async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: Ext
     intent = await external_jobs.begin(ctx.task, ctx.token)
     ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
     if intent.again:
-        outcome = await _reattach(methods, ctx, external_jobs, call, intent.token)
+        outcome = await _reattach(methods, ctx, external_jobs, call, intent)
         if outcome is not None:
             return outcome
+        if intent.retried:
+            intent = await external_jobs.begin_anew(ctx.task, ctx.token)
+            ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
     payload = decode(ctx.task.payload)
     try:
         returned = await call(methods.start, payload, payload=payload)
@@ -161,9 +164,14 @@ async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: Ext
 
 
 async def _reattach(
-    methods: SpecialistMethods, ctx: Context, external_jobs: ExternalJobs, call: MethodCaller, token: str
+    methods: SpecialistMethods, ctx: Context, external_jobs: ExternalJobs, call: MethodCaller, intent: Intent
 ) -> Outcome | None:
-    """Find the job that an earlier attempt may have submitted, or fail if that is impossible. None: submit it now."""
+    """Find the job that an earlier attempt may have submitted, or fail if that is impossible. None: submit it now.
+
+    An operator who retries a task has checked a service that cannot find jobs.
+    """
+    if methods.find is None and intent.retried:
+        return None
     if methods.find is None:
         if methods.idempotent_start:
             await external_jobs.note_unknown(ctx.task, ctx.token, "submitted again under the same token")
@@ -177,13 +185,13 @@ async def _reattach(
             )
         )
     try:
-        found = await call(methods.find, token, token=token)
+        found = await call(methods.find, intent.token, token=intent.token)
     except BaseException as error:
         if stops_caller(error):
             raise
         ctx.log(f"The service did not report whether it has the job: {error_text(error)}", "warning")
         return Waiting(RETRY_FOR)
-    return None if found is None else _started(methods, ctx, found, token, reattached=True)
+    return None if found is None else _started(methods, ctx, found, intent.token, reattached=True)
 
 
 def _started(methods: SpecialistMethods, ctx: Context, returned: Any, token: str, *, reattached: bool = False) -> Outcome:
@@ -240,6 +248,7 @@ async def poll_job(methods: SpecialistMethods, ctx: Context, external_jobs: Exte
     if methods.poll is None:
         return Failed(Problem("poll_not_supported", f"The specialist {methods.name} has no method poll(external_job_id, ctx)."))
     job_id = record.external_job_id
+    external_jobs.count_poll(ctx.task)
     try:
         returned = await call(methods.poll, job_id, external_job_id=job_id)
         reach("external.after_poll")

@@ -10,6 +10,7 @@ import urllib.error
 from email.message import Message
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from treadle.kernel.effects.decide import (
@@ -129,14 +130,27 @@ def test_a_success_is_used_whatever_came_after_it() -> None:
 def test_none_of_a_lost_attempt_and_unknown_mean_unknown(found: Any, lost: bool, doubt: str) -> None:
     one = effect()
     begin = decide(one, 2, rows(*found, of=one), lost=lost)
-    assert begin == Begin(one, 2, doubt)
     assert isinstance(begin, Begin)
-    said = json.loads(begin.data)
+    assert (begin.attempt, begin.doubt) == (2, doubt)
+    said = json.loads(begin.data or "")
     assert said["found"] == doubt
     assert said["action"] == "charge"
-    assert said["idempotency_key"] == one.key(2) == begin.keys.idempotency_key
+    assert begin.keys.idempotency_key == one.key(2)
+    assert said["idempotency_key"] == one.key(2 if doubt == "none" else 1)
     assert said["dedupe_key"] == one.dedupe_key == begin.keys.dedupe_key
-    assert begin.row.outcome.status == "unknown"
+    assert [(row.outcome.idempotency_key, row.outcome.status, row.doubted) for row in begin.rows] == [
+        *([(one.key(1), "unknown", True)] if found else []),
+        (one.key(2), "unknown", False),
+    ]
+
+
+def test_an_unknown_outcome_that_the_log_has_is_not_logged_again() -> None:
+    one = effect()
+    found = {key: msgspec.structs.replace(row, unknown_at=1) for key, row in rows((1, "unknown"), of=one).items()}
+    begin = decide(one, 2, found)
+    assert begin == Begin(one, 2, "unknown")
+    assert isinstance(begin, Begin)
+    assert begin.data is None
 
 
 def test_a_failure_that_nobody_acted_upon_is_that_failure() -> None:
@@ -154,7 +168,8 @@ def test_the_retry_after_a_failure_makes_the_effect_again_without_doubt() -> Non
 def test_only_the_last_attempt_decides_about_doubt() -> None:
     one = effect()
     assert decide(one, 3, rows((1, "unknown"), (2, "failed"), of=one), lambda _: True) == Begin(one, 3, None)
-    assert decide(one, 3, rows((1, "failed"), (2, "unknown"), of=one), lambda _: False) == Begin(one, 3, "unknown")
+    last = rows((1, "failed"), (2, "unknown"), of=one)
+    assert decide(one, 3, last, lambda _: False) == Begin(one, 3, "unknown", last[one.key(2)])
 
 
 async def test_a_response_is_read_back_as_it_was() -> None:

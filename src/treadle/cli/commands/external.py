@@ -80,7 +80,8 @@ async def rebuild(session: Session) -> None:
 
 def _progress(job: ExternalJob) -> str:
     part = "" if job.progress is None else f"{job.progress:.0%} "
-    return part + short(job.progress_hint or job.failure_detail or "", 40)
+    problem = job.last_error if job.raised_in_row else None
+    return part + short(problem or job.progress_hint or job.failure_detail or "", 40)
 
 
 def _table(jobs: list[ExternalJob], now: datetime) -> RenderableType:

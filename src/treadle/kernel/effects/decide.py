@@ -2,18 +2,10 @@
 
 The row of an effect is `unknown` before the call and holds its outcome after it. A later attempt reads the rows of the
 attempts before: a recorded outcome is used, and the effect is not made again. No row, or `unknown`, means that the outcome is
-unknown: the effect is made under the key of the new attempt, and the log records `tool_call.unknown`. Success is never assumed
-because no failure is known.
+unknown: the effect is made under the key of the new attempt. Success is never assumed because no failure is known.
 
-Handlers (`workers.effects`) and steps of functions use it alike:
-
-    effect = Effect.of(task_id, step_id, root_id, "charge", request)
-    found = {row.idempotency_key: row for row in await store.find_outcomes(effect.keys(attempt))}
-    match decide(effect, attempt, found, counted, lost=...):
-        case EffectOutcome() as known: ...  # `read_response` has its response, or raises its failure
-        case Begin() as begin: ...          # commit `begin.row`; with a `doubt` also the move `UNKNOWN` with `begin.data`
-    with making(begin.keys): response = await call()
-    ...                                     # commit `succeeded(...)`, `failed(...)`, or nothing if not `is_definite`
+The log records `tool_call.unknown` when an outcome becomes unknown: the worker logs it after an error that proves nothing, the
+store when the claim ends during the effect (`PutOutcome`).
 
 The rows go into units under the claim of the task, alone or with other checkpoints. An effect that is part of the same
 transaction as the end of its step needs no row before; all others do.
@@ -40,7 +32,7 @@ from treadle.model.user_values import error_code, error_text, type_name
 from treadle.model.values import Json, decode, encode
 
 UNKNOWN = "tool_call.unknown"
-"""The move of a task that makes an effect although an earlier attempt may have made it."""
+"""The move of a task that may or may not have made an effect."""
 
 SUCCEEDED, FAILED, UNRESOLVED = "succeeded", "failed", "unknown"
 
@@ -67,6 +59,8 @@ class Effect:
     root_id: str
     action: str
     request_hash: str
+    held_by: str | None = None
+    """The task whose claim covers it, if it is not `task_id`."""
 
     @classmethod
     def of(
@@ -79,10 +73,12 @@ class Effect:
         *,
         key: str | None = None,
         ordinal: int = 1,
+        held_by: str | None = None,
     ) -> Effect:
         """The effect of an action with a request (any JSON).
 
-        A `key` is hashed with the request; `ordinal` distinguishes identical requests.
+        A `key` is hashed with the request; `ordinal` distinguishes identical requests. `task_id` is the id of the run for an
+        effect of a function, whose task is `held_by`.
         """
         check_key(action, "action")
         parts: dict[str, Json] = {"request": request}
@@ -90,7 +86,7 @@ class Effect:
             parts["key"] = check_key(key, "effect key")
         if ordinal > 1:
             parts["ordinal"] = ordinal
-        return cls(task_id, step_id, root_id, action, stable_hash(parts, "request"))
+        return cls(task_id, step_id, root_id, action, stable_hash(parts, "request"), held_by)
 
     def key(self, attempt: int) -> str:
         """The idempotency key of that attempt: sha256 of (task id, step id, attempt, action, request hash)."""
@@ -119,6 +115,8 @@ class Begin:
     attempt: int
     doubt: str | None = None
     """Why an earlier outcome is unknown: a lost attempt left `unknown` or `none`."""
+    unlogged: EffectOutcome | None = None
+    """The row of an earlier attempt that is unknown, while the log does not have it yet."""
 
     @property
     def keys(self) -> EffectKeys:
@@ -126,22 +124,37 @@ class Begin:
         return EffectKeys(self.effect.action, self.effect.key(self.attempt), self.effect.dedupe_key)
 
     @property
-    def row(self) -> PutOutcome:
-        """The row to commit before the effect."""
-        return PutOutcome(_outcome(self.effect, self.attempt, UNRESOLVED))
+    def rows(self) -> tuple[PutOutcome, ...]:
+        """The rows to commit before the effect."""
+        begun = PutOutcome(_outcome(self.effect, self.attempt, UNRESOLVED))
+        return (begun,) if self.unlogged is None else (PutOutcome(self.unlogged, doubted=True), begun)
 
     @property
-    def data(self) -> str:
-        """The data of the move `UNKNOWN`."""
-        data = {
-            "action": self.effect.action,
-            "tool_call_id": self.effect.tool_call_id,
-            "idempotency_key": self.keys.idempotency_key,
-            "dedupe_key": self.effect.dedupe_key,
-            "attempt": self.attempt,
-            "found": self.doubt,
+    def data(self) -> str | None:
+        """The data of the move `UNKNOWN` to log before the effect: of an earlier attempt, or of this one if none has a row."""
+        if self.unlogged is not None:
+            return self.unlogged.details or _details(self.effect, self.attempt - 1, UNRESOLVED)
+        return _details(self.effect, self.attempt, "none") if self.doubt == "none" else None
+
+    @property
+    def unknown(self) -> tuple[str, PutOutcome]:
+        """The data of the move `UNKNOWN` after the effect, and the row to commit with it."""
+        outcome = _outcome(self.effect, self.attempt, UNRESOLVED)
+        assert outcome.details is not None
+        return outcome.details, PutOutcome(outcome, doubted=True)
+
+
+def _details(effect: Effect, attempt: int, found: str) -> str:
+    return encode(
+        {
+            "action": effect.action,
+            "tool_call_id": effect.tool_call_id,
+            "idempotency_key": effect.key(attempt),
+            "dedupe_key": effect.dedupe_key,
+            "attempt": attempt,
+            "found": found,
         }
-        return encode(data)
+    )
 
 
 def decide(
@@ -166,7 +179,8 @@ def decide(
     number = last + 1 if keys[0] in found else last
     if rows and rows[0].status == FAILED:
         return Begin(effect, number) if counted(rows[0]) else rows[0]
-    return Begin(effect, number, UNRESOLVED if rows else "none" if lost else None)
+    unlogged = rows[0] if rows and rows[0].unknown_at is None else None
+    return Begin(effect, number, UNRESOLVED if rows else "none" if lost else None, unlogged)
 
 
 def last_attempt(effect: Effect, attempt: int, found: Mapping[str, EffectOutcome]) -> int:
@@ -220,7 +234,7 @@ async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json
 
 def no_response(cause: InvalidInput | None = None) -> NonRetryable:
     """The error for an effect that was made but whose response was not stored: neither repeating nor continuing would be right."""
-    reason = "its response cannot be stored as JSON. Return dicts, lists, strings, numbers or None."
+    reason = "its response cannot be stored: it is not JSON, or too large."
     if cause is not None:
         reason = f"its response cannot be stored. {cause}"
     return NonRetryable(f"The effect was made, but {reason}", "invalid_effect_response")
@@ -274,6 +288,8 @@ def _outcome(
         response=response,
         response_hash=response_hash,
         root_id=effect.root_id,
+        task_id=effect.held_by or effect.task_id,
+        details=_details(effect, attempt, UNRESOLVED),
     )
 
 

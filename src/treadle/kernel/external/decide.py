@@ -90,17 +90,7 @@ def plain(decided: Finish | Park) -> Finish | Park:
 
 def plain_park(decided: HandOff | Polled) -> Park:
     """Return the settlement without the parts that only the settler uses."""
-    return Park(
-        decided.move,
-        decided.state,
-        decided.attempt,
-        decided.failures,
-        decided.takeovers,
-        hold=decided.hold,
-        checkpoint=decided.checkpoint,
-        actor=decided.actor,
-        quiet=decided.quiet,
-    )
+    return Park(*(getattr(decided, name) for name in Park.__struct_fields__))
 
 
 def poll_now(task: Task, actor: str) -> Park:
@@ -113,6 +103,7 @@ def poll_now(task: Task, actor: str) -> Park:
         task.takeovers,
         hold=task.hold,
         checkpoint=task.checkpoint,
+        error=task.error,
         actor=actor,
         data=encode({"reason": "poll now"}),
     )
@@ -123,6 +114,11 @@ def is_offered(task: Task, servers: Sequence[Server], now: int) -> bool:
     live = [server for server in servers if shown_server_state(server, now) in ("starting", "running")]
     near = [server for server in servers if server.heartbeat_at > now - GRACE_FOR]
     return any(_offers(server, task) for server in (near if len(near) > 1 else live))
+
+
+def is_polled(task: Task, servers: Sequence[Server], now: int) -> bool:
+    """Return whether a running server has a specialist for the task."""
+    return any(shown_server_state(server, now) == "running" and _offers(server, task) for server in servers)
 
 
 def _offers(server: Server, task: Task) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from treadle.kernel.external.decide import is_polled
 from treadle.kernel.external.intents import intent_of
 from treadle.kernel.external.records import ENTITY, Job, ShownJob, read_job, show_job
 from treadle.kernel.queue.why import Reason
@@ -17,6 +18,7 @@ from treadle.model.ids import Ref, parse_id
 from treadle.model.runs import Run
 from treadle.model.stored import read
 from treadle.model.tasks import Task
+from treadle.model.values import decode
 
 Jobs = list[ShownJob]
 
@@ -56,15 +58,21 @@ class ExternalJobReads:
     async def why(self, task: Task) -> Reason | None:
         """Explain in one line what a task that awaits a job waits for."""
         job = await self._find_job(task)
-        if job is None or task.wake_at is None:
+        if job is None:
             return None
         record = job.record
         text = f"the external job {record.external_job_id} is working"
         text += f" ({record.progress_hint})" if record.progress_hint else ""
-        text += f"; next poll at {as_text(task.wake_at)}, {record.polls} poll(s) so far"
-        if record.raised_in_row:
+        text += f"; next poll {'now' if task.wake_at is None else f'at {as_text(task.wake_at)}'}, {record.polls} poll(s) so far"
+        if task.error:
+            text += f"; polls back off: {(decode(task.error) or {}).get('message', '')}"
+        elif record.raised_in_row:
             text += f"; the last {record.raised_in_row} raised: {record.last_error}"
-        return Reason("next_poll", text)
+        if is_polled(task, await self._store.list_servers(), await self._store.now()):
+            return Reason("next_poll", text)
+        where = "" if task.scope is None else f" in the scope {task.scope}"
+        what = "start a worker that has it with `treadle worker --handlers MODULE`"
+        return Reason("no_worker", f"no live server has the specialist {task.name}{where} to poll it: {what}; {text}")
 
     async def _get(self, job_id: Ref) -> Job:
         job_id = parse_id(job_id, "job id")

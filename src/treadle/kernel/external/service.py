@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,7 +30,7 @@ from treadle.kernel.queue.decide import HandOff, Polled, ProducedEnd, failure, s
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.pages import PAGE_LIMIT
+from treadle.kernel.store.pages import PAGE_LIMIT, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, Keep, Park, Row, Seen, Unit, Verdict
@@ -44,6 +46,8 @@ from treadle.model.errors import (
     Refused,
 )
 from treadle.model.external import (
+    FATE_UNKNOWN,
+    RAISES_IN_ROW,
     UNREGISTERED,
     ExternalProductionFailure,
     ExternalProductionHandle,
@@ -63,10 +67,7 @@ from treadle.model.runs import Run
 from treadle.model.states import TaskState
 from treadle.model.stored import write
 from treadle.model.tasks import Claim, NewTask, Task
-from treadle.model.values import Json, encode
-
-RAISES_IN_ROW = 5
-"""Consecutive polls that raise after which an event reports that the service or its specialist may be broken."""
+from treadle.model.values import Json, decode, encode
 
 CANCEL_RETRY = RetryPolicy(retries=12, first_for=1000, cap_for=600_000)
 """For canceling a job at its service: about an hour."""
@@ -76,11 +77,27 @@ _WRONG = "The callback's token does not belong to this job; nothing was changed.
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The intent stored before `start` is called. `again`: a lost attempt stored it, and nothing more is known."""
+    """The intent stored before `start` is called.
+
+    `again`: an earlier attempt stored it, and the service may have the job. `retried`: an operator has retried the task since.
+    """
 
     token: str
     callback: str
     again: bool = False
+    retried: bool = False
+
+
+def _is_fate_unknown(error: str | None) -> bool:
+    return (decode(error) or {}).get("code") in FATE_UNKNOWN
+
+
+class _Opened(NamedTuple):
+    """A job that a claim of this process polls. `polled`: its service was called."""
+
+    claim_version: int
+    job: Job
+    polled: bool = False
 
 
 Settle = Callable[[Task, Seen, Finish | Park], Awaitable[Answer]]
@@ -112,19 +129,41 @@ class ExternalJobs(ExternalJobReads):
         self._settle = settle
         self._cancel = cancel
         self._public_url = public_url
-        self._polled: dict[str, Job] = {}
+        self._opened: dict[str, _Opened] = {}
         """Jobs being polled by this process, by task."""
 
     # changes by workers
 
     async def begin(self, task: Task, token: Claim) -> Intent:
-        """Store the intent to submit the task's job under a new token; or return the intent of an earlier attempt.
+        """Store the intent to submit the task's job under a new token; or return that of an earlier attempt, if the job may exist.
 
-        Raises `ClaimLost`. An operator's retry starts over, with another token (D31).
+        Raises `ClaimLost`. An operator's retry of a job with a known fate starts over, with another token (D31, D72).
         """
-        found = intent_of(task)
-        if found is not None and not await self._was_requeued(task, found["version"]):
-            return Intent(found["token"], callback_token(task.id, found), again=True)
+        found = intent_of(task) or await self._intent_before_retry(task)
+        if found is not None:
+            moves = [move for move in await self._store.list_moves(task.id) if move.version > found["version"]]
+            ends = [move for move, after in pairwise(moves) if after.move == "requeue"]
+            if not ends or (ends[-1].move == "fail" and _is_fate_unknown(ends[-1].data)):
+                retried = bool(ends) or found.get("retried", False)
+                return Intent(found["token"], callback_token(task.id, found), again=True, retried=retried)
+        return await self.begin_anew(task, token)
+
+    async def _intent_before_retry(self, task: Task) -> dict[str, Json] | None:
+        """Return the intent of the last task of the same step, if its run was retried and the fate of its job is unknown."""
+        if task.step_id is None or task.run_id is None:
+            return None
+        which = TaskFilter(states=(TaskState.FAILED,), namespace=task.namespace, name=task.name, run_id=task.run_id)
+        ended = [each async for each in every_task(self._store, which) if each.step_id == task.step_id]
+        last = max(ended, key=lambda each: each.finished_at or 0, default=None)
+        intent = None if last is None or not _is_fate_unknown(last.error) else intent_of(last)
+        if intent is None:
+            return None
+        intent = {"token": intent["token"], "key": intent["key"], "version": task.version, "retried": True}
+        task.checkpoint = encode({INTENT: intent})  # stored if the task waits, or when the job is found
+        return intent
+
+    async def begin_anew(self, task: Task, token: Claim) -> Intent:
+        """Store the intent to submit the task's job under a new token, or raise `ClaimLost`."""
         intent = new_intent(self._ids, task)
         await self._keep(token, Keep(encode({INTENT: intent})))
         task.checkpoint = encode({INTENT: intent})
@@ -139,10 +178,15 @@ class ExternalJobs(ExternalJobReads):
 
     async def open(self, task: Task) -> ExternalProductionRecord:
         """Return the record of the task's job for a poll; or raise `ExternalJobNotFound`."""
-        self._polled[task.id] = job = await self._job_of(task)
+        job = await self._job_of(task)
+        self._opened[task.id] = _Opened(task.claim_version, job)
         if self._telemetry.observe is not None and task.claimed_at is not None and job.record.due_at is not None:
             self._telemetry.observe(JobPolled(task.name, max(task.claimed_at - job.record.due_at, 0) / 1000))
         return job.record
+
+    def count_poll(self, task: Task) -> None:
+        """Count the poll that is about to call the service, even if it ends the job."""
+        self._opened[task.id] = self._opened[task.id]._replace(polled=True)
 
     def callback_of(self, task: Task) -> str | None:
         """Return the signed token with which the service may resolve the job."""
@@ -155,7 +199,7 @@ class ExternalJobs(ExternalJobReads):
         base = self._public_url
         return f"{base}/v1/external-jobs/{task_id}/callback?token={callback_token}" if base else None
 
-    async def prepare(self, task: Task, decided: Finish | Park) -> tuple[Finish | Park, tuple[Row, ...]]:
+    async def prepare(self, task: Task, token: Claim | Seen, decided: Finish | Park) -> tuple[Finish | Park, tuple[Row, ...]]:
         """Return the settlement of a specialist's attempt in its stored form, and the rows of the job."""
         if isinstance(decided, HandOff) and decided.awaiting is not None:
             return await self._dispatch(task, decided, decided.awaiting)
@@ -163,19 +207,23 @@ class ExternalJobs(ExternalJobReads):
         produced, rows = new_productions(self._ids, self._value_store, task, productions)
         if task.state != TaskState.AWAITING_EXTERNAL:
             return plain(decided), rows
-        job = self._polled.pop(task.id, None) or await self._find_job(task)
+        opened = self._opened.pop(task.id, None) if isinstance(token, Claim) else None
+        if opened is None or opened.claim_version != task.claim_version:  # an earlier claim of this process was lost
+            opened = None
+        job = await self._find_job(task) if opened is None else opened.job
         if job is None:
             return plain(decided), rows
         now = await self._store.now()
         if isinstance(decided, Polled):
-            event = polled(now, job.record, decided.handle, decided.raised)
+            event = polled(now, job.record, decided.handle, decided.raised, decided.delay or 0)
             record = apply(job.record, event)
             self._tell(task, record, decided)
             park = msgspec.structs.replace(plain_park(decided), delay=poll_delay(task, record, now))
             return park, change_job(job, record, event)
         if not isinstance(decided, Finish):
             return decided, ()
-        event = resolved(now, job.record, object_id=produced, failure=None if produced else failure_of(decided))
+        failed = None if produced else failure_of(decided)
+        event = resolved(now, job.record, object_id=produced, failure=failed, by_poll=opened is not None and opened.polled)
         return plain(decided), (*change_job(job, apply(job.record, event), event), *rows)
 
     async def _dispatch(self, task: Task, decided: HandOff, awaiting: AwaitingExternal) -> tuple[Park, tuple[Row, ...]]:
@@ -211,10 +259,6 @@ class ExternalJobs(ExternalJobReads):
                 self._emit(PollsFailing(task.id, task.name, record.raised_in_row, decided.raised))
         elif record.progress_hint:
             self._emit(ExternalHint(task.id, task.name, record.progress_hint))
-
-    async def _was_requeued(self, task: Task, since: int) -> bool:
-        moves = await self._store.list_moves(task.id)
-        return any(move.move == "requeue" and move.version > since for move in moves)
 
     async def _keep(self, token: Claim, kept: Keep) -> None:
         answer = await self._committer.submit(Unit(token, kept))

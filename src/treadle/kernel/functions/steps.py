@@ -133,7 +133,7 @@ class Recorded(StoredRow, kw_only=True):
     task_id: str | None = None
     """The task or run that it waits for."""
     of: str | None = None
-    """The step that started the awaited child run."""
+    """The step that started the awaited child run; for an effect, the step of the unknown effect that it repeats."""
     timed_out: bool = False
     redo: int = 0
     attempt: int = 0

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import assert_never
 
+import msgspec
+
 from treadle.kernel.store.units import Finish, Park, Revive
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
 from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp
@@ -41,6 +43,9 @@ TAKEOVER_LIMIT = 5
 
 BACK_OFF_FOR = 300_000
 """Delay in milliseconds of an engine task after that many takeovers."""
+
+_POLL_BACK_OFF_FOR, _LONGEST_POLL_BACK_OFF_FOR = 60_000, 3_600_000
+"""Delay in milliseconds of a poll after that many takeovers; doubles with each further one, up to the second value."""
 
 _OWN_KINDS = frozenset({ADVANCE, PRUNE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
 """Kinds that never become dead letters, since nothing else would do their work."""
@@ -217,17 +222,38 @@ def ignored(task: Task) -> Finish:
 
 
 def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
-    """Return the reason a claimed task must not run (deadline passed, too many takeovers), or None."""
+    """Return the reason a claimed task must not run (deadline passed, too many takeovers), or None.
+
+    Polls are exempt from the cap on takeovers (D72): see `poll_backoff`.
+    """
     now = task.claimed_at or 0
     if task.deadline_at is not None and task.deadline_at <= now:
         return Problem("deadline_exceeded", f"The task's deadline passed {now - task.deadline_at} ms before it was claimed.")
-    if task.takeovers >= takeover_limit:
+    if task.takeovers >= takeover_limit and task.state != TaskState.AWAITING_EXTERNAL:
         return Problem(
             "takeovers_exhausted",
             f"{task.takeovers} workers in a row lost this task without settling it: it may be killing or hanging them. "
             "Fix the cause, then retry it.",
         )
     return None
+
+
+def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Polled | None:
+    """Delay the poll of a job whose last workers were lost while polling it; None: poll it now.
+
+    Each lost worker from the limit on delays the next poll once (D72).
+    """
+    lost = task.takeovers
+    if task.state != TaskState.AWAITING_EXTERNAL or lost < takeover_limit or (decode(task.error) or {}).get("takeovers") == lost:
+        return None
+    delay = min(_POLL_BACK_OFF_FOR << min(lost - takeover_limit, 16), _LONGEST_POLL_BACK_OFF_FOR)
+    message = f"{lost} workers in a row were lost while they polled this job: the poll may be killing or hanging them."
+    return msgspec.structs.replace(
+        _polled(task, None, message),
+        takeovers=lost,
+        delay=delay,
+        error=encode({"code": "pollers_lost", "message": message, "takeovers": lost}),
+    )
 
 
 def turned_away(task: Task, problem: Problem) -> Finish | Park:

@@ -77,8 +77,10 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         return Reason("list_paused", f"its task list {task.task_list} is paused")
     if task.owner_id is not None:
         return _why_running(task, servers, now)
+    if context.waits_for is not None:
+        return context.waits_for
     if task.wake_at is not None:
-        return context.waits_for or _why_waiting(task, now)
+        return _why_waiting(task, now)
     if context.rule is not None and context.rule.paused:
         resume = f"resume it with `treadle lists resume {task.task_list}`"
         return Reason("list_paused", f"its task list {task.task_list} is paused; {resume}")

@@ -160,9 +160,9 @@ class Reads:
 
     async def _wait_context(self, task: Task) -> WaitContext:
         """The settings of the task's lane, list and limit key, if they can be its reason to wait."""
-        awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)
-        if not task.finished and awaiting and task.wake_at is not None and self._why_awaiting is not None:
-            return WaitContext(waits_for=await self._why_awaiting(task))
+        awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL) and task.owner_id is None
+        if awaiting and self._why_awaiting is not None and (reason := await self._why_awaiting(task)) is not None:
+            return WaitContext(waits_for=reason)
         if task.finished or task.owner_id is not None or task.wake_at is not None:
             return WaitContext()
         rule = next((rule for rule in await self._store.list_lane_rules() if rule.lane_id == task.lane_id), None)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import LATER, Store
-from treadle.kernel.store.units import Answer, Finish, Park, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.records import PutOutcome
+from treadle.kernel.store.units import DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
@@ -191,10 +192,14 @@ class Committer:
     def _take_batch(self) -> list[_Submission]:
         batch: list[_Submission] = []
         rows = 0
+        effects: set[str] = set()
         while self._queue:
-            rows += 1 + len(self._queue[0].unit.tasks)
-            if batch and rows > BATCH_ROWS:
+            unit = self._queue[0].unit
+            rows += 1 + len(unit.tasks)
+            if batch and (rows > BATCH_ROWS or _ends_effect(unit, effects)):
                 break
+            if unit.guard is not None and any(type(row) is PutOutcome for row in unit.rows):
+                effects.add(unit.guard.task_id)
             batch.append(self._queue.popleft())
         return batch
 
@@ -344,3 +349,9 @@ def _first_delay(unit: Unit) -> int:
     if isinstance(unit.settlement, Park | Revive) and unit.settlement.delay is not None:
         waits.append(unit.settlement.delay)
     return min(waits, default=_NEVER)
+
+
+def _ends_effect(unit: Unit, effects: Collection[str]) -> bool:
+    """Whether the unit ends the claim of a task whose effect begins in the same batch: the store must see it begun before."""
+    ends = isinstance(unit.settlement, Finish | Park) and unit.settlement.move in DOUBTFUL_MOVES
+    return ends and unit.guard is not None and unit.guard.task_id in effects

@@ -102,6 +102,8 @@ class TaskFilter:
     run_id: str | None = None
     before_id: str | None = None
     """Only tasks with a smaller id: the cursor of the next page, since tasks are listed newest first."""
+    held: bool = False
+    """Only tasks with an owner: running, or being polled."""
 
 
 @dataclass(frozen=True, slots=True)

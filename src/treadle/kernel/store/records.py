@@ -79,9 +79,25 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class PutOutcome:
-    """Record the outcome of an effect; a resolved outcome never changes again."""
+    """Record the outcome of an effect; a resolved outcome never changes again. `doubted`: it is unknown from now on.
+
+    An effect that is in progress when its claim ends otherwise (expiry, cancellation, release, retry, failure) becomes unknown
+    with it: the store logs the move `tool_call.unknown` of its task before the move that ends the claim, and sets `unknown_at`.
+    """
 
     outcome: EffectOutcome
+    doubted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EffectFilter:
+    """The effects of unknown outcome to list; None means any."""
+
+    namespace: str | None = None
+    task_id: str | None = None
+    run_id: str | None = None
+    before: tuple[int, str] | None = None
+    """Only those that became unknown before this instant and key: the cursor of the next page, newest first."""
 
 
 EntityRow = PutRecord | ChangeRecord | PutItems | PutMessage | TakeMessages | Await | PutOutcome

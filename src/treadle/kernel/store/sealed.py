@@ -22,6 +22,7 @@ from treadle.kernel.store.queries import DeadLetterFilter, Event, Extension, His
 from treadle.kernel.store.records import (
     Await,
     ChangeRecord,
+    EffectFilter,
     PutItems,
     PutMessage,
     PutOutcome,
@@ -144,7 +145,8 @@ class SealedStore:
             case PutMessage(message):
                 return PutMessage(msgspec.structs.replace(message, body=self._seal(message.body)))
             case PutOutcome(outcome):
-                return PutOutcome(msgspec.structs.replace(outcome, response=self._seal(outcome.response)))
+                sealed = {"response": self._seal(outcome.response), "details": self._seal(outcome.details)}
+                return replace(row, outcome=msgspec.structs.replace(outcome, **sealed))
             case PutRun() | PutSteps() | PutInbox() | ClearInbox() | PutFlow() | PutBlob() | HoldRun() | TakeMessages() | Await():
                 return row  # without texts, or with values that the `ValueStore` sealed
             case _:
@@ -246,8 +248,15 @@ class SealedStore:
 
     async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
         """Return outcomes, opened."""
-        found = await self._inner.find_outcomes(keys)
-        return [msgspec.structs.replace(outcome, response=self._open(outcome.response)) for outcome in found]
+        return [self._open_outcome(each) for each in await self._inner.find_outcomes(keys)]
+
+    async def list_unknown(self, which: EffectFilter, limit: int) -> list[EffectOutcome]:
+        """Return outcomes, opened."""
+        return [self._open_outcome(each) for each in await self._inner.list_unknown(which, limit)]
+
+    def _open_outcome(self, outcome: EffectOutcome) -> EffectOutcome:
+        opened = {"response": self._open(outcome.response), "details": self._open(outcome.details)}
+        return msgspec.structs.replace(outcome, **opened)
 
     def _record(self, record: Record) -> Record:
         return msgspec.structs.replace(record, body=self._open(record.body))

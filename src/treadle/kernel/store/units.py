@@ -15,6 +15,9 @@ from treadle.kernel.store.records import EntityRow
 from treadle.model.runs import Flow, Run, Step
 from treadle.model.tasks import Claim, NewTask, Task
 
+DOUBTFUL_MOVES = frozenset({"release", "retry", "fail", "cancel"})
+"""Moves that may end a claim during an effect, whose outcome is then unknown (`PutOutcome`); so may `expire`."""
+
 # --- guards: the condition of a unit ---
 
 

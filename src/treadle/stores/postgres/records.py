@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.stores.postgres.connection.connect import Connection, fetch_as
 from treadle.stores.postgres.parts import Part, reads, works
@@ -49,6 +49,12 @@ class Records(Part):
     @works
     async def find_outcomes(self, connection: Connection, keys: Sequence[str]) -> list[EffectOutcome]:
         return await fetch_as(connection, EffectOutcome, _SQL["find_outcomes"], list(dict.fromkeys(keys)))
+
+    @reads
+    async def list_unknown(self, connection: Connection, which: EffectFilter, limit: int) -> list[EffectOutcome]:
+        cursor = which.before or (None, None)
+        values = (which.namespace, which.task_id, which.run_id, *cursor, max(limit, 0))
+        return await fetch_as(connection, EffectOutcome, _SQL["list_unknown"], *values)
 
     @works
     async def count_unknown(self, connection: Connection, root_ids: Sequence[str]) -> int:

@@ -50,6 +50,27 @@ select idempotency_outcomes.*
 from unnest($1::text[]) as wanted (key)
 join idempotency_outcomes on idempotency_outcomes.idempotency_key = wanted.key;
 
+-- name: list_unknown
+-- List effects of unknown outcome, newest first; each of $1 namespace, $2 task, $3 run may be null for any; $4 and $5 are
+-- the cursor.
+select o.*
+from idempotency_outcomes as o
+where o.status = 'unknown' and o.unknown_at is not null
+  and ($4::bigint is null or (o.unknown_at, o.idempotency_key) < ($4::bigint, $5::text))
+  and ($2::uuid is null or o.task_id = $2::uuid)
+  and (
+    exists (
+      select from tasks as t
+      where t.id = o.task_id and ($1::text is null or t.namespace = $1::text) and ($3::uuid is null or t.run_id = $3::uuid)
+    )
+    or exists (
+      select from finished as f
+      where f.id = o.task_id and ($1::text is null or f.namespace = $1::text) and ($3::uuid is null or f.run_id = $3::uuid)
+    )
+  )
+order by o.unknown_at desc, o.idempotency_key desc
+limit $6::bigint;
+
 -- name: count_unknown
 -- Count the effects of these trees whose outcome is unknown.
 select count(*) from idempotency_outcomes where root_id = any($1::uuid[]) and status = 'unknown';

@@ -156,7 +156,7 @@ class Tasks(Part):
 
     @reads
     async def find_task(self, connection: Connection, task_id: str) -> Task | None:
-        rows = await connection.fetch(_SQL["list_tasks"], [task_id], *[None] * 7, 1)
+        rows = await connection.fetch(_SQL["list_tasks"], [task_id], *[None] * 7, False, 1)
         return task_of(rows[0]) if rows else None
 
     @works

@@ -206,28 +206,47 @@ with due as materialized (
   order by wake_at
   limit $1::bigint
   for update skip locked
+), marked as (
+  -- Effects in progress become unknown with the lease.
+  update idempotency_outcomes as o
+  set unknown_at = (select treadle_now())
+  from due
+  where o.task_id = due.id and due.owner_id is not null and o.status = 'unknown' and o.unknown_at is null
+  returning o.task_id, o.idempotency_key, o.created_at, o.details
+), moved as (
+  select task_id, count(*)::integer as count from marked group by task_id
 ), woken as (
   update tasks
   set owner_id = null,
       wake_at = null,
       takeovers = tasks.takeovers + (due.owner_id is not null)::integer,
       attempt = tasks.attempt + (due.owner_id is not null and tasks.state = 'pending')::integer,
-      version = tasks.version + (due.owner_id is not null)::integer,
+      version = tasks.version + (due.owner_id is not null)::integer + coalesce(moved.count, 0),
       -- A task that is held now, or whose lease expired, loses its slot under its limit, which may have been lowered since.
       hold = case
         when tasks.limit_key is not null and (tasks.hold <> 0 or due.owner_id is not null) then tasks.hold | 1
         else tasks.hold
       end
   from due
+  left join moved on moved.task_id = due.id
   where tasks.id = due.id
   returning tasks.id, tasks.lane_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
-    tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id
+    tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as moves
 ), logged as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, 'expire', state, state, loser_id, claim_version,
-    run_id, root_id, trace_id
-  from woken
-  where loser_id is not null
+  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+    data)
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, state, state, loser_id, claim_version,
+    run_id, root_id, trace_id, details
+  from (
+    select woken.*, 'expire' as move, null as details from woken where loser_id is not null
+    union all
+    select woken.id, lane_id, hold,
+      woken.version - 1 - moves + (row_number() over (partition by woken.id order by marked.created_at, idempotency_key))::integer,
+      state, claim_version, run_id, root_id, trace_id, namespace, limit_key, loser_id, moves, 'tool_call.unknown', details
+    from woken
+    join marked on marked.task_id = woken.id
+    order by id, version
+  ) as moves
 )
 select
   (select count(*) from woken) as count,
@@ -336,7 +355,7 @@ limit $2::bigint;
 
 -- name: list_tasks
 -- List live and finished tasks, newest first; $1 ids, $2 shown states, $3-$6 lane, $7 run, $8 id bound may be null for
--- any.
+-- any; with $9 only tasks with an owner.
 with wanted as materialized (
   select id
   from lanes
@@ -353,8 +372,9 @@ with wanted as materialized (
       and lane_id in (select id from wanted)
       and ($7::uuid is null or run_id = $7)
       and ($8::uuid is null or id < $8)
+      and (not $9::boolean or owner_id is not null)
     order by id desc
-    limit $9::bigint
+    limit $10::bigint
   )
   union all
   (
@@ -365,15 +385,16 @@ with wanted as materialized (
       and lane_id in (select id from wanted)
       and ($7::uuid is null or run_id = $7)
       and ($8::uuid is null or id < $8)
+      and not $9::boolean
     order by id desc
-    limit $9::bigint
+    limit $10::bigint
   )
 )
 select found.*, lanes.kind, lanes.task_list, lanes.name
 from found
 join lanes on lanes.id = found.lane_id
 order by found.id desc
-limit $9::bigint;
+limit $10::bigint;
 
 -- name: find_finished
 -- Find the finished tasks among $1.

@@ -6,12 +6,25 @@ short path for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from treadle.kernel.store.units import DONE, Amend, Answer, Finish, Keep, Park, PutSteps, Revive, Settlement, Unit, Verdict
+from treadle.kernel.store.units import (
+    DONE,
+    DOUBTFUL_MOVES,
+    Amend,
+    Answer,
+    Finish,
+    Keep,
+    Park,
+    PutSteps,
+    Revive,
+    Settlement,
+    Unit,
+    Verdict,
+)
 from treadle.model.errors import InvalidInput
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim
@@ -59,6 +72,17 @@ class Settlements:
                 self._add_claimed(index, guard, what)
             else:
                 self._add_seen((index, guard.task_id, guard.claim_version, None, guard.version), what)
+
+    @property
+    def doubtful(self) -> list[tuple[Any, ...]]:
+        """The guards (id, claim version, owner, version) of tasks whose claim may end during an effect."""
+        changes: tuple[Change[Any], ...] = (*self.finishes, *self.parks)
+        return [change.guard[:4] for change in changes if change.what.move in DOUBTFUL_MOVES]
+
+    def follow(self, moved: Mapping[str, int]) -> None:
+        """Let the guards match tasks that have made so many moves since they were read."""
+        self.finishes = [_after(change, moved) for change in self.finishes]
+        self.parks = [_after(change, moved) for change in self.parks]
 
     def _add_claimed(self, index: int, guard: Claim, what: Settlement | None) -> None:
         start = (index, guard.task_id, guard.version, guard.owner_id, None)
@@ -111,3 +135,9 @@ def list_checkpoints(units: Sequence[Unit]) -> list[int]:
     others = [unit for position, unit in enumerate(units) if position not in alone]
     named = {unit.guard.task_id for unit in others if unit.guard} | {claim.task_id for unit in others for claim, _ in unit.also}
     return [position for position in found if (guard := units[position].guard) and guard.task_id not in named]
+
+
+def _after(change: Change[S], moved: Mapping[str, int]) -> Change[S]:
+    if change.version is None or change.task_id not in moved:
+        return change
+    return msgspec.structs.replace(change, version=change.version + moved[change.task_id])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.stores.sqlite.connection.connect import fetch_as, read_value, to_json
 from treadle.stores.sqlite.parts import Part, reads
@@ -63,6 +63,13 @@ class Records(Part):
     @reads
     def find_outcomes(self, connection: apsw.Connection, keys: Sequence[str]) -> list[EffectOutcome]:
         return fetch_as(connection, EffectOutcome, _SQL["find_outcomes"], {"keys": to_json(list(dict.fromkeys(keys)))})
+
+    @reads
+    def list_unknown(self, connection: apsw.Connection, which: EffectFilter, limit: int) -> list[EffectOutcome]:
+        unknown_at, key = which.before or (None, None)
+        values = {"namespace": which.namespace, "task_id": which.task_id, "run_id": which.run_id}
+        cursor = {"unknown_at": unknown_at, "key": key, "limit": max(limit, 0)}
+        return fetch_as(connection, EffectOutcome, _SQL["list_unknown"], values | cursor)
 
     @reads
     def count_unknown(self, connection: apsw.Connection, root_ids: Sequence[str]) -> int:

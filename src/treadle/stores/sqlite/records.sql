@@ -77,6 +77,26 @@ select * from mail where run_id = :run_id and seq > :after_seq order by seq limi
 -- Find outcomes of effects by their keys.
 select o.* from json_each(:keys) as wanted cross join idempotency_outcomes as o on o.idempotency_key = wanted.value;
 
+-- name: list_unknown
+-- List effects of unknown outcome, newest first.
+select o.*
+from idempotency_outcomes as o
+where o.status = 'unknown' and o.unknown_at is not null
+  and (:unknown_at is null or (o.unknown_at, o.idempotency_key) < (:unknown_at, :key))
+  and o.task_id = coalesce(:task_id, o.task_id)
+  and (
+    exists (
+      select 1 from tasks as t where t.id = o.task_id and t.namespace = coalesce(:namespace, t.namespace)
+        and (:run_id is null or t.run_id = :run_id)
+    )
+    or exists (
+      select 1 from finished as f where f.id = o.task_id and f.namespace = coalesce(:namespace, f.namespace)
+        and (:run_id is null or f.run_id = :run_id)
+    )
+  )
+order by o.unknown_at desc, o.idempotency_key desc
+limit :limit;
+
 -- name: count_unknown
 -- Count the effects of these trees whose outcome is unknown.
 select count(*) from json_each(:roots) as tree cross join idempotency_outcomes as o on o.root_id = tree.value where o.status = 'unknown';

@@ -21,6 +21,7 @@ from treadle.model.tasks import Claim, Task
 from treadle.stores.rules.keys import has_keys
 from treadle.stores.sqlite.commit.commit import commit
 from treadle.stores.sqlite.commit.keys import settle_keys, take_keys
+from treadle.stores.sqlite.commit.settlements import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
 from treadle.stores.sqlite.lanes import list_lanes, list_rated, list_slowed, make_lanes, spend
 from treadle.stores.sqlite.limits import admit
@@ -108,6 +109,8 @@ class Tasks(Part):
                 values["now"] = now = self._clock.now()
                 count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
                 if expired:
+                    expiring = _decode(read_value(connection, _SQL["list_expiring"], values))
+                    doubt_effects(connection, [(task_id, None, None, None) for task_id in expiring], now)
                     last = read_value(connection, _TAKE_SEQS, {"count": expired})
                     connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
                 connection.execute(_SQL["wake_due"], values)
@@ -181,7 +184,7 @@ class Tasks(Part):
         with reading(connection):
             if not which.states or len(final) < len(which.states):
                 tasks += decode_tasks(read_value(connection, _SQL["list_live" + suffix], values))
-            if not which.states or final:
+            if not which.held and (not which.states or final):
                 tasks += decode_tasks(read_value(connection, _SQL["list_ended" + suffix], values))
         tasks.sort(key=lambda task: task.id, reverse=True)
         return tasks[:limit]

@@ -62,6 +62,18 @@ from (
   limit :limit
 );
 
+-- name: list_expiring
+-- List the tasks whose lease `wake_due` will expire.
+select json_group_array(id)
+from (
+  select id, owner_id
+  from tasks
+  where wake_at is not null and wake_at <= :now and (:expire_leases or owner_id is null)
+  order by wake_at, rowid
+  limit :limit
+)
+where owner_id is not null;
+
 -- name: log_expired
 -- Log the moves of the tasks whose lease `wake_due` will expire.
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
@@ -179,6 +191,7 @@ from (
     and task_list = coalesce(:task_list, task_list)
     and name = coalesce(:name, name)
     and (:states is null or shown_state in (select value from json_each(:states)))
+    and (not :held or owner_id is not null)
   order by id desc
   limit :limit
 );
@@ -212,6 +225,7 @@ from (
     and task_list = coalesce(:task_list, task_list)
     and name = coalesce(:name, name)
     and (:states is null or shown_state in (select value from json_each(:states)))
+    and (not :held or owner_id is not null)
   order by id desc
   limit :limit
 );

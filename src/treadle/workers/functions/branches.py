@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class PendingUnit:
     """Rows that branches have decided and that the next unit commits."""
 
-    __slots__ = ("consumed", "doubt", "guarded", "rows", "starts", "steps", "tasks")
+    __slots__ = ("consumed", "guarded", "rows", "starts", "steps", "tasks")
 
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
@@ -33,8 +33,6 @@ class PendingUnit:
         self.starts: list[tuple[NewTask, tuple[Row, ...], Step]] = []
         """Child runs with the steps that start them. They start only if the run has not changed since it was last read, so
         that a pause or a cancellation reaches them."""
-        self.doubt: str | None = None
-        """The log entry for an effect that is repeated although its outcome is unknown."""
         self.guarded = False
         """Whether the unit must raise the run's version."""
 
@@ -49,7 +47,6 @@ class PendingUnit:
         self.consumed += other.consumed
         self.starts += other.starts
         self.guarded = self.guarded or other.guarded
-        self.doubt = self.doubt or other.doubt
 
 
 class Branch:

@@ -1,7 +1,8 @@
 """Effects of functions: steps that are recorded before they happen, so that a takeover knows which outcomes are unknown (D22).
 
 The outcome is committed with the step. A step that began and has not ended therefore belongs to a process that died, or ended
-without an answer: it is repeated under the key of the next attempt, and the log records `tool_call.unknown`.
+without an answer: it is repeated under the key of the next attempt. So is an effect that ended as unknown, if the function
+catches the error and requests the same effect again, at whatever place: it is the same effect, with the same dedupe key.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from treadle.kernel.effects.decide import (
     is_definite,
     making,
     no_response,
+    stable_hash,
     succeeded,
     succeeded_without_response,
 )
 from treadle.kernel.functions.steps import EFFECT, Recorded
 from treadle.kernel.store.crashpoints import reach
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, StepFailed
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.values import Json, decode, encode
@@ -60,18 +62,24 @@ class EffectOperation(StepOperation):
             await execution.wait_while_held()
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, EFFECT, name)
-        if recorded is not None:
-            if recorded.state == StepState.COMPLETED:
-                return recorded.value
-            if (error := error_of(recorded)) is not None:
-                raise error
-            if recorded.state == StepState.PENDING:
-                await self._wait_for_retry(branch, recorded)
-            else:
-                recorded.doubtful = True
-        effect = Effect.of(execution.run_id, journal.ids.at(place), execution.root_id, self.action, self.request)
+        what = (self.action, stable_hash(self.request, "request"), self.key)
+        first = journal.ids.at(place) if recorded is None or recorded.of is None else recorded.of
+        if recorded is None:
+            recorded = journal.new_step(place, EFFECT, name, StepState.RUNNING)
+            first = self._repeat(recorded, what)
+        elif recorded.state == StepState.COMPLETED:
+            return recorded.value
+        elif (error := error_of(recorded)) is not None:
+            if recorded.doubtful:
+                journal.note_unknown(what, first, place, recorded.attempt)
+            raise error
+        elif recorded.state == StepState.PENDING:
+            await self._wait_for_retry(branch, recorded)
+        else:
+            recorded.doubtful = True
+        effect = Effect.of(execution.run_id, first, execution.root_id, self.action, self.request, held_by=execution.task.id)
         while True:
-            begin, recorded = await self._begin(branch, place, name, recorded, effect)
+            begin = await self._begin(branch, recorded, effect)
             branch.busy = name
             try:
                 with making(begin.keys):
@@ -80,34 +88,49 @@ class EffectOperation(StepOperation):
                 if self._is_stopped_by(error):
                     raise
                 recorded.doubtful = not is_definite(error, self.unknown)
-                if not recorded.doubtful:
+                if recorded.doubtful:
+                    await self.driver.recorder.log_unknown(*begin.unknown)
+                else:
                     branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
-                recorded = await self._failed(branch, place, name, recorded, error)
+                try:
+                    recorded = await self._failed(branch, place, name, recorded, error)
+                except StepFailed:
+                    if recorded.doubtful:
+                        journal.note_unknown(what, first, place, recorded.attempt)
+                    raise
                 continue
             finally:
                 branch.busy = None
             reach("effect.made")
             return await self._succeeded(branch, begin, recorded, value)
 
-    async def _begin(
-        self, branch: Branch, place: str, name: str, recorded: Recorded | None, effect: Effect
-    ) -> tuple[Begin, Recorded]:
+    def _repeat(self, recorded: Recorded, what: tuple[str, str, str | None]) -> str:
+        """Continue the count of attempts if the new step repeats an unknown effect; return the step of the first attempt."""
+        journal, place = self.driver.journal, recorded.place
+        if (before := journal.history.replaced(place)) is not None:
+            recorded.attempt, recorded.of = before.attempt, before.of
+            recorded.doubtful = before.doubtful or before.state == StepState.RUNNING
+        elif (found := journal.find_unknown(what, place)) is not None:
+            recorded.of, recorded.attempt = found
+            recorded.doubtful = True
+            journal.history.begun[recorded.of] = recorded.attempt + 1
+        return recorded.of or journal.ids.at(place)
+
+    async def _begin(self, branch: Branch, recorded: Recorded, effect: Effect) -> Begin:
         """Commit that the effect is about to happen."""
-        journal = self.driver.journal
-        if recorded is None:
-            recorded = journal.new_step(place, EFFECT, name, StepState.RUNNING)
-            recorded.attempt, recorded.doubtful = journal.history.attempts(place), journal.history.doubted(place)
+        driver = self.driver
         begin = Begin(effect, recorded.attempt + 1, UNRESOLVED if recorded.doubtful else None)
+        if recorded.doubtful:
+            await driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
         recorded.attempt, recorded.state, recorded.doubtful = begin.attempt, StepState.RUNNING, False
         recorded.wake_at = None
         unit = branch.next_unit()
-        unit.rows.append(begin.row)
-        unit.doubt = begin.data if begin.doubt else None
-        journal.write(recorded, unit)
+        unit.rows += begin.rows
+        driver.journal.write(recorded, unit)
         reach("effect.before_begin")
-        await self.driver.recorder.commit_decided(branch)
+        await driver.recorder.commit_decided(branch)
         reach("effect.begun")
-        return begin, recorded
+        return begin
 
     async def _succeeded(self, branch: Branch, begin: Begin, recorded: Recorded, value: Any) -> Any:
         """Commit the outcome with the step, and return the value as a replay would."""

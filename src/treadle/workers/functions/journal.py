@@ -7,9 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treadle.kernel.functions.steps import NOW, SIGNAL, START, VOID, Recorded, StepIds, fold_text, make_step, read_step, step_id
+from treadle.kernel.functions.steps import (
+    NOW,
+    SIGNAL,
+    START,
+    VOID,
+    Recorded,
+    StepIds,
+    fold_text,
+    is_after,
+    make_step,
+    place_key,
+    read_step,
+    step_id,
+)
 from treadle.model.errors import RepeatedKey, TooManySteps
-from treadle.model.states import StepState
 from treadle.model.values import BlobRef, encode
 from treadle.workers.functions.branches import Branch, PendingUnit
 from treadle.workers.functions.execution import Execution
@@ -20,24 +32,26 @@ _PAGE = 1000
 class History:
     """Recorded steps that the function has not reached in this replay; empty for a new run."""
 
-    __slots__ = ("_attempts", "_doubts", "_furthest", "_redone", "_steps", "_widest", "count")
+    __slots__ = ("_furthest", "_redone", "_replaced", "_steps", "_widest", "begun", "count")
 
     def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
         self._steps: dict[str, Recorded] = {}
         self._redone: dict[str, int] = {}
-        self._attempts: dict[str, int] = {}
-        self._doubts: dict[str, bool] = {}
+        self._replaced: dict[str, Recorded] = {}
+        self.begun: dict[str, int] = {}
+        """Attempts begun at effects that later steps repeat, by the step of the first attempt."""
         self._furthest: dict[str, int] = {}
         self._widest: dict[str, int] = {}
         self.count = 0
         """Number of rows."""
         for each in recorded:
             self.count += 1
+            if each.of is not None and each.attempt:
+                self.begun[each.of] = max(self.begun.get(each.of, 0), each.attempt)
             if each.kind == VOID:
                 self._redone[each.place] = max(self._redone.get(each.place, 0), each.redo + 1)
-                if each.attempt > self._attempts.get(each.place, 0):
-                    self._attempts[each.place] = each.attempt
-                    self._doubts[each.place] = each.doubtful or each.state == StepState.RUNNING
+                if each.attempt and (each.place not in self._replaced or each.attempt > self._replaced[each.place].attempt):
+                    self._replaced[each.place] = each
             elif each.kind != SIGNAL:
                 self._steps[each.place] = each
                 self._measure(each.place)
@@ -66,13 +80,9 @@ class History:
         """Return how often an operator had the step at the place repeated."""
         return self._redone.get(place, 0)
 
-    def attempts(self, place: str) -> int:
-        """Return how often the effect at the place began before an operator had it repeated."""
-        return self._attempts.get(place, 0)
-
-    def doubted(self, place: str) -> bool:
-        """Return whether the outcome of the effect at the place was unknown before an operator had it repeated."""
-        return self._doubts.get(place, False)
+    def replaced(self, place: str) -> Recorded | None:
+        """Return the last attempt at the effect at the place before an operator had it repeated."""
+        return self._replaced.get(place)
 
     def went_past(self, scope: str, position: int) -> bool:
         """Return whether the branch has recorded a step at the position or later."""
@@ -100,6 +110,8 @@ class Journal:
         self.uncounted = 0
         """Steps that its row does not count yet."""
         self._keys: set[str] = set()
+        self._unknown: dict[tuple[str, str, str | None], dict[str, tuple[str, int]]] = {}
+        """Place and number of the last attempt at unknown effects, by action, request hash and key, then by their first step."""
 
     async def load(self) -> None:
         """Read the recorded steps and their values."""
@@ -163,6 +175,21 @@ class Journal:
             raise RepeatedKey(f"The key {key!r} was given to an earlier step of this run; each key is used once.")
         self._keys.add(key)
         return key
+
+    def note_unknown(self, what: tuple[str, str, str | None], first: str, place: str, attempt: int) -> None:
+        """Note that the effect ended with an unknown outcome: the next identical one repeats it, and its key may be used again."""
+        self._unknown.setdefault(what, {})[first] = (place, attempt)
+        if what[2] is not None:
+            self._keys.discard(what[2])
+
+    def find_unknown(self, what: tuple[str, str, str | None], place: str) -> tuple[str, int] | None:
+        """Return the first step and the last attempt of the unknown effect that one at the place repeats, if there is one."""
+        found = [
+            (place_key(last), first, attempt)
+            for first, (last, attempt) in self._unknown.get(what, {}).items()
+            if is_after(place, last) and self.history.begun.get(first, 0) <= attempt
+        ]
+        return min(found)[1:] if found else None
 
     def new_step(self, place: str, kind: str, name: str, state: str) -> Recorded:
         """Return a new step at a place; nothing is written yet."""

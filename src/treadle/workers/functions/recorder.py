@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from treadle.kernel.effects.decide import UNKNOWN
+from treadle.kernel.effects.decide import UNKNOWN, UNRESOLVED, Begin
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.records import TakeMessages
+from treadle.kernel.store.records import PutOutcome, TakeMessages
 from treadle.kernel.store.units import DONE, Answer, Keep, PutSteps, Row, RunGuard, Unit, Verdict
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
@@ -70,6 +70,19 @@ class Recorder:
         if branch.pending is not None:
             await self._commit(self._take(branch))
 
+    async def log_unknown(self, data: str, row: PutOutcome) -> None:
+        """Log that the outcome of an effect is unknown; when this returns, that is durable."""
+        execution = self._execution
+        unit = Unit(execution.token, Keep(execution.task.checkpoint, UNKNOWN, data), rows=(row,))
+        while (await self._own(self.submit(unit))).verdict is not Verdict.DONE:
+            await self._check_claim()
+
+    async def log_if_unlogged(self, begin: Begin) -> None:
+        """Log that the outcome of the attempt is unknown, unless a worker or the store has logged it."""
+        for row in await self._own(self._execution.runtime.store.find_outcomes([begin.keys.idempotency_key])):
+            if row.status == UNRESOLVED and row.unknown_at is None:
+                await self.log_unknown(*begin.unknown)
+
     def _take(self, branch: Branch) -> PendingUnit:
         """Return the shared rows, then those of the branch: a wait that ended immediately may have left earlier rows there."""
         unit, self._shared = self._shared, PendingUnit()
@@ -89,8 +102,7 @@ class Recorder:
             if unit.starts or unit.guarded:
                 guard = RunGuard(execution.run_id, inbox.version if unit.starts else None)
             tasks, rows = self.rows_of(unit)
-            keep = None if unit.doubt is None else Keep(execution.task.checkpoint, UNKNOWN, unit.doubt)
-            answer = await self._own(self.submit(Unit(execution.token, keep, tasks, (), guard, tuple(rows))))
+            answer = await self._own(self.submit(Unit(execution.token, None, tasks, (), guard, tuple(rows))))
             if answer.verdict is Verdict.DONE:
                 if guard is not None and guard.version == inbox.version:  # else a refresh has read it, or will
                     inbox.version += 1

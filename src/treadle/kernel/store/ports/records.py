@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from treadle.kernel.store.ports.clock import StoreClock
-from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.model.records import EffectOutcome, Message, Record
 
 
@@ -39,6 +39,9 @@ class RecordStore(StoreClock, Protocol):
 
     async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
         """Return the recorded outcomes of the effects with these keys."""
+
+    async def list_unknown(self, which: EffectFilter, limit: int) -> list[EffectOutcome]:
+        """Return up to `limit` effects that have become unknown (`unknown_at`) and are still `unknown`, newest first."""
 
     async def count_unknown(self, root_ids: Sequence[str]) -> int:
         """Count the effects of those trees that are `unknown`: begun, with no recorded end."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import asyncpg
 
-from treadle.kernel.store.units import DONE, Answer, Finish, Keep, Park, Revive, Unit, Verdict
+from treadle.kernel.store.units import DONE, DOUBTFUL_MOVES, Answer, Finish, Keep, Park, Revive, Unit, Verdict
 from treadle.model.names import Lane
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Claim, NewTask
@@ -71,7 +71,7 @@ def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
     ends = []
     for unit in units:
         guard, end = unit.guard, unit.settlement
-        if unit.tasks or type(guard) is not Claim or type(end) is not Finish or has_rows(unit):
+        if unit.tasks or type(guard) is not Claim or type(end) is not Finish or has_rows(unit) or end.move in DOUBTFUL_MOVES:
             return None
         ends.append(End(guard.task_id, guard.version, guard.owner_id, end.actor or guard.owner_id, end))
     return ends if len({end.task_id for end in ends}) == len(ends) else None

@@ -27,11 +27,12 @@ from treadle.kernel.store.units import (
     Verdict,
 )
 from treadle.model.errors import IllegalMove, StoreBusy
-from treadle.model.records import EffectOutcome, Message
+from treadle.model.records import Message
 from treadle.model.runs import Step
 from treadle.model.tasks import Claim
 from treadle.stores.postgres.commit.messages import await_messages, put_messages, take_messages
 from treadle.stores.postgres.commit.records import put_items
+from treadle.stores.postgres.commit.settlements import doubt_effects
 from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key
 from treadle.stores.rules.guards import Snapshot, new_runs, with_admitted
@@ -86,7 +87,7 @@ class _Kinds:
     items: list[PutItems] = field(default_factory=list)
     taken: list[TakeMessages] = field(default_factory=list)
     awaits: list[Await] = field(default_factory=list)
-    outcomes: list[EffectOutcome] = field(default_factory=list)
+    outcomes: list[PutOutcome] = field(default_factory=list)
     holds: list[tuple[int, HoldRun | CancelRunTasks]] = field(default_factory=list)
     sent: list[tuple[int, Message]] = field(default_factory=list)
 
@@ -112,8 +113,8 @@ class _Kinds:
                 self.taken.append(row)
             case Await():
                 self.awaits.append(row)
-            case PutOutcome(outcome):
-                self.outcomes.append(outcome)
+            case PutOutcome():
+                self.outcomes.append(row)
             case HoldRun() | CancelRunTasks():
                 self.holds.append((position, row))
             case PutMessage(message):
@@ -154,6 +155,7 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
         if isinstance(change, HoldRun):
             found = await connection.fetch(_SQL["hold_run" if change.held else "free_run"], change.run_id)
         else:
+            await doubt_effects(connection, [each[0] for each in await connection.fetch(_SQL["lock_run_tasks"], change.run_id)])
             found = await connection.fetch(_SQL["cancel_run_tasks"], change.run_id, change.actor, change.error)
         lanes.setdefault(position, set()).update(each[0] for each in found if each[0] is not None)
         keys.update((each[1], each[2]) for each in found if each[2] is not None)
@@ -247,16 +249,19 @@ async def _move_runs(connection: Connection, moves: Sequence[MoveRun]) -> None:
         pending = later
 
 
-async def _put_outcomes(connection: Connection, given: Iterable[EffectOutcome]) -> None:
+async def _put_outcomes(connection: Connection, given: Iterable[PutOutcome]) -> None:
     """Record outcomes of effects; a resolved outcome stays, also among those given."""
-    last: dict[str, EffectOutcome] = {}
-    for outcome in given:
-        before = last.get(outcome.idempotency_key)
+    last: dict[str, PutOutcome] = {}
+    for row in given:
+        before = last.get(row.outcome.idempotency_key)
         if before is None:
-            last[outcome.idempotency_key] = outcome
-        elif before.status == "unknown":
-            last[outcome.idempotency_key] = msgspec.structs.replace(outcome, root_id=before.root_id)
-    outcomes = [last[key] for key in sorted(last)]
+            last[row.outcome.idempotency_key] = row
+        elif (first := before.outcome).status == "unknown":
+            kept = {name: getattr(row.outcome, name) or getattr(first, name) for name in ("task_id", "details")}
+            outcome = msgspec.structs.replace(row.outcome, root_id=first.root_id, **kept)
+            last[outcome.idempotency_key] = PutOutcome(outcome, before.doubted or row.doubted)
+    rows = [last[key] for key in sorted(last)]
+    outcomes = [row.outcome for row in rows]
     if outcomes:
         await connection.execute(
             _SQL["put_outcomes"],
@@ -266,4 +271,7 @@ async def _put_outcomes(connection: Connection, given: Iterable[EffectOutcome]) 
             sparse([outcome.response_hash for outcome in outcomes]),
             sparse([outcome.response for outcome in outcomes]),
             [outcome.root_id for outcome in outcomes],
+            sparse([outcome.task_id for outcome in outcomes]),
+            sparse([outcome.details for outcome in outcomes]),
+            [row.doubted for row in rows],
         )

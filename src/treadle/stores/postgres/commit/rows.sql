@@ -149,12 +149,21 @@ select unit, hold from kept;
 select distinct lane_id from tasks where id = any ($1::uuid[]) and owner_id is null and wake_at is null and hold = 0;
 
 -- name: put_outcomes
--- Insert outcomes, or replace unknown ones.
-insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, created_at, resolved_at)
-select given.*, (select treadle_now()), case when given.status <> 'unknown' then (select treadle_now()) end
-from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[])
-  as given (idempotency_key, tool_call_id, status, response_hash, response, root_id)
+-- Insert outcomes ($9: doubted), or replace unknown ones.
+insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, created_at,
+  resolved_at, unknown_at)
+select idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, (select treadle_now()),
+  case when status <> 'unknown' then (select treadle_now()) end, case when doubted then (select treadle_now()) end
+from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::uuid[], $8::text[], $9::boolean[])
+  as given (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, doubted)
 on conflict (idempotency_key) do update
 set tool_call_id = excluded.tool_call_id, status = excluded.status, response_hash = excluded.response_hash,
-  response = excluded.response, resolved_at = excluded.resolved_at
+  response = excluded.response, resolved_at = excluded.resolved_at,
+  task_id = coalesce(excluded.task_id, idempotency_outcomes.task_id),
+  details = coalesce(excluded.details, idempotency_outcomes.details),
+  unknown_at = coalesce(idempotency_outcomes.unknown_at, excluded.unknown_at)
 where idempotency_outcomes.status = 'unknown';
+
+-- name: lock_run_tasks
+-- Lock the live tasks of a run in order of id.
+select id::text from tasks where run_id = $1::uuid order by id for update;

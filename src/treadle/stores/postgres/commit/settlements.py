@@ -42,6 +42,7 @@ async def settle(connection: Connection, parts: Iterable[Part]) -> Limited:
         if part.row is not None and part.row.limit_key is not None and not isinstance(part.unit.settlement, Keep):
             limited.keys.add((part.row.namespace, part.row.limit_key))
             limited.task_ids.add(part.row.id)
+    await doubt_effects(connection, [guard[0] for guard in kinds.doubtful])
     if kinds.finishes:
         ends = [End(c.task_id, c.claim_version, rows[c.task_id].owner_id, c.actor, c.what) for c in kinds.finishes]
         await finish(connection, ends)
@@ -79,6 +80,12 @@ async def finish(connection: Connection, ends: Sequence[End], *, limited: bool =
         limited,
     )
     return row_count(status)
+
+
+async def doubt_effects(connection: Connection, task_ids: Sequence[str]) -> None:
+    """Log the effects in progress of the locked tasks as unknown."""
+    if task_ids:
+        await connection.execute(_SQL["doubt_effects"], sorted(task_ids))
 
 
 async def bury(connection: Connection, task_ids: Sequence[str]) -> None:

@@ -144,3 +144,28 @@ set seq = nextval('treadle_seq'),
     finished_at = (select treadle_now())
 from given
 where finished.id = given.id;
+
+-- name: doubt_effects
+-- Mark the effects in progress of locked tasks $1 that have an owner as unknown, and log a move for each.
+with marked as (
+  update idempotency_outcomes as o
+  set unknown_at = (select treadle_now())
+  from tasks
+  where o.task_id = any ($1::uuid[]) and o.status = 'unknown' and o.unknown_at is null
+    and tasks.id = o.task_id and tasks.owner_id is not null
+  returning o.task_id, o.idempotency_key, o.created_at, o.details
+), counted as (
+  update tasks
+  set version = tasks.version + moved.count
+  from (select task_id, count(*)::integer as count from marked group by task_id) as moved
+  where tasks.id = moved.task_id
+  returning tasks.id, tasks.version - moved.count as version, tasks.state, tasks.owner_id, tasks.claim_version, tasks.run_id,
+    tasks.root_id, tasks.trace_id
+)
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select nextval('treadle_seq'), (select treadle_now()), 'task', counted.id,
+  counted.version + row_number() over (partition by counted.id order by marked.created_at, marked.idempotency_key),
+  'tool_call.unknown', state, state, owner_id, claim_version, run_id, root_id, trace_id, details
+from counted
+join marked on marked.task_id = counted.id;

@@ -25,13 +25,13 @@ from treadle.kernel.store.units import (
     Unit,
 )
 from treadle.model.errors import IllegalMove
-from treadle.model.records import EffectOutcome, Message
+from treadle.model.records import Message
 from treadle.model.runs import Step
 from treadle.stores.rules.guards import new_runs
 from treadle.stores.rules.settlements import kept_answer
 from treadle.stores.sqlite.commit.messages import await_messages, put_messages, take_messages
 from treadle.stores.sqlite.commit.records import put_items, write_records
-from treadle.stores.sqlite.commit.settlements import find_holds, take_seqs
+from treadle.stores.sqlite.commit.settlements import doubt_effects, find_holds, take_seqs
 from treadle.stores.sqlite.connection.connect import read_value, to_json
 from treadle.stores.sqlite.limits import Key, list_run_keys
 from treadle.stores.statements import load_statements
@@ -91,8 +91,8 @@ def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now
                 take_messages(connection, row)
             case Await():
                 await_messages(connection, row)
-            case PutOutcome(outcome):
-                _put_outcome(connection, outcome, now)
+            case PutOutcome():
+                _put_outcome(connection, row, now)
             case _:
                 assert_never(row)
     if sent:
@@ -127,12 +127,16 @@ def _move_run(connection: apsw.Connection, row: MoveRun, now: int) -> None:
 def _cancel_tasks(connection: apsw.Connection, row: CancelRunTasks, now: int) -> None:
     count = read_value(connection, _SQL["count_run_tasks"], {"run_id": row.run_id})
     if count:
+        task_ids = _decode(read_value(connection, _SQL["list_run_task_ids"], {"run_id": row.run_id}))
+        doubt_effects(connection, [(task_id, None, None, None) for task_id in task_ids], now)
         first = take_seqs(connection, count)
         values = {"run_id": row.run_id, "actor": row.actor, "error": row.error, "first_seq": first, "now": now}
         connection.execute(_SQL["cancel_run_tasks"], values)
         connection.execute(_SQL["drop_run_tasks"], {"run_id": row.run_id})
 
 
-def _put_outcome(connection: apsw.Connection, o: EffectOutcome, now: int) -> None:
-    rows = [(o.idempotency_key, o.tool_call_id, o.status, o.response_hash, o.response, o.root_id)]
+def _put_outcome(connection: apsw.Connection, row: PutOutcome, now: int) -> None:
+    o = row.outcome
+    start = (o.idempotency_key, o.tool_call_id, o.status, o.response_hash, o.response)
+    rows = [(*start, o.root_id, o.task_id, o.details, row.doubted)]
     connection.execute(_SQL["put_outcomes"], {"rows": to_json(rows), "now": now})

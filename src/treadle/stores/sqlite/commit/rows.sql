@@ -87,13 +87,19 @@ where run_id = :run_id;
 delete from tasks where run_id = :run_id;
 
 -- name: put_outcomes
--- Insert outcomes (key, call, status, hash, response, root), or replace unknown ones.
-insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, created_at, resolved_at)
-select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, :now,
-  iif(r.value ->> 2 = 'unknown', null, :now)
+-- Insert outcomes (key, call, status, hash, response, root, task, details, doubted), or replace unknown ones.
+insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, created_at,
+  resolved_at, unknown_at)
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6, r.value ->> 7, :now,
+  iif(r.value ->> 2 = 'unknown', null, :now), iif(r.value ->> 8, :now, null)
 from jsonb_each(:rows) as r
 where true
 on conflict (idempotency_key) do update
 set tool_call_id = excluded.tool_call_id, status = excluded.status, response_hash = excluded.response_hash,
-  response = excluded.response, resolved_at = excluded.resolved_at
+  response = excluded.response, resolved_at = excluded.resolved_at, task_id = coalesce(excluded.task_id, task_id),
+  details = coalesce(excluded.details, details), unknown_at = coalesce(unknown_at, excluded.unknown_at)
 where status = 'unknown';
+
+-- name: list_run_task_ids
+-- List the live tasks of a run.
+select json_group_array(id) from tasks where run_id = :run_id;

@@ -22,6 +22,7 @@ from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "settlements.sql")
 _decode = msgspec.json.Decoder().decode
+_decode_counts = msgspec.json.Decoder(list[tuple[str, int]]).decode
 _decode_holds = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
@@ -42,6 +43,19 @@ def list_settled(connection: apsw.Connection, asked: Sequence[Settled]) -> set[i
         return set()
     rows = [(each.claim.task_id, each.claim.version, each.claim.owner_id, each.move, each.actor) for each in asked]
     return set(_decode(read_value(connection, _SQL["list_settled"], {"rows": to_json(rows)})))
+
+
+def doubt_effects(connection: apsw.Connection, guards: Sequence[tuple[Any, ...]], now: int) -> dict[str, int]:
+    """Log the effects in progress of the held tasks (id, claim version, owner, version) as unknown; return their number by task."""
+    found = _decode_counts(read_value(connection, _SQL["list_in_progress"], {"rows": to_json(guards)})) if guards else []
+    if not found:
+        return {}
+    count = sum(effects for _, effects in found)
+    values = {"rows": to_json(found), "ids": to_json([task_id for task_id, _ in found]), "now": now}
+    values["first_seq"] = take_seqs(connection, count)
+    for name in ("log_unknown", "count_unknown_moves", "mark_unknown"):
+        connection.execute(_SQL[name], values)
+    return dict(found)
 
 
 class Settler:
@@ -91,6 +105,8 @@ class Settler:
             pending = later
 
     def _settle(self, kinds: Settlements) -> None:
+        if moved := doubt_effects(self._connection, kinds.doubtful, self._now):
+            kinds.follow(moved)
         finishes, parks, revivals, amends, keeps = kinds.finishes, kinds.parks, kinds.revivals, kinds.amends, kinds.keeps
         logged = len(finishes) + len(parks) + len(revivals) + len(amends)
         logs_keeps = any(change.what.move is not None for change in keeps)

@@ -174,3 +174,37 @@ where exists (
     from log as l
     where l.entity_id = r.value ->> 0 and l.claim_version = r.value ->> 1 and l.move = r.value ->> 3 and l.actor = r.value ->> 4
   );
+
+-- name: list_in_progress
+-- Count the effects in progress of held tasks whose guard (id, claim version, owner, version) matches.
+select json_group_array(json_array(id, effects))
+from (
+  select t.id, count(*) as effects
+  from jsonb_each(:rows) as r
+    cross join idempotency_outcomes as o on o.task_id = r.value ->> 0 and o.status = 'unknown' and o.unknown_at is null
+    cross join tasks as t on t.id = o.task_id
+  where t.owner_id is not null and t.claim_version = coalesce(r.value ->> 1, t.claim_version)
+    and t.owner_id = coalesce(r.value ->> 2, t.owner_id) and t.version = coalesce(r.value ->> 3, t.version)
+  group by t.id
+);
+
+-- name: log_unknown
+-- Log the moves of tasks (ids) whose effects in progress become unknown.
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  data)
+select :first_seq - 1 + row_number() over (order by t.id, o.created_at, o.idempotency_key), :now, 'task', t.id,
+  t.version + row_number() over (partition by t.id order by o.created_at, o.idempotency_key), 'tool_call.unknown', t.state, t.state,
+  t.owner_id, t.claim_version, t.run_id, t.root_id, t.trace_id, o.details
+from json_each(:ids) as w
+  cross join idempotency_outcomes as o on o.task_id = w.value and o.status = 'unknown' and o.unknown_at is null
+  cross join tasks as t on t.id = o.task_id;
+
+-- name: count_unknown_moves
+-- Count the moves (task, number) that `log_unknown` has logged.
+update tasks set version = version + (r.value ->> 1) from jsonb_each(:rows) as r where tasks.id = r.value ->> 0;
+
+-- name: mark_unknown
+-- Mark the effects in progress of tasks as unknown.
+update idempotency_outcomes
+set unknown_at = :now
+where task_id in (select value from json_each(:ids)) and status = 'unknown' and unknown_at is null;

@@ -1,7 +1,7 @@
 -- name: live
 -- Live tasks as the JSON of `Task`, and the columns that select them.
 create temp view live as
-select t.id, t.run_id, l.namespace, l.kind, l.task_list, l.name,
+select t.id, t.run_id, t.owner_id, l.namespace, l.kind, l.task_list, l.name,
   case
     when t.hold & ~1 then 'paused'
     when t.owner_id is not null and t.state = 'pending' then 'running'

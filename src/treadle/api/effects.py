@@ -1,0 +1,56 @@
+"""Effects whose outcome is unknown: calls to external systems that may or may not have happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from treadle.api import contract
+from treadle.api.contract import ApiRecord, Doc
+from treadle.api.wire import Instant
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEffect(ApiRecord):
+    """An attempt at an effect whose outcome is unknown."""
+
+    tool_call_id: str
+    """The same for all attempts at the effect."""
+    action: str
+    attempt: int
+    idempotency_key: str
+    """The key of this attempt."""
+    dedupe_key: str
+    """The key of all attempts, with which to look the effect up at its service."""
+    task_id: str
+    name: str
+    """The task's name."""
+    task_list: str
+    task_state: str
+    run_id: str | None
+    begun_at: Instant
+    unknown_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class EffectPage(ApiRecord):
+    """Attempts at effects, newest first."""
+
+    effects: list[UnknownEffect]
+    next_before: str | None
+    """Pass it as `before` for the next page; null on the last page."""
+
+
+class EffectsApi(Protocol):
+    """Effects of handlers and functions."""
+
+    @contract.get("/effects")
+    async def list(
+        self,
+        *,
+        task_id: Annotated[str | None, Doc("Only this task")] = None,
+        run_id: Annotated[str | None, Doc("Only this run")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
+    ) -> EffectPage:
+        """Attempts at effects whose outcome is unknown, newest first: the effect may or may not have happened."""

@@ -1,0 +1,215 @@
+"""External jobs whose workers are lost: polls that kill their workers, and retries of jobs whose fate is unknown (D72)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.contract.databases import Database, StoreClock
+from tests.contract.external import Stage, open_stage
+
+from treadle import ExternalProductionFailure, ExternalProductionHandle, RenderEvent
+from treadle.kernel.queue.decide import TAKEOVER_LIMIT
+from treadle.kernel.status import read_status, troubles
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.tasks import Server
+from treadle.testing import StubExternalSpecialist
+
+HANDLE = ExternalProductionHandle("job-1", 1)
+
+
+@pytest.fixture
+async def stage(database: Database, clock: StoreClock) -> AsyncIterator[Stage]:
+    async with open_stage(database, clock) as made:
+        yield made
+
+
+class Finding(StubExternalSpecialist):
+    """A stub whose service finds jobs by token, except for the scripted misses; exceptions are raised."""
+
+    def __init__(self, *args: Any, found: list[Any], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.found = found
+        self.asked: list[str] = []
+
+    async def find(self, token: str) -> Any:
+        self.asked.append(token)
+        outcome = self.found.pop(0)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+async def lose_worker(stage: Stage, task_id: str) -> None:
+    """Let a worker take the task and die."""
+    task, store = await stage.task(task_id), stage.engine.kernel.store
+    await store.wake(10)
+    assert [each.id for each in await store.claim([task.lane_id], "dead", 1000, 1)] == [task_id]
+    await stage.clock.advance(1000)
+    await store.wake(10)
+
+
+async def serve(stage: Stage) -> None:
+    """Register a live server that has the specialist."""
+    server = Server(
+        id="01935b8e-7c3a-7000-8000-000000000000",
+        name="s",
+        host="h",
+        pid=1,
+        version="1",
+        state="running",
+        handlers=["render", "render@"],
+        task_lists=[DEFAULT_LIST],
+    )
+    await stage.engine.kernel.store.save_server(server)
+
+
+async def reasons(stage: Stage) -> list[str]:
+    engine = stage.engine
+    status = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.kernel.settings.namespace)
+    return [each for each in troubles(status) if "poll" in each]
+
+
+async def test_polls_that_lose_their_workers_back_off_and_never_use_up_the_job(stage: Stage) -> None:
+    stub = StubExternalSpecialist([HANDLE, RenderEvent({"n": 1})])
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    await stage.clock.advance(1000)
+    for _ in range(TAKEOVER_LIMIT):
+        await lose_worker(stage, task_id)
+    assert await reasons(stage) == []
+    for delay in (60, 120, 240):
+        await stage.tick()
+        assert (stub.polled, (await stage.task(task_id)).state) == ([], "awaiting_external")
+        await serve(stage)
+        reason = await stage.engine.why(task_id)
+        assert reason.code == "next_poll"
+        assert "workers in a row were lost while they polled this job" in reason.text
+        job = (await stage.job(task_id)).record
+        assert "were lost while they polled" in (job.last_error or "")
+        assert (job.due_at or 0) == (job.last_polled_at or 0) + delay * 1000
+        assert await reasons(stage) == ["polls of 1 external job fail: job-1"]
+        await stage.check()
+        await stage.tick(delay - 1)
+        assert stub.polled == []
+        await stage.clock.advance(1000)
+        await lose_worker(stage, task_id)
+    await stage.tick()
+    await stage.tick(480)
+    assert stub.polled == ["job-1"]
+    task, job = await stage.task(task_id), (await stage.job(task_id)).record
+    assert (task.takeovers, task.error, job.raised_in_row, job.backs_off) == (0, None, 0, False)
+    assert await reasons(stage) == []
+    await stage.tick(1)
+    assert (await stage.task(task_id)).state == "completed"
+
+
+async def test_an_operator_can_have_a_job_that_backs_off_polled_now(stage: Stage) -> None:
+    stub = StubExternalSpecialist([RenderEvent({"n": 1})])
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    await stage.clock.advance(1000)
+    for _ in range(TAKEOVER_LIMIT):
+        await lose_worker(stage, task_id)
+    await stage.tick()
+    assert stub.polled == []
+    await stage.engine.kernel.external_jobs.poll_now(task_id, actor="ada")
+    await stage.tick()
+    assert (await stage.task(task_id)).state == "completed"
+
+
+@pytest.mark.parametrize("by", ["poll", "callback", "cancel"])
+async def test_polls_include_the_one_that_ended_the_job_and_a_completed_job_is_complete(stage: Stage, by: str) -> None:
+    stub = StubExternalSpecialist([ExternalProductionHandle("job-1", 1, progress=0.4), RenderEvent({"n": 1})])
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    await stage.tick(1)
+    if by == "poll":
+        await stage.tick(1)
+    elif by == "callback":
+        task = await stage.task(task_id)
+        await stage.engine.kernel.external_jobs.resolve(stage.engine.kernel.external_jobs.callback_of(task) or "", {"n": 1})
+    else:
+        await stage.engine.cancel(task_id)
+    job = (await stage.job(task_id)).record
+    assert job.polls == len(stub.polled) == (2 if by == "poll" else 1)
+    assert job.progress == (0.4 if by == "cancel" else 1)
+    if row := stage.row():
+        assert float(row["progress"]) == job.progress
+
+
+async def test_why_reports_a_job_that_no_live_server_polls(stage: Stage) -> None:
+    stage.engine.specialist("render", StubExternalSpecialist([HANDLE]))
+    task_id = await stage.dispatch()
+    reason = await stage.engine.why(task_id)
+    assert reason.code == "no_worker"
+    assert "no live server has the specialist render to poll it" in reason.text
+    await serve(stage)
+    assert (await stage.engine.why(task_id)).code == "next_poll"
+    await stage.clock.advance(3_600_000)
+    await stage.engine.kernel.store.wake(10)
+    assert (await stage.engine.why(task_id)).code == "no_worker"  # its server is lost, and the poll is due
+
+
+async def test_claim_lists_show_polls_in_progress(stage: Stage) -> None:
+    stage.engine.specialist("render", StubExternalSpecialist([HANDLE]))
+    task_id = await stage.dispatch()
+    await stage.clock.advance(1000)
+    store = stage.engine.kernel.store
+    await store.wake(10)
+    assert await stage.engine.goals.objectives.claims() == []
+    (task,) = await store.claim([(await stage.task(task_id)).lane_id], "poller", 1000, 1)
+    (claim,) = await stage.engine.goals.objectives.claims()
+    assert (claim.task_id, claim.owner_id, claim.claim_version) == (task_id, "poller", task.claim_version)
+
+
+LOST_BY = ("raised", "invalid handle", "unregistered", "unexpected poll")
+FOUND = {"handle": [HANDLE], "production": [RenderEvent({"n": 1})], "nothing": [None], "no answer first": [OSError("down"), HANDLE]}
+
+
+async def lose_job(stage: Stage, stub: Finding, lost_by: str) -> str:
+    """Dispatch a job and lose track of it; return its task."""
+    stub.start_outcome = {"raised": OSError("reset"), "invalid handle": ExternalProductionHandle("job-1", -1)}.get(lost_by, HANDLE)
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    if lost_by == "unregistered":
+        await stage.clock.advance(1000)
+        await stage.engine.kernel.store.wake(10)
+        assert await stage.engine.kernel.external_jobs.give_up([(await stage.task(task_id)).lane_id]) == 1
+    elif lost_by == "unexpected poll":
+        stub.outcomes.insert(0, 7)
+        await stage.tick(1)
+    assert (await stage.task(task_id)).state == "failed"
+    stub.start_outcome = HANDLE
+    return task_id
+
+
+@pytest.mark.parametrize(
+    ("lost_by", "found"), [*((each, "handle") for each in LOST_BY), *(("raised", each) for each in FOUND if each != "handle")]
+)
+async def test_a_retry_of_a_job_whose_fate_is_unknown_looks_for_it_under_the_old_token(
+    stage: Stage, lost_by: str, found: str
+) -> None:
+    stub = Finding([RenderEvent({"n": 1})], found=list(FOUND[found]))
+    task_id = await lose_job(stage, stub, lost_by)
+    await stage.engine.retry(task_id)
+    for seconds in (0, 30, 1):
+        await stage.tick(seconds)
+    assert (await stage.task(task_id)).state == "completed"
+    old = stub.started[0][1]
+    assert set(stub.asked) == {old}
+    assert [token for _, token in stub.started[1:]] == ([] if found != "nothing" else [stub.started[-1][1]])
+    assert found != "nothing" or stub.started[-1][1] != old
+
+
+async def test_a_retry_of_a_job_with_a_known_fate_does_not_look_for_it(stage: Stage) -> None:
+    stub = Finding([ExternalProductionFailure("no"), RenderEvent({"n": 1})], found=[])
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    await stage.tick(1)
+    await stage.engine.retry(task_id)
+    for seconds in (0, 1):
+        await stage.tick(seconds)
+    assert (await stage.task(task_id)).state == "completed"
+    assert (stub.asked, len({token for _, token in stub.started})) == ([], 2)
