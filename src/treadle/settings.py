@@ -130,6 +130,14 @@ class Settings:
     """Milliseconds between two polls of an agent, unless its configuration sets them."""
     afl_max_concurrent: int = _setting(5, _whole(10_000))
     """Tasks that an agent handles concurrently, unless its configuration sets them."""
+    afl_runner_topics: tuple[str, ...] = _setting((), _words(","))
+    """Globs, separated by commas, of the facets that runners handle, unless their configuration sets topics; all by default."""
+    afl_use_registry: str = _setting("0", _choice("0", "1"))
+    """`1`: agents started by `afl.runtime.agent_runner` use a `RegistryRunner` instead of an `AgentPoller`."""
+    afl_mongodb_url: str = _setting("", _text, secret=True)
+    """The store of agents started by `afl.runtime.agent_runner`, if `TREADLE_STORE` is not set: the URL of a Treadle store."""
+    afl_http_host: str = _setting("127.0.0.1", _text)
+    """The address on which a `RunnerService` serves `/health` and `/status`, unless its configuration sets it; `0.0.0.0`: all."""
     anthropic_api_key: str = _setting("", _text, secret=True)
     """The API key for models; never shown."""
     anthropic_base_url: str = _setting("", _text)
@@ -180,14 +188,14 @@ def load_settings() -> Settings:
     return Settings(**{name: _read(each) for name, each in _FIELDS.items()})
 
 
-def agent_poll_interval_ms() -> int:
-    """Return `AFL_POLL_INTERVAL_MS`, the default of agent configurations; 2000 if it is not set."""
-    return int(_read(_FIELDS["afl_poll_interval_ms"]))
+def agent_default(name: str) -> Any:
+    """Return the variable `AFL_<name>`, or its default: the default of agent configurations."""
+    return _read(_FIELDS[f"afl_{name}"])
 
 
-def agent_max_concurrent() -> int:
-    """Return `AFL_MAX_CONCURRENT`, the default of agent configurations; 5 if it is not set."""
-    return int(_read(_FIELDS["afl_max_concurrent"]))
+def chosen_store() -> str | None:
+    """Return `TREADLE_STORE`, if it is set."""
+    return os.environ.get("TREADLE_STORE") or None  # noqa: TID251
 
 
 def child_environment(**values: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from tests.agents.scenes import ONE, PAY, add, one, started, until
 from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, ExecutionStatus, MemoryStore, TaskState, WrongThread
-from treadle.model.errors import HandlerExists, InvalidInput, InvalidName, InvalidPolicy, Refused
+from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, Refused
 
 
 def pay(payload: dict) -> dict:
@@ -55,9 +55,6 @@ def test_registered_names_are_those_that_were_registered(memory):
 
 def test_bad_registrations_are_refused_at_once(memory):
     poller = a_poller(memory)
-    poller.register("billing.Pay", pay)
-    with pytest.raises(HandlerExists, match=r"billing\.Pay"):
-        poller.register("billing.Pay", pay)
     with pytest.raises(InvalidName):
         poller.register("no name", pay)
     with pytest.raises(InvalidInput, match="function"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -435,3 +436,63 @@ def test_the_roots_come_from_the_environment_or_are_the_working_directory(monkey
     monkeypatch.delenv("TREADLE_HANDLER_ROOTS")
     monkeypatch.chdir(tmp_path)
     assert Modules(load_settings().handler_roots).roots == (tmp_path,)
+
+
+COUNTED = "import sys\ncounts = sys.__dict__.setdefault('handler_runs', [])\ncounts.append(__file__)\n"
+
+
+def test_a_file_can_import_its_siblings_relatively(tmp_path):
+    write(tmp_path, "pack/shared.py", "BASE = 40")
+    write(tmp_path, "pack/inner/__init__.py", "TWO = 2")
+    write(tmp_path, "pack/inner/near.py", "from ..shared import BASE\nfrom . import TWO\ndef total(): return BASE + TWO")
+    path = write(
+        tmp_path, "pack/inner/work.py", "from .near import total\nfrom . import near\ndef handle(p): return {'n': total()}"
+    )
+    beside = write(tmp_path, "own.py", "from .pack.shared import BASE\ndef handle(p): return {'n': BASE}")
+    dotted = write(tmp_path, "v1.2/top.py", "from .low import N\ndef handle(p): return {'n': N}")
+    write(tmp_path, "v1.2/low.py", "N = 7")
+    modules = Modules([tmp_path])
+    for file, found in ((path, 42), (beside, 40), (dotted, 7)):
+        assert modules.find(HandlerRegistration("x.Y", file.as_uri()))({}) == {"n": found}
+
+
+def test_equal_siblings_of_two_roots_are_kept_apart(tmp_path):
+    for folder, number in (("a", 1), ("b", 2)):
+        write(tmp_path, f"{folder}/low.py", f"N = {number}")
+        write(tmp_path, f"{folder}/top.py", "from .low import N\ndef handle(p): return {'n': N}")
+    modules = Modules([tmp_path / "a", tmp_path / "b"])
+    found = [modules.find(HandlerRegistration("x.Y", (tmp_path / f / "top.py").as_uri()))({}) for f in ("a", "b")]
+    assert found == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_module_that_is_already_imported_is_not_executed_again_before_its_checksum_changes(tmp_path, monkeypatch, by_file):
+    name = f"already_{by_file}".lower()
+    path = write(tmp_path, f"{name}.py", COUNTED + "def handle(p): return {}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    imported = importlib.import_module(name)
+    uri = path.as_uri() if by_file else name
+    for _ in range(2):  # two runners of one process
+        found = Modules([tmp_path]).find(HandlerRegistration("x.Y", uri, checksum="1"))
+        assert found is imported.handle
+    assert imported.counts.count(str(path)) == 1
+    assert Modules([tmp_path]).find(HandlerRegistration("x.Y", uri, checksum="2")) is not imported.handle
+    assert imported.counts.count(str(path)) == 2
+
+
+def test_a_file_and_its_module_name_are_one_module(tmp_path):
+    path = write(tmp_path, "both_ways.py", COUNTED + "def handle(p): return {}")
+    modules = Modules([tmp_path])
+    by_name = modules.find(HandlerRegistration("x.Y", "both_ways"))
+    assert modules.find(HandlerRegistration("x.Z", path.as_uri())) is by_name
+
+
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_package_that_imports_its_handler_module_executes_it_once(tmp_path, by_file):
+    pack = f"pack_{by_file}".lower()
+    write(tmp_path, f"{pack}/__init__.py", "from .work import handle")
+    write(tmp_path, f"{pack}/low.py", "N = 3")
+    path = write(tmp_path, f"{pack}/work.py", COUNTED + "from .low import N\ndef handle(p): return {'n': N}")
+    found = Modules([tmp_path]).find(HandlerRegistration("x.Y", path.as_uri() if by_file else f"{pack}.work"))
+    assert found({}) == {"n": 3}
+    assert found.__globals__["counts"].count(str(path)) == 1

@@ -29,7 +29,7 @@ from treadle.agents import (
     ToolRegistry,
 )
 from treadle.agents.service import NoFreePort
-from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
+from treadle.model.errors import InvalidInput, InvalidPolicy
 from treadle.model.tasks import Task
 from treadle.settings import Settings
 
@@ -77,10 +77,11 @@ def test_the_configuration_has_the_defaults_of_the_specification():
         "shutdown_timeout_ms": 30000,
         "http_port": 8080,
         "http_max_port_attempts": 20,
+        "http_host": "127.0.0.1",
     }
 
 
-@pytest.mark.parametrize("bad", [{"lock_extend_interval_ms": 40_000}, {"http_port": 70_000}, {"http_max_port_attempts": 0}])
+@pytest.mark.parametrize("bad", [{"lock_extend_interval_ms": 0}, {"http_port": 70_000}, {"http_max_port_attempts": 0}])
 def test_a_configuration_that_makes_no_sense_is_refused(bad):
     with pytest.raises(InvalidPolicy):
         RunnerConfig(**bad)
@@ -97,8 +98,8 @@ def test_a_tool_registry_matches_exact_then_short_then_default():
         tools.dispatch("x.Y", {})
     tools.register_default(lambda _: {"by": "default"})
     assert tools.dispatch("x.Y", {}) == {"by": "default"}
-    with pytest.raises(HandlerExists):
-        tools.register("Pay", lambda _: {})
+    tools.register("Pay", lambda _: {"by": "later"})
+    assert tools.dispatch("shop.Pay", {}) == {"by": "later"}
     with pytest.raises(InvalidInput):
         tools.register("afl:execute", lambda _: {})
     with pytest.raises(InvalidInput):

@@ -40,6 +40,7 @@ STORE_ONLY: dict[str, tuple[str, ...]] = {
     "recover": (),  # is about the processes of the store
     "store migrate": (),  # changes the tables
     "store backup": ("copy.db",),  # copies the store's own file
+    "import mongodump": ("dump",),  # reads files into the store
 }
 IN_PROCESSES = {"top", "mcp"}
 """On both, but they take the terminal or the standard streams of their process."""

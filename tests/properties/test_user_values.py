@@ -319,7 +319,7 @@ FUNCTIONS = (
     "progress",
 )
 HANDLERS = ("log", "progress", "effect", "effect_error", "effect_request", "effect_action", "produced", "enqueue")
-"""What handlers pass to their context, or to the engine."""
+"""Values that handlers pass to their context, or to the engine."""
 
 
 class Scene:

@@ -35,9 +35,14 @@ from treadle.agents.registry_runner import RegistryRunner as RegistryRunner
 from treadle.agents.registry_runner import RegistryRunnerConfig as RegistryRunnerConfig
 from treadle.agents.service import RunnerConfig as RunnerConfig
 from treadle.agents.service import RunnerService as RunnerService
+from treadle.agents.telemetry import Telemetry as Telemetry
 from treadle.agents.tools import ToolRegistry as ToolRegistry
+from treadle.evaluator import State
 
-_LATER = {"ClaudeAgentRunner": "treadle.llm"}
+StepState = State
+"""States of a step, as in `StepDefinition.state`."""
+
+_LATER = {"ClaudeAgentRunner": "treadle.llm", "LLMHandler": "treadle.llm"}
 """Names whose modules need packages that most agents do not."""
 
 

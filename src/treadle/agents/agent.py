@@ -70,6 +70,8 @@ class Agent:
         self._state = threading.Lock()
         self._starting = False
         self._host: AgentHost | None = None
+        self._stopping: AgentHost | None = None
+        """The worker whose running work gets its grace."""
         self.on_started: Callable[[], None] = lambda: None
         """Called in the thread of `start` when the worker claims tasks."""
 
@@ -253,8 +255,9 @@ class Agent:
             self._profile.error = {"code": "loop_error", "message": str(error), "type": type(error).__name__}
             raise
         finally:
-            self._host = None
+            self._host, self._stopping = None, host
             run(host.stop())
+            self._stopping = None
 
     def _store_error(self, error: Exception) -> None:
         """Store an unrecoverable error in the server registry, if the store is reachable."""

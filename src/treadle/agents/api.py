@@ -43,7 +43,7 @@ class PersistenceAPI(Protocol):
         """Return the latest task of the step."""
 
     def save_task(self, task: TaskDefinition) -> None:
-        """Store a new task; or, for a task that this object has claimed, its end in the given state."""
+        """Store a new task in any state but ignored and canceled; or end, release or cancel a stored one."""
 
     # steps and runs
 

@@ -15,6 +15,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from treadle.agents.claims import Claims, Held
+from treadle.agents.entities import without_kept
 from treadle.engine import Engine
 from treadle.engine.sync import BlockingEngine
 from treadle.kernel.claims import take
@@ -154,6 +155,10 @@ class Connection:
 
     async def payload_of(self, task: Task) -> dict[str, Json]:
         """Return the payload of the task, as a new object."""
+        return without_kept(await self.whole_payload_of(task))
+
+    async def whole_payload_of(self, task: Task) -> dict[str, Json]:
+        """Return the payload of the task with the fields that `save_task` kept in it."""
         text = await self.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
         found: dict[str, Json] = decode(text)
         return found

@@ -5,7 +5,7 @@ Times are milliseconds since 1970. `workflow_id` and `runner_id` are both the id
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treadle.evaluator import StepRow
@@ -141,12 +141,30 @@ class LockDefinition:
 
 
 _SERVER_STATES = {"starting": ServerState.STARTUP, "draining": ServerState.SHUTDOWN, "stopped": ServerState.SHUTDOWN}
+MANAGED_BY = "managed by "
+"""Begins the version of a server that was saved with a manager; agents that register themselves have Treadle's version."""
 STORED_SERVER_STATES = {ServerState.STARTUP: "starting", ServerState.SHUTDOWN: "stopped", ServerState.LOST: "running"}
 
 
-def task_of(task: Task, data: dict[str, Any]) -> TaskDefinition:
-    """Convert a task of the kernel, with its payload."""
-    return TaskDefinition(
+_KEPT_IN = "_task"
+_KEPT = ("runner_id", "workflow_id", "flow_id", "step_id", "data_type")
+"""Fields of a task without a run, which its payload keeps under a reserved key."""
+
+
+def with_kept(task: TaskDefinition) -> dict[str, Any]:
+    """Return the payload to store for a new task: its data, and the fields that have no column."""
+    kept = {name: getattr(task, name) for name in _KEPT if getattr(task, name)}
+    return {**(task.data or {}), **({_KEPT_IN: kept} if kept else {})}
+
+
+def without_kept(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a stored payload."""
+    return {name: value for name, value in payload.items() if name != _KEPT_IN}
+
+
+def task_of(task: Task, payload: dict[str, Any]) -> TaskDefinition:
+    """Convert a task of the kernel, with its stored payload."""
+    made = TaskDefinition(
         uuid=task.id,
         name=task.name,
         runner_id=task.run_id or "",
@@ -159,8 +177,10 @@ def task_of(task: Task, data: dict[str, Any]) -> TaskDefinition:
         error=decode(task.error) or None,
         task_list_name=task.task_list,
         data_type=task.kind,
-        data=data,
+        data=without_kept(payload),
     )
+    kept = payload.get(_KEPT_IN)
+    return replace(made, **kept) if task.run_id is None and isinstance(kept, dict) and kept.keys() <= set(_KEPT) else made
 
 
 def server_of(server: Server, shown_state: str) -> ServerDefinition:
@@ -170,13 +190,14 @@ def server_of(server: Server, shown_state: str) -> ServerDefinition:
         server_group=server.server_group,
         service_name=server.service_name,
         server_name=server.name,
-        server_ips=[server.host],
+        server_ips=server.host.split(","),
         start_time=server.started_at,
         ping_time=server.heartbeat_at,
         topics=list(server.topics),
         handlers=list(server.handlers),
         handled=[HandledCount(name, done, not_done) for name, (done, not_done) in sorted(server.counts.items())],
         state=_SERVER_STATES.get(shown_state, shown_state),
+        manager=server.version.removeprefix(MANAGED_BY) if server.version.startswith(MANAGED_BY) else "",
         error=decode(server.error) or None,
     )
 

@@ -15,10 +15,12 @@ from typing import Any, Protocol
 from treadle.agents.connection import forbid_event_loop
 from treadle.agents.invoke import CtrlC
 from treadle.agents.persistence import Persistence
+from treadle.agents.telemetry import Telemetry
 from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.kernel.runs.records import ExecutionResult as KernelResult
 from treadle.kernel.runs.records import ExecutionStatus as KernelStatus
 from treadle.kernel.runs.step_codec import load_step
+from treadle.lang.decode import qualified_name_of
 from treadle.model.errors import InvalidInput, Refused, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER
@@ -73,7 +75,7 @@ class UnknownStep(StepNotFound, ValueError):
 class Evaluator:
     """Executes workflows on a store, and continues, fails and retries their steps."""
 
-    def __init__(self, persistence: Persistence, telemetry: object = None, max_iterations: int = 1000) -> None:
+    def __init__(self, persistence: Persistence, telemetry: Telemetry | None = None, max_iterations: int = 1000) -> None:
         self.persistence = persistence
         self.telemetry = telemetry
         self._max_iterations = max_iterations
@@ -91,16 +93,21 @@ class Evaluator:
         *,
         task_list: str = DEFAULT_LIST,
         born: Preclaimed | None = None,
+        budget: float | None = None,
     ) -> ExecutionResult:
         """Start a run and drive it to its first fixed point.
 
         `program_ast` is a compiled program or AFL text; `workflow_ast` the workflow in it, by name or compiled. Without
         `program_ast`, `workflow_ast` is the whole program (compiled or AFL text) with one workflow. With `wf_id`, a second call
-        finds the run of the first. With `born`, the steps' tasks are created preclaimed by that owner.
+        finds the run of the first. With `born`, the steps' tasks are created preclaimed by that owner. `budget` limits the
+        dollars that the run may spend on models.
         """
         forbid_event_loop("execute")
         given = dict(inputs or {})
-        run_id = self.persistence.run(self._start(workflow_ast, program_ast, given, runner_id or wf_id, task_list, born))
+        key = runner_id or wf_id or None
+        options = {"idempotency_key": key, "task_list": task_list, "preclaimed": born, "budget": budget}
+        run_id = self.persistence.run(self._start(workflow_ast, program_ast, given, options))
+        self._tell("workflow.start", run_id)
         return self._drive(run_id, dispatcher)
 
     def resume(
@@ -146,9 +153,10 @@ class Evaluator:
     ) -> None:
         """Fail a waiting event step and its task, in one commit; a repeated call is a no-op, and logged.
 
-        `error_type` is the type that a `catch` of the flow sees, under a claim; without one it is the code.
+        `error_type` is the type that a `catch` of the flow sees; without one it is the code.
         """
         self.persistence.run(self._end_step(step_id, Failed(Problem(code, str(error_message), error_type, traceback))))
+        self._tell("step.error", "", step_id, error=str(error_message))
 
     def update_step(self, step_id: str, partial_result: Mapping[str, Json]) -> None:
         """Merge partial results into the returns of a step, which continues to wait."""
@@ -170,28 +178,36 @@ class Evaluator:
 
     # internal
 
-    async def _start(
-        self, workflow: object, program: object, inputs: dict[str, Json], key: str, task_list: str, born: Preclaimed | None
-    ) -> str:
+    async def _start(self, workflow: object, program: object, inputs: dict[str, Json], options: dict[str, Any]) -> str:
         engine = self.persistence.engine
         if program is None:
             workflow, program = None, workflow
         flow: str | list[Source]
+        name = workflow if isinstance(workflow, str) else None
         if isinstance(program, str):
             flow = [("<execute>", program)]
             _, loaded, _ = engine.kernel.flows.compile(flow)
         elif isinstance(program, Mapping):
-            whole = program if program.get("type") == "Program" else {"type": "Program", "id": "program", "declarations": [program]}
+            whole = program if program.get("type") == "Program" else {"type": "Program", "declarations": [program]}
+            if isinstance(workflow, Mapping) and (name := qualified_name_of(whole, workflow)) is None:
+                name = str(workflow.get("name"))
+                whole = {**whole, "declarations": [*whole.get("declarations", ()), workflow]}
             flow = (await engine.kernel.flows.adopt(whole)).id
             loaded = await engine.kernel.flows.program(flow)
         else:
             raise InvalidInput("Give a compiled program or AFL text.")
-        name = _name_of(workflow)
+        if name is None and isinstance(workflow, Mapping):
+            name = str(workflow.get("name"))
         entry = find_workflow(loaded, name)
-        started = await engine.runs.start(
-            flow, entry.qualified_name, inputs, lenient=True, idempotency_key=key or None, task_list=task_list, preclaimed=born
-        )
-        return started.id
+        return (await engine.start_run(flow, entry.qualified_name, inputs, lenient=True, **options)).id
+
+    def _tell(self, event: str, run_id: str, step_id: str = "", **details: object) -> None:
+        """Emit an event; errors of the telemetry are ignored."""
+        if self.telemetry is not None:
+            at = self.persistence.kernel.clock.now()
+            made = {"timestamp": at, "eventType": event, "workflowId": run_id, "stepId": step_id, "details": details}
+            with suppress(Exception):
+                self.telemetry.emit(made)
 
     def _drive(self, run_id: str, dispatcher: InlineDispatcher | None) -> ExecutionResult:
         result = self.persistence.run(self._to_fixed_point(run_id))
@@ -213,6 +229,8 @@ class Evaluator:
                 else:
                     self.continue_step(task.step_id or "", returned)
             result = self.persistence.run(self._to_fixed_point(run_id))
+        if result.status in (ExecutionStatus.COMPLETED, ExecutionStatus.ERROR):
+            self._tell(f"workflow.{'complete' if result.success else 'error'}", run_id, error=result.error)
         return result
 
     async def _to_fixed_point(self, run_id: str) -> ExecutionResult:
@@ -257,7 +275,7 @@ class Evaluator:
         if isinstance(outcome, Succeeded):
             done = await runs.continue_step(run_id, step_id, outcome.result, lenient=True)
         else:
-            done = await runs.fail_step(run_id, step_id, outcome.problem.message, code=outcome.problem.code)
+            done = await runs.fail_step(run_id, step_id, outcome.problem)
         if not done:
             _log.info("step %s no longer waits: nothing was done", step_id)
 
@@ -266,13 +284,6 @@ class Evaluator:
         if step is None:
             raise UnknownStep(step_id)
         return load_step(step, self.persistence.engine.kernel.value_store).run_id
-
-
-def _name_of(workflow: object) -> str | None:
-    """Return the workflow's name, from a name or a compiled workflow."""
-    if isinstance(workflow, Mapping):
-        return str(workflow.get("id") or workflow.get("name"))
-    return None if workflow is None else str(workflow)
 
 
 def _shown(found: KernelResult) -> ExecutionResult:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self
 
+from treadle.agents.entities import without_kept
 from treadle.model.errors import NonRetryable
 from treadle.model.outcomes import Outcome
 from treadle.workers.call import outcome_of, outcome_of_error
@@ -39,6 +40,7 @@ def payload_for(
 
     Raises `NonRetryable` for a payload that already has such keys.
     """
+    payload = without_kept(payload)
     for key in payload:
         if key.startswith("_"):
             raise NonRetryable(

@@ -1,13 +1,14 @@
 """The loader of handler modules: only from allowed roots, once per checksum, again when the checksum changes.
 
-A module is cached by (module_uri, checksum), and its entry point is looked up at each call. A new checksum creates a new module
-object from the current file; running functions keep the old one. A failed import is retried with the next task; an import that
-hangs is abandoned, and fails its later tasks immediately.
+A module is cached by (module_uri, checksum), and its entry point is looked up at each call. A module that the process has already
+imported is used as it is; a new checksum creates a new module object from the current file, and running functions keep the old
+one. A failed import is retried with the next task; an import that hangs is abandoned, and fails its later tasks immediately.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.machinery
 import importlib.util
 import sys
@@ -22,6 +23,7 @@ from urllib.parse import unquote, urlparse
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.handlers import HandlerRegistration
 
+_CHECKSUM = "__treadle_checksum__"
 IMPORT_LIMIT = 10.0
 """Seconds that an import may take before it counts as hanging."""
 
@@ -130,7 +132,7 @@ class Modules:
     def _load(self, key: tuple[str, str], load: _Load) -> None:
         uri = key[0]
         try:
-            load.module = _execute(uri, self.locate(uri), self.roots)
+            load.module = _module(uri, self.locate(uri), self.roots, key[1])
         except BaseException as error:
             load.error = error
         with self._lock:
@@ -150,13 +152,48 @@ class _FreshLoader(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-def _execute(uri: str, path: Path, roots: tuple[Path, ...]) -> ModuleType:
-    """Create a new module object from the file. It is in `sys.modules` unless another module has that name."""
+def _module(uri: str, path: Path, roots: tuple[Path, ...], checksum: str) -> ModuleType:
+    """Return the module of the file: the one that this process has already imported, unless it is that of another checksum."""
     for root in roots:
         if str(root) not in sys.path:
             sys.path.append(str(root))  # for imports of modules beside the handler module
-    is_file = uri.startswith("file:")
-    name = f"treadle_handler_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}" if is_file else uri
+    if (found := _imported(path, checksum)) is None:
+        name = _name_of(path, roots) if uri.startswith("file:") else uri
+        if parent := name.rpartition(".")[0]:
+            importlib.import_module(parent)  # which may import the module
+        found = _imported(path, checksum) or _execute(name, path)
+    setattr(found, _CHECKSUM, checksum)
+    return found
+
+
+def _imported(path: Path, checksum: str) -> ModuleType | None:
+    """Return the imported module of that file, unless it was loaded for another checksum."""
+    same = (each for each in list(sys.modules.values()) if _file_of(each) == path)
+    return next((each for each in same if each.__dict__.get(_CHECKSUM, checksum) == checksum), None)
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    file = module.__dict__.get("__file__") if type(module) is ModuleType else None
+    return Path(file).resolve() if isinstance(file, str) else None
+
+
+def _name_of(path: Path, roots: tuple[Path, ...]) -> str:
+    """Return the name of a file's module, within a package made of its root, so that relative imports find its siblings."""
+    base = next((root for root in roots if path.is_relative_to(root)), path.parent)
+    if any("." in part for part in path.relative_to(base).parent.parts):
+        base = path.parent
+    package = f"treadle_handler_{hashlib.sha256(str(base).encode()).hexdigest()[:16]}"
+    if package not in sys.modules and (base / "__init__.py").is_file() and path.name != "__init__.py":
+        _execute(package, base / "__init__.py")
+    elif package not in sys.modules:
+        sys.modules[package] = ModuleType(package)
+        sys.modules[package].__path__ = [str(base)]
+    parts = [package, *path.relative_to(base).parent.parts]
+    return ".".join([*parts, path.stem.replace(".", "_")] if path.name != "__init__.py" else parts)
+
+
+def _execute(name: str, path: Path) -> ModuleType:
+    """Create a new module object from the file. It is in `sys.modules` unless another module has that name."""
     package = [str(path.parent)] if path.name == "__init__.py" else None
     spec = importlib.util.spec_from_file_location(
         name, path, loader=_FreshLoader(name, str(path)), submodule_search_locations=package
@@ -165,7 +202,7 @@ def _execute(uri: str, path: Path, roots: tuple[Path, ...]) -> ModuleType:
         raise ImportError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(name)
-    own = before is None or Path(getattr(before, "__file__", None) or "/").resolve() == path
+    own = before is None or _file_of(before) == path
     if own:
         sys.modules[name] = module
     try:

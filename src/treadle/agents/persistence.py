@@ -6,21 +6,26 @@ task = store.claim_task(["billing.ProcessPayment"])
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from treadle.agents.claims import Held
 from treadle.agents.connection import LEASE_FOR, on_loop
-from treadle.agents.entities import TaskDefinition, TaskState, task_of
+from treadle.agents.entities import TaskDefinition, TaskState, task_of, with_kept
 from treadle.agents.records import Records
 from treadle.evaluator.waits import task_id_of
-from treadle.kernel.queue.service import TaskSpec
+from treadle.kernel.queue.service import PATIENCE, TaskSpec
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.units import Unit
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, TaskNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
-from treadle.model.tasks import Task
+from treadle.model.tasks import Preclaimed, Task
 from treadle.model.values import Json
 from treadle.settings import Settings
 
@@ -33,7 +38,7 @@ class Persistence(Records):
     @on_loop
     async def claim_task(self, task_names: list[str], task_list: str = DEFAULT_LIST) -> TaskDefinition | None:
         for held in await self.claim(task_names, task_list, 1):
-            return task_of(held.task, await self.payload_of(held.task))
+            return await self._shown(held.task)
         return None
 
     @on_loop
@@ -47,8 +52,8 @@ class Persistence(Records):
     @on_loop
     async def get_task(self, task_id: str) -> TaskDefinition | None:
         try:
-            return await self._shown(await self.engine.get_task(task_id))
-        except (TaskNotFound, InvalidInput):  # an id that no store could have made is unknown, too
+            return await self._shown(await self.engine.get_task(id_of(task_id)))
+        except (TaskNotFound, InvalidInput):
             return None
 
     def get_pending_tasks(self, task_list: str = DEFAULT_LIST) -> list[TaskDefinition]:
@@ -69,27 +74,47 @@ class Persistence(Records):
         return None if task is None else await self._shown(task)
 
     def save_task(self, task: TaskDefinition) -> None:
-        """Store a new task, or the end of one that this object has claimed.
+        """Store a new task under its `uuid` (any text; `task.uuid` becomes the id), or another state of a stored one.
 
-        A finished task stays unchanged. Raises `Refused` for the end of a task that this object does not hold, and for states
-        that only the engine may set.
+        A new task may be pending, running (claimed by this object), completed or failed. A stored one can be canceled, and ended
+        or released under the claim of this object; a finished one stays unchanged. Raises `Refused` for the end of a task that
+        this object does not hold, and for states that only the engine may set.
         """
+        ends = (TaskState.COMPLETED, TaskState.FAILED)
         found = None if not task.uuid else self.get_task(task.uuid)
         if found is None:
             check_payload(task.data)
-            spec = TaskSpec(name=task.name, payload=dict(task.data or {}), task_list=task.task_list_name)
-            task.uuid = self.run(self.engine.enqueue_many([spec]))[0].id
+            if task.state not in (TaskState.PENDING, TaskState.RUNNING, *ends):
+                raise Refused(f"A new task cannot be {task.state}; it is pending, running, completed or failed.")
+            task.uuid = self.run(self._create(task))
+            found = TaskDefinition(task.uuid, task.name, state=str(TaskState.RUNNING if _is_begun(task) else TaskState.PENDING))
+        if found.state in (*ends, TaskState.IGNORED, TaskState.CANCELED, task.state):
             return
-        ends = (TaskState.COMPLETED, TaskState.FAILED)
-        if found.state in (*ends, TaskState.IGNORED, TaskState.CANCELED) or found.state == task.state:
-            return
-        if task.state not in ends:
+        held = self.claims.find(found.uuid)
+        if task.state == TaskState.CANCELED:
+            self.run(self.engine.cancel(found.uuid, actor=self.owner_id))
+        elif task.state == TaskState.PENDING and held is not None:
+            self.run(self.release(held, "released by its agent"))
+        elif task.state not in ends:
             raise Refused(f"A task that is {found.state} cannot be made {task.state}; claim it, or cancel or retry it.")
-        done = task.state == TaskState.COMPLETED
-        error = task.error or {}
-        problem = Problem(str(error.get("code", "failed")), str(error.get("message", "failed")))
-        if not self.run(self._end(parse_id(task.uuid), Succeeded() if done else Failed(problem))):
+        elif not self.run(self._end(found.uuid, _outcome(task))):
             raise Refused(f"The task {task.uuid} is not held by this object: claim it with claim_task first.")
+
+    async def _create(self, task: TaskDefinition) -> str:
+        """Insert the task; if it has begun, as claimed by this object."""
+        queue, kernel = self.kernel.queue, self.kernel
+        given = None if not task.uuid else id_of(task.uuid)
+        new, blobs = queue.make(TaskSpec(name=task.name, payload=with_kept(task), task_list=task.task_list_name, id=given))
+        if _is_begun(task):
+            new = msgspec.structs.replace(new, preclaimed=Preclaimed(self.owner_id, LEASE_FOR))
+        sent_at = kernel.clock.monotonic()
+        await kernel.committer.submit(Unit(tasks=(new,), rows=blobs), PATIENCE)
+        if _is_begun(task):
+            stored = await self.engine.get_task(new.id)
+            if stored.owner_id != self.owner_id:
+                raise Refused(f"{task.name} is paused or limited, so the task {new.id} was stored as pending.")
+            self.claims.add(Held(stored, sent_at + LEASE_FOR / 1000))
+        return new.id
 
     def complete_task(self, task_id: str, result: dict[str, Json] | None = None) -> bool:
         """Complete a task that was claimed here; False if the claim was lost."""
@@ -116,7 +141,7 @@ class Persistence(Records):
         return [await self._shown(task) for task in await self.engine.list_tasks(limit=_PAGE, **which)]
 
     async def _shown(self, task: Task) -> TaskDefinition:
-        return task_of(task, await self.payload_of(task))
+        return task_of(task, await self.whole_payload_of(task))
 
 
 class MemoryStore(Persistence):
@@ -145,6 +170,25 @@ class PostgresStore(Persistence):
 def open_persistence(url: str | None = None, *, settings: Settings | None = None) -> Persistence:
     """Open the store with that URL; by default `TREADLE_STORE`, else `sqlite:///treadle.db`."""
     return Persistence(url, settings=settings)
+
+
+def id_of(text: str) -> str:
+    """Return the id of a record that another system named; a name that is not a UUID has an id derived from it."""
+    try:
+        return parse_id(text)
+    except InvalidInput:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"treadle:{text}"))
+
+
+def _is_begun(task: TaskDefinition) -> bool:
+    return task.state != TaskState.PENDING
+
+
+def _outcome(task: TaskDefinition) -> Outcome:
+    if task.state == TaskState.COMPLETED:
+        return Succeeded()
+    error = task.error or {}
+    return Failed(Problem(str(error.get("code", "failed")), str(error.get("message", "failed"))))
 
 
 def check_payload(payload: object) -> None:

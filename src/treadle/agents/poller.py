@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from treadle.agents.agent import Agent
@@ -15,7 +16,7 @@ from treadle.agents.step_log import call_logged
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome
-from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
+from treadle.settings import agent_default
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -31,8 +32,8 @@ class AgentPollerConfig:
     server_group: str = "default"
     server_name: str = ""
     task_list: str = "default"
-    poll_interval_ms: int = field(default_factory=agent_poll_interval_ms)
-    max_concurrent: int = field(default_factory=agent_max_concurrent)
+    poll_interval_ms: int = field(default_factory=partial(agent_default, "poll_interval_ms"))
+    max_concurrent: int = field(default_factory=partial(agent_default, "max_concurrent"))
     heartbeat_interval_ms: int = 10000
 
     def __post_init__(self) -> None:
@@ -52,13 +53,13 @@ class AgentPoller(Agent):
         self._registry = Registry()
 
     def register(self, facet_name: str, callback: Callback) -> None:
-        """Register the callback for tasks of a qualified or short name; raise `HandlerExists` if the name has one."""
+        """Register the callback for tasks of a qualified or short name, or replace the one of that name."""
         check_name(facet_name, "facet name")
         if facet_name.startswith("afl:"):
             raise InvalidInput(f"{facet_name!r}: names that start with afl: are reserved for the engine.")
         if not callable(callback):
             raise InvalidInput(f"The callback of {facet_name} must be a function, not {type(callback).__name__}.")
-        self._registry.add(agent_handler(facet_name, callback, self._evaluator.update_step, self._monotonic))
+        self._registry.put(agent_handler(facet_name, callback, self._evaluator.update_step, self._monotonic))
 
     register_async = register
     """An alias of `register`, which also accepts coroutine functions."""

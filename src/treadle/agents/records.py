@@ -14,6 +14,7 @@ import msgspec
 
 from treadle.agents.connection import Connection, on_loop
 from treadle.agents.entities import (
+    MANAGED_BY,
     STORED_SERVER_STATES,
     HandlerRegistration,
     LockDefinition,
@@ -114,6 +115,8 @@ class Records(Connection):
         check_registration(registration)
         self.run(self.engine.kernel.store.save_handler(self.engine.kernel.settings.namespace, registration))
 
+    register_handler = save_handler_registration
+
     def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
         return next((each for each in self.list_handler_registrations() if each.facet_name == facet_name), None)
 
@@ -187,9 +190,9 @@ def _stored(server: ServerDefinition) -> Server:
     return Server(
         id=server.uuid,
         name=server.server_name or socket.gethostname(),
-        host=(server.server_ips or [socket.gethostname()])[0],
+        host=",".join(server.server_ips) or socket.gethostname(),
         pid=os.getpid(),
-        version="",
+        version=MANAGED_BY + server.manager if server.manager else "",
         state=STORED_SERVER_STATES.get(server.state, server.state),
         handlers=list(server.handlers),
         task_lists=["default"],

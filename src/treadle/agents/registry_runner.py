@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from treadle.agents.agent import Agent
@@ -22,7 +23,7 @@ from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import Outcome
 from treadle.model.text import safe_logger
-from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
+from treadle.settings import agent_default
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -37,11 +38,11 @@ class RegistryRunnerConfig:
     server_group: str = "default"
     server_name: str = ""
     task_list: str = "default"
-    poll_interval_ms: int = field(default_factory=agent_poll_interval_ms)
-    max_concurrent: int = field(default_factory=agent_max_concurrent)
+    poll_interval_ms: int = field(default_factory=partial(agent_default, "poll_interval_ms"))
+    max_concurrent: int = field(default_factory=partial(agent_default, "max_concurrent"))
     heartbeat_interval_ms: int = 10000
     registry_refresh_interval_ms: int = 30000
-    topics: list[str] = field(default_factory=list)
+    topics: list[str] = field(default_factory=lambda: list(agent_default("runner_topics")))
 
     def __post_init__(self) -> None:
         self.server_name = self.server_name or socket.gethostname()

@@ -9,10 +9,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from treadle.agents.agent import Agent
 from treadle.agents.coverage import matches_topics, start_warnings
+from treadle.agents.entities import ServerState
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
@@ -21,7 +23,7 @@ from treadle.model.errors import Contended, InvalidPolicy, NonRetryable, NotFoun
 from treadle.model.states import RunState
 from treadle.model.text import safe_logger
 from treadle.observability.status_server import StatusServer, json_route
-from treadle.settings import agent_max_concurrent, agent_poll_interval_ms
+from treadle.settings import agent_default
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -40,28 +42,30 @@ class NoFreePort(Refused):
 
 @dataclass
 class RunnerConfig:
-    """The configuration of a runner; times in milliseconds. Its locks on work items are the claims on their tasks."""
+    """The configuration of a runner; times in milliseconds.
+
+    Its locks on work items are the claims on their tasks, extended at the latest after half of `lock_duration_ms`.
+    """
 
     server_group: str = "default"
     service_name: str = "afl-runner"
     server_name: str = ""
-    topics: list[str] = field(default_factory=list)
+    topics: list[str] = field(default_factory=lambda: list(agent_default("runner_topics")))
     task_list: str = "default"
-    poll_interval_ms: int = field(default_factory=agent_poll_interval_ms)
+    poll_interval_ms: int = field(default_factory=partial(agent_default, "poll_interval_ms"))
     heartbeat_interval_ms: int = 10000
     lock_duration_ms: int = 60000
     lock_extend_interval_ms: int = 20000
-    max_concurrent: int = field(default_factory=agent_max_concurrent)
+    max_concurrent: int = field(default_factory=partial(agent_default, "max_concurrent"))
     shutdown_timeout_ms: int = 30000
     http_port: int = 8080
     http_max_port_attempts: int = 20
+    http_host: str = field(default_factory=partial(agent_default, "http_host"))
 
     def __post_init__(self) -> None:
         self.server_name = self.server_name or socket.gethostname()
-        if self.lock_duration_ms < 1 or self.lock_extend_interval_ms * 2 > self.lock_duration_ms:
-            raise InvalidPolicy(
-                "lock_extend_interval_ms must be at most half of lock_duration_ms, or a lock could expire in between."
-            )
+        if self.lock_duration_ms < 1 or self.lock_extend_interval_ms < 1:
+            raise InvalidPolicy("lock_duration_ms and lock_extend_interval_ms must be 1 or more.")
         if self.shutdown_timeout_ms < 0 or not 0 <= self.http_port <= 65535 or self.http_max_port_attempts < 1:
             raise InvalidPolicy("shutdown_timeout_ms, http_port (to 65535) or http_max_port_attempts (from 1) is out of range.")
 
@@ -128,7 +132,7 @@ class RunnerService(Agent):
         config = config or RunnerConfig()
         super().__init__(persistence, evaluator, config, tuple(config.topics))
         self.tools = ToolRegistry() if tool_registry is None else tool_registry
-        self._profile.renew_every = config.lock_extend_interval_ms / 1000
+        self._profile.renew_every = min(config.lock_extend_interval_ms, config.lock_duration_ms / 2) / 1000
         self.grace = config.shutdown_timeout_ms / 1000
         self._registry = _ServiceRegistry(self.tools, config.topics, evaluator)
         self._status: StatusServer | None = None
@@ -146,6 +150,11 @@ class RunnerService(Agent):
         """The port of the status page while the service runs."""
         return None if self._status is None else self._status.port
 
+    @property
+    def http_host(self) -> str:
+        """The address of the status page."""
+        return self._config.http_host
+
     def registry(self) -> Registry:
         """Return the tools as handlers."""
         return self._registry
@@ -155,17 +164,19 @@ class RunnerService(Agent):
         config = self._config
         self._started_at = self._persistence.engine.kernel.clock.monotonic()
         status = StatusServer(
-            {"/health": json_route(lambda: {"ok": True}), "/status": json_route(self._describe)},
+            {"/health": json_route(lambda: {"ok": self._state_now() == "running"}, "ok"), "/status": json_route(self._describe)},
             on_error=lambda error: _log.error("a status page failed: %r", error),
         )
         first, last = config.http_port, config.http_port + config.http_max_port_attempts - 1
         try:
-            self._persistence.run(status.listen("127.0.0.1", range(first, last + 1)))
-        except OSError:
-            raise NoFreePort(f"No port from {first} to {last} is free; set http_port to another one.") from None
+            self._persistence.run(status.listen(config.http_host, range(first, last + 1)))
+        except OSError as error:
+            raise NoFreePort(
+                f"No port from {first} to {last} of {config.http_host} is free; set http_port to another one. ({error})"
+            ) from None
         self._status = status
         try:
-            with _signals(self.stop):
+            with stopped_by_signals(self.stop):
                 super().start()
         finally:
             self._persistence.run(status.close())
@@ -220,12 +231,19 @@ class RunnerService(Agent):
 
         return self._persistence.run(look())
 
+    def _state_now(self) -> str:
+        if self._profile.error is not None:
+            return ServerState.ERROR
+        if self._stop.is_set():
+            return ServerState.SHUTDOWN
+        return ServerState.RUNNING if self.is_running else ServerState.STARTUP
+
     def _describe(self) -> dict[str, Any]:
         counts = self._profile.counts.copy()
-        host = self._host
+        host = self._host or self._stopping
         return {
             "server_id": self.server_id,
-            "state": "running" if self.is_running else "startup",
+            "state": self._state_now(),
             "running": self.is_running,
             "uptime_ms": round((self._persistence.engine.kernel.clock.monotonic() - self._started_at) * 1000),
             "handled": {name: {"handled": done, "not_handled": not_done} for name, (done, not_done) in counts.items()},
@@ -235,7 +253,7 @@ class RunnerService(Agent):
 
 
 @contextmanager
-def _signals(stop: Any) -> Iterator[None]:
+def stopped_by_signals(stop: Any) -> Iterator[None]:
     """Stop the service on SIGTERM and SIGINT, if it runs in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield

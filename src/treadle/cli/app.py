@@ -169,6 +169,11 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
             Leaf("backup", "commands.store:backup", store_only="it copies the store's own files to this machine"),
         ),
     ),
+    Branch(
+        "import",
+        "Import records of other systems.",
+        (Leaf("mongodump", "commands.imports:mongodump", store_only="it reads files of this machine into the store"),),
+    ),
     Branch("token", "Manage the tokens of the server and their scopes.", _commands("token", "create list=list_tokens revoke")),
 )
 

@@ -65,11 +65,6 @@ class Plan:
         """Return the facet or schema of this qualified name; None for an external facet."""
         return None if name is None else self.program.find_facet(name) or self.program.find_schema(name)
 
-    def namespace_of(self, statement_id: str) -> str | None:
-        """Return the namespace of the declaration that contains a statement."""
-        facet = self.program.find_facet(statement_id.partition("/")[0])
-        return facet.namespace if facet else None
-
 
 _plans: dict[int, Plan] = {}
 

@@ -56,7 +56,7 @@ def _initialize(draft: Draft, row: StepRow) -> None:
     else:
         scope, given = SignatureScope(draft, {}), row.params
     facet = draft.facet_of(row)
-    row.params = with_defaults(draft, facet, given, draft.plan.namespace_of(row.statement_id))
+    row.params = with_defaults(draft, facet, given, draft.plan.program.namespace_of(row.statement_id))
     draft.sizes.check_sum(*row.params.values())
     if facet is not None and facet.is_event:
         row.timeout_for = timeout_of(draft, mixins, scope, facet, row.params)

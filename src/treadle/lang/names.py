@@ -9,7 +9,7 @@ from treadle.lang import program, tree
 from treadle.lang.diagnostics import Source
 from treadle.lang.tree import Name
 
-BUILTIN_TYPES = ("Boolean", "Double", "Int", "Json", "Long", "String")
+BUILTIN_TYPES = program.BUILTIN_TYPES
 # Facets that the engine itself implements; they need no declaration.
 BUILTIN_MIXINS = frozenset(["Timeout"])
 

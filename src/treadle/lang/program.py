@@ -132,6 +132,9 @@ class Location:
     code_line: int | None = None
 
 
+BUILTIN_TYPES = ("Boolean", "Double", "Int", "Json", "Long", "String")
+
+
 @dataclass(frozen=True, slots=True)
 class NamedType:
     """A built-in type, or the qualified name of a schema or (for a step reference) of a facet."""
@@ -391,6 +394,7 @@ class Program:
     nodes: Mapping[str, Node] = field(default_factory=dict, compare=False, repr=False)
     _implicits: Mapping[str, tuple[Implicit, ...]] = field(default_factory=dict, compare=False, repr=False)
     _short: Mapping[str, tuple[Facet, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _namespaces: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def load(cls, program: Mapping[str, Any]) -> Program:
@@ -434,6 +438,10 @@ class Program:
     def find_node(self, node_id: str) -> Node | None:
         """Return the declaration, block, statement, call, mixin or script with this id."""
         return self.nodes.get(node_id)
+
+    def namespace_of(self, node_id: str) -> str | None:
+        """Return the namespace of the node with this id."""
+        return self._namespaces.get(node_id)
 
     def list_implicits(self, facet: str, namespace: str | None) -> tuple[Implicit, ...]:
         """Return the implicits of the facet with this qualified name; those of the namespace first, then source order."""

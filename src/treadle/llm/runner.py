@@ -96,15 +96,17 @@ class ClaudeAgentRunner:
         program_ast: Any = None,
         *,
         task_description: str | None = None,
+        budget: float | None = None,
     ) -> Any:
         """Start the workflow and drive it to its end; return the evaluator's `ExecutionResult`.
 
         Each step uses a handler of the registry (exact name, short name, default), else the model. Errors fail the step. After
-        `max_dispatches` steps the run stays PAUSED for other workers. Raises `RuntimeError` for a facet with neither handler nor
-        model; its run stays, too.
+        `max_dispatches` steps the run stays PAUSED for other workers. `budget` limits the dollars that the run may spend on
+        models. Raises `RuntimeError` for a facet with neither handler nor model; its run stays, too.
         """
         run = self._persistence.run
-        result = self._evaluator.execute(workflow_ast, inputs, program_ast, **self._born)
+        limit = {} if budget is None else {"budget": budget}
+        result = self._evaluator.execute(workflow_ast, inputs, program_ast, **self._born, **limit)
         held: list[Claim] = []
         keeping = run(self._start_keeping(held))
         left = self._max_dispatches

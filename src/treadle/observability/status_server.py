@@ -118,11 +118,12 @@ def error_reply(status: int, text: str) -> Reply:
     return Reply(status, "application/json", json.dumps({"error": text}).encode())
 
 
-def json_route(make: Callable[[], dict[str, Any]]) -> Handler:
-    """A handler that returns a JSON object."""
+def json_route(make: Callable[[], dict[str, Any]], healthy: str | None = None) -> Handler:
+    """A handler that returns a JSON object, with status 503 if its key `healthy` is false."""
 
     async def handle(_: Mapping[str, str]) -> Reply:
-        return Reply(200, "application/json", json.dumps(make()).encode())
+        made = make()
+        return Reply(200 if healthy is None or made[healthy] else 503, "application/json", json.dumps(made).encode())
 
     return handle
 

@@ -38,7 +38,7 @@ def make_store(url: str, clock: Clock) -> Store:
         case "mongodb" | "mongodb+srv":
             raise InvalidStoreUrl(
                 "There is no MongoDB store (D66): use a PostgreSQL store to share work between machines, or a SQLite file on one. "
-                f"Compile and submit flows again, and register their handlers in the new store. {_FORMS}"
+                f"Set TREADLE_STORE to it; `treadle import mongodump` reads flows, handlers and finished runs from a dump. {_FORMS}"
             )
         case "postgresql" | "postgres":
             from treadle.stores.postgres import PostgresStore

@@ -36,7 +36,9 @@ _DEFAULT_PORT = 8080
 
 def runner(
     session: Session,
-    topics: Annotated[list[str] | None, option("--topic", metavar="GLOB", help="Only facets that match; repeatable")] = None,
+    topics: Annotated[
+        list[str] | None, option("--topic", metavar="GLOB", help="Only facets that match; repeatable; default: AFL_RUNNER_TOPICS")
+    ] = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="The task list to serve")] = DEFAULT_LIST,
     concurrency: Annotated[
         int | None, option(min=1, help="Maximum number of concurrent tasks; default: AFL_MAX_CONCURRENT or 5")
@@ -53,6 +55,9 @@ def runner(
         option(metavar="MODULE:NAME", help="Serve this ToolRegistry instead of registered handlers, with a status page"),
     ] = None,
     port: Annotated[int, option(min=0, max=65535, help="First port to try for the status page of --tools")] = _DEFAULT_PORT,
+    host: Annotated[
+        str | None, option(help="Address of the status page of --tools; default: AFL_HTTP_HOST or 127.0.0.1; 0.0.0.0: all")
+    ] = None,
     lock_duration: Annotated[float, option(metavar="SECONDS", min=0.5, max=3600, help="Lease duration of a claim by --tools")] = 60,
     grace: Annotated[
         float, option(metavar="SECONDS", min=0, max=86_400, help="Time that running work gets to finish when stopping")
@@ -72,6 +77,7 @@ def runner(
     poll_interval_ms = settings.afl_poll_interval_ms if poll_interval is None else round(poll_interval * 1000)
     if not asyncio.run(_wait_for_store(settings)):
         return
+    globs = list(topics or settings.afl_runner_topics)
     with Persistence(settings.store, settings=settings) as store:
         if llm:
             enable_llm(store.engine)
@@ -88,7 +94,7 @@ def runner(
                     poll_interval_ms=poll_interval_ms,
                     max_concurrent=max_concurrent,
                     registry_refresh_interval_ms=round(refresh * 1000),
-                    topics=list(topics or ()),
+                    topics=globs,
                 ),
             )
             agent.refresh()
@@ -106,7 +112,8 @@ def runner(
                     lock_extend_interval_ms=round(lock_duration * 1000 / 3),
                     shutdown_timeout_ms=round(grace * 1000),
                     http_port=port,
-                    topics=list(topics or ()),
+                    http_host=host or settings.afl_http_host,
+                    topics=globs,
                 ),
                 chosen,
             )
@@ -142,7 +149,7 @@ def _serve(session: Session, agent: Agent, url: str) -> None:
             "port": port,
         }
         lines = [f"Store:    {url}", f"Handlers: {', '.join(names) or 'none yet; `treadle handlers register` adds them'}"]
-        lines += [f"Status:   http://127.0.0.1:{port}/status"] if port is not None else []
+        lines += [f"Status:   http://{getattr(agent, 'http_host', '')}:{port}/status"] if port is not None else []
         announce(session, event, [*lines, f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {agent.grace:g} s"])
 
     agent.on_started = started

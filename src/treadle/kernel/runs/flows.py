@@ -111,18 +111,23 @@ class Flows:
         await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
         return await self._store.publish_flow(self._namespace, name, flow.id, actor)
 
-    async def adopt(self, program: Mapping[str, Any]) -> Flow:
-        """Store a compiled program that came without sources; raises `InvalidProgram` if it is invalid."""
-        loaded = Program.load(program)
+    def complete(self, program: Mapping[str, Any]) -> tuple[Flow, Program]:
+        """Complete a compiled program that came without sources; raises `InvalidProgram` if it is invalid."""
         from treadle.lang.compiler import digest_of
         from treadle.lang.encode import encode_program
 
+        loaded = Program.load(program)
         flow = Flow(
             id=digest_of(encode_program(loaded, locations=False)),
             namespace=self._namespace,
             sources=self._value_store.seal("[]"),
-            program=self._value_store.seal(encode(dict(program), "program", _SOURCES_LIMIT)),
+            program=self._value_store.seal(encode(loaded.dump(), "program", _SOURCES_LIMIT)),
         )
+        return flow, loaded
+
+    async def adopt(self, program: Mapping[str, Any]) -> Flow:
+        """Store a compiled program that came without sources; see `complete`."""
+        flow, loaded = self.complete(program)
         await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
         self._remember(flow.id, loaded)
         self._adopted[flow.id] = None

@@ -310,6 +310,8 @@ class Runs:
         if chosen is None:
             raise Refused(f"The run {run.id} is {run.state}; name the failed step to repeat.")
         row = await self.get_step(run.id, chosen)
+        if (await self._flows.program(run.flow_id)).find_node(row.statement_id) is None:
+            raise Refused(f"The steps of the run {run.id} are not those of its flow (it was imported): rerun it.")
         if ignored := await self._advancer.offer(run.id, RetryStep(row.id), actor=actor):
             raise Refused(f"The step cannot be repeated: {ignored[0]}.")
         return await self.get_run(run_id)
@@ -437,9 +439,12 @@ class Runs:
         finish = Finish("succeed", TaskState.COMPLETED, result=encode(dict(result or {}), "result", _INPUTS_LIMIT), actor=actor)
         return await self._end_step(run_id, step_id, "continue", finish, None if lenient else result)
 
-    async def fail_step(self, run_id: Ref, step_id: str, message: str, *, code: str = "failed", actor: str = "agent") -> bool:
+    async def fail_step(
+        self, run_id: Ref, step_id: str, message: str | Problem, *, code: str = "failed", actor: str = "agent"
+    ) -> bool:
         """Fail a waiting event step; returns False without changes if it no longer waits."""
-        return await self._end_step(run_id, step_id, "fail", msgspec.structs.replace(failure(Problem(code, message)), actor=actor))
+        problem = message if isinstance(message, Problem) else Problem(code, message)
+        return await self._end_step(run_id, step_id, "fail", msgspec.structs.replace(failure(problem), actor=actor))
 
     async def update_step(self, run_id: Ref, step_id: str, partial: Mapping[str, Json]) -> bool:
         """Merge partial results into a waiting step; returns False without changes if it no longer waits."""

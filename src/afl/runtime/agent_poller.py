@@ -1,0 +1,3 @@
+"""`AgentPoller`."""
+
+from treadle.agents.poller import *

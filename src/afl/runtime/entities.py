@@ -1,0 +1,3 @@
+"""The records of tasks, servers and handlers."""
+
+from treadle.agents.entities import *

@@ -1,0 +1,3 @@
+"""`Evaluator`."""
+
+from treadle.agents.evaluator import *

@@ -1,0 +1,3 @@
+"""`MemoryStore`."""
+
+from treadle.agents import MemoryStore as MemoryStore

@@ -1,0 +1,3 @@
+"""`PersistenceAPI`."""
+
+from treadle.agents.api import *

@@ -1,0 +1,3 @@
+"""`RegistryRunner`."""
+
+from treadle.agents.registry_runner import *

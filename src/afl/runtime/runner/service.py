@@ -1,0 +1,3 @@
+"""`RunnerService`."""
+
+from treadle.agents.service import *

@@ -1,0 +1,3 @@
+"""`StepState`."""
+
+from treadle.agents import StepState as StepState

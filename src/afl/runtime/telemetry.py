@@ -1,0 +1,3 @@
+"""`Telemetry`."""
+
+from treadle.agents.telemetry import *
