@@ -199,6 +199,9 @@ def test_a_saved_task_can_be_released_canceled_and_ended_but_not_revived(memory:
     found = memory.get_task("t")
     assert found is not None
     assert found.state == TaskState.COMPLETED
+    memory.save_task(TaskDefinition(uuid="w", name="x.Y", state=TaskState.RUNNING))
+    assert memory.extend_task("w")
+    assert memory.complete_task("w")
     memory.save_task(TaskDefinition(uuid="u", name="x.Z"))
     memory.save_task(TaskDefinition(uuid="u", name="x.Z", state=TaskState.CANCELED))
     canceled = memory.get_task("u")

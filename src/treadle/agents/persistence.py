@@ -44,6 +44,7 @@ class Persistence(Records):
     @on_loop
     async def extend_task(self, task_id: str, duration_ms: int = LEASE_FOR) -> bool:
         """Extend the claim on a task claimed here to that duration from now; False if the claim was lost."""
+        task_id = id_of(task_id)
         held = self.claims.find(task_id)
         if held is None:
             return False
@@ -87,7 +88,8 @@ class Persistence(Records):
             if task.state not in (TaskState.PENDING, TaskState.RUNNING, *ends):
                 raise Refused(f"A new task cannot be {task.state}; it is pending, running, completed or failed.")
             task.uuid = self.run(self._create(task))
-            found = TaskDefinition(task.uuid, task.name, state=str(TaskState.RUNNING if _is_begun(task) else TaskState.PENDING))
+            begun = task.state != TaskState.PENDING
+            found = TaskDefinition(task.uuid, task.name, state=TaskState.RUNNING if begun else TaskState.PENDING)
         if found.state in (*ends, TaskState.IGNORED, TaskState.CANCELED, task.state):
             return
         held = self.claims.find(found.uuid)
@@ -102,14 +104,14 @@ class Persistence(Records):
 
     async def _create(self, task: TaskDefinition) -> str:
         """Insert the task; if it has begun, as claimed by this object."""
-        queue, kernel = self.kernel.queue, self.kernel
         given = None if not task.uuid else id_of(task.uuid)
-        new, blobs = queue.make(TaskSpec(name=task.name, payload=with_kept(task), task_list=task.task_list_name, id=given))
-        if _is_begun(task):
+        spec = TaskSpec(name=task.name, payload=with_kept(task), task_list=task.task_list_name, id=given)
+        new, blobs = self.kernel.queue.make(spec)
+        if task.state != TaskState.PENDING:
             new = msgspec.structs.replace(new, preclaimed=Preclaimed(self.owner_id, LEASE_FOR))
-        sent_at = kernel.clock.monotonic()
-        await kernel.committer.submit(Unit(tasks=(new,), rows=blobs), PATIENCE)
-        if _is_begun(task):
+        sent_at = self.kernel.clock.monotonic()
+        await self.kernel.committer.submit(Unit(tasks=(new,), rows=blobs), PATIENCE)
+        if new.preclaimed is not None:
             stored = await self.engine.get_task(new.id)
             if stored.owner_id != self.owner_id:
                 raise Refused(f"{task.name} is paused or limited, so the task {new.id} was stored as pending.")
@@ -134,7 +136,7 @@ class Persistence(Records):
             await self.engine.retry(task_id, actor=actor)
 
     async def _end(self, task_id: str, outcome: Outcome) -> bool:
-        held = self.claims.take(task_id)
+        held = self.claims.take(id_of(task_id))
         return held is not None and await self.settle(held, outcome)
 
     async def _list(self, **which: Any) -> list[TaskDefinition]:
@@ -178,10 +180,6 @@ def id_of(text: str) -> str:
         return parse_id(text)
     except InvalidInput:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, f"treadle:{text}"))
-
-
-def _is_begun(task: TaskDefinition) -> bool:
-    return task.state != TaskState.PENDING
 
 
 def _outcome(task: TaskDefinition) -> Outcome:
