@@ -168,7 +168,8 @@ def _module(uri: str, path: Path, roots: tuple[Path, ...], checksum: str) -> Mod
 
 def _imported(path: Path, checksum: str) -> ModuleType | None:
     """Return the imported module of that file, unless it was loaded for another checksum."""
-    same = (each for each in list(sys.modules.values()) if _file_of(each) == path)
+    plain = (each for each in list(sys.modules.values()) if type(each) is ModuleType)
+    same = (each for each in plain if str(each.__dict__.get("__file__")).endswith(path.name) and _file_of(each) == path)
     return next((each for each in same if each.__dict__.get(_CHECKSUM, checksum) == checksum), None)
 
 

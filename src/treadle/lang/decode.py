@@ -103,8 +103,8 @@ class _Decoder:
         return node
 
     def program(self, json: Json) -> p.Program:
-        if json.get("type") != "Program":
-            raise InvalidProgram(f"expected type Program, found {json.get('type')!r}")
+        if json.get("type") != "Program" or json.keys().isdisjoint(("id", *_LISTS)):
+            raise InvalidProgram(f"expected type Program with declarations, found {json.get('type')!r}")
         declarations = tuple(self._declaration(each, f"program/{n}") for n, each in enumerate(declarations_of(json)))
         return p.Program(
             json.get("id") or "program", declarations, _location(json), self._facets, self._schemas, self._nodes,
