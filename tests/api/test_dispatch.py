@@ -216,3 +216,17 @@ async def test_a_client_is_told_the_codes(scene: Scene):
     with pytest.raises(TreadleError) as caught:
         await scene.api.dispatch.get("01935b8e-7c3a-7000-8000-000000000000")
     assert caught.value.code == "TASK_NOT_FOUND"
+
+
+async def test_a_job_belongs_to_the_token_that_claimed_it():
+    async with Engine("memory://") as engine:
+        ann, bob = [Service(engine, Access(name, frozenset({Scope.WORK}))).dispatch for name in ("ann", "bob")]
+        made = await ann.enqueue(issue())
+        assert (await ann.dequeue("worker-1")).job.metadata == {"worker_id": "worker-1"}
+        for status in ("completed", "failed", "pending"):
+            with pytest.raises(ClaimLost):
+                await bob.update_status(made.id, "worker-1", status)
+        elsewhere = AgentCoordinator(engine)  # another server on the same store
+        with pytest.raises(ClaimLost):
+            await elsewhere.update_status(made.id, "completed", worker_id="worker-1", actor="bob")
+        assert (await ann.update_status(made.id, "worker-1", "completed")).status == "completed"

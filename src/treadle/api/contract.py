@@ -168,7 +168,7 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     """The parameters of a function after its first one, with each option as a parameter."""
     return [
         Parameter(each.name, each.annotation, each.default, each.default is each.empty, doc_of(each.annotation))
-        for each in list(_signature(function).parameters.values())[1:]
+        for each in list(signature_of(function).parameters.values())[1:]
     ]
 
 
@@ -184,12 +184,14 @@ def _call(group: str, function: Callable[..., Any]) -> Call:
         others=tuple(each for each in found if each.name not in in_path and each.name != KEY),
         keyed=any(each.name == KEY for each in found),
         returns=get_type_hints(function)["return"],
-        signature=_signature(function),
+        signature=signature_of(function),
         doc=inspect.getdoc(function) or "",
     )
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
+@cache
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function, with each option as a parameter."""
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function)
     return signature.replace(

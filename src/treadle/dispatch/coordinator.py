@@ -14,7 +14,7 @@ from treadle.dispatch.host import DispatchHost, JobHandler
 from treadle.dispatch.issues import GitHubIssue, InvalidIssue, issue_json, make_issue
 from treadle.dispatch.jobs import Jobs
 from treadle.dispatch.log_lines import done_line, error_line
-from treadle.dispatch.records import WORKER_ID, TaskState, TaskStatus, notes_of, status_of
+from treadle.dispatch.records import CLAIMED_BY, WORKER_ID, TaskState, TaskStatus, notes_of, status_of
 from treadle.dispatch.storage_retry import StorageRetry
 from treadle.engine import Engine
 from treadle.kernel.queue.decide import failure, policy_of, refusal, settlement
@@ -142,8 +142,10 @@ class AgentCoordinator:
         self._queue.check([spec])
         return (await self._stored("enqueueing a job", lambda: self._queue.enqueue([spec])))[0]
 
-    async def dequeue(self, worker_id: str) -> TaskState | None:
+    async def dequeue(self, worker_id: str, *, actor: str | None = None) -> TaskState | None:
         """Return the next job, running and held by this object for that worker; None if there is none.
+
+        With an `actor` (the name of a token), only that actor can report its status.
 
         Raises `WorkerUnavailable` while this coordinator drains, and at the limit of running jobs: call again later.
         """
@@ -155,7 +157,7 @@ class AgentCoordinator:
         self._taking += 1
         try:
             while (holding := await self._stored("dequeueing a job", lambda: self._take(worker_id))) is not None:
-                if (job := await self._assign(holding, worker_id)) is not None:
+                if (job := await self._assign(holding, worker_id, actor)) is not None:
                     return job
         finally:
             self._taking -= 1
@@ -172,21 +174,22 @@ class AgentCoordinator:
         result: Mapping[str, Json] | None = None,
         retry: bool = False,
         worker_id: str | None = None,
+        actor: str | None = None,
     ) -> None:
         """Set the status of a job: completed, failed (permanently, or with `retry` by its policy), pending (released), canceled.
 
         If this object dequeued the job, it settles under the claim, or raises `ClaimLost`. Otherwise the current holder loses
-        the job; with a `worker_id`, only if that worker had it last, else `ClaimLost`. A repeated call is a no-op, and logged.
-        Raises `JobNotFound`, and `IllegalMove` for an impossible transition.
+        the job; with a `worker_id` or an `actor`, only if these had it last, else `ClaimLost`. A repeated call is a no-op, and
+        logged. Raises `JobNotFound`, and `IllegalMove` for an impossible transition.
         """
         wanted = TaskStatus.of(status)
         if error is not None and wanted not in (TaskStatus.FAILED, TaskStatus.CANCELED):
             raise InvalidInput(f"Pass an error only with failed or canceled, not with {wanted}.")
         if wanted is TaskStatus.CANCELED:
-            await self.cancel(task_id, reason=error)
+            await self.cancel(task_id, reason=error, actor=actor or ACTOR)
             return
         task = await self._jobs.get(task_id)
-        _check_worker(task, worker_id)
+        _check_worker(task, worker_id, actor)
         if status_of(task) is wanted:
             _log.info("task %s is already %s: nothing was done", task.id, wanted)
             return
@@ -208,7 +211,7 @@ class AgentCoordinator:
         if held is not None:
             await self._settle(held, outcome)
         else:
-            await self._end(task, outcome, worker_id)
+            await self._end(task, outcome, worker_id, actor)
 
     async def retry(self, task_id: str, *, actor: str = ACTOR) -> None:
         """Make a failed (or canceled) job pending again, due after the delay of its policy; this counts as an attempt.
@@ -372,11 +375,11 @@ class AgentCoordinator:
                 woken = True
                 await self._waker.tick()
 
-    async def _assign(self, holding: HeldJob, worker_id: str) -> TaskState | None:
+    async def _assign(self, holding: HeldJob, worker_id: str, actor: str | None) -> TaskState | None:
         """Store the worker of the job; None if the job is lost or invalid. A job whose assignment cannot be stored is left to
         its lease."""
         task = holding.task
-        task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id}, "metadata")
+        task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id, CLAIMED_BY: actor}, "metadata")
         unit = Unit(task.claim, Keep(task.checkpoint))
         try:
             answer = await self._stored("assigning a job", lambda: self.engine.kernel.committer.submit(unit, 0))
@@ -424,13 +427,14 @@ class AgentCoordinator:
         dice = self.engine.kernel.ids.random() if policy.jitter else 0.0
         return settlement(task, outcome, policy, dice, self.engine.kernel.settings.payload_limit)
 
-    async def _end(self, task: Task, outcome: Outcome, worker_id: str | None) -> None:
+    async def _end(self, task: Task, outcome: Outcome, worker_id: str | None, actor: str | None) -> None:
         """End a job that is not held here, under the version read; with a worker id, only if that worker still has it."""
         decided = self._decide(task, outcome)
         if not isinstance(decided, Finish):
             raise Refused(f"Task {task.id} is not held here: only the coordinator that dequeued it can retry it by its policy.")
         finish = Finish(decided.move, decided.state, decided.result, decided.error, decided.error_code, decided.fingerprint, ACTOR)
-        await self._stored("ending a job", lambda: self._queue.end(task.id, finish, lambda found: _check_worker(found, worker_id)))
+        unchanged = lambda found: _check_worker(found, worker_id, actor)  # noqa: E731
+        await self._stored("ending a job", lambda: self._queue.end(task.id, finish, unchanged))
         await self._note(task, outcome)
 
     async def _time_out(self, holding: HeldJob) -> None:
@@ -466,9 +470,10 @@ def _worker_of(task: Task) -> str | None:
     return notes_of(task).get(WORKER_ID)
 
 
-def _check_worker(task: Task, worker_id: str | None) -> None:
-    """Raise `ClaimLost` for a worker that did not have the job last."""
-    if worker_id is not None and _worker_of(task) != worker_id:
+def _check_worker(task: Task, worker_id: str | None, actor: str | None) -> None:
+    """Raise `ClaimLost` for a worker or a token that did not have the job last."""
+    claimed_by = notes_of(task).get(CLAIMED_BY)
+    if (worker_id is not None and _worker_of(task) != worker_id) or (actor is not None and claimed_by not in (None, actor)):
         raise ClaimLost(task.id, task.claim_version)
 
 

@@ -14,6 +14,7 @@ from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 
 WORKER_ID = "worker_id"
+CLAIMED_BY = "claimed_by"
 CHECKPOINT = "checkpoint"
 
 
@@ -84,6 +85,7 @@ def state_of(task: Task, payload: dict[str, Json]) -> TaskState:
     """Return the job of a task with its opened payload; raise `InvalidIssue` for a task that another program stored."""
     status = status_of(task)
     given = payload.get("metadata")
+    notes = {name: value for name, value in notes_of(task).items() if name != CLAIMED_BY}
     return TaskState(
         id=task.id,
         status=status,
@@ -92,11 +94,11 @@ def state_of(task: Task, payload: dict[str, Json]) -> TaskState:
         last_attempt_at=task.claimed_at,
         completed_at=task.finished_at if status in (TaskStatus.COMPLETED, TaskStatus.FAILED) else None,
         error=None if status in (TaskStatus.PENDING, TaskStatus.RUNNING) else (decode(task.error) or {}).get("message"),
-        metadata={**(given if isinstance(given, dict) else {}), **notes_of(task)},
+        metadata={**(given if isinstance(given, dict) else {}), **notes},
     )
 
 
 def notes_of(task: Task) -> dict[str, Any]:
-    """Return dispatch's data on a task: its last worker, and its handler's checkpoint."""
+    """Return dispatch's data on a task: its last worker and that worker's token, and its handler's checkpoint."""
     notes = decode(task.checkpoint)
     return notes if isinstance(notes, dict) else {}

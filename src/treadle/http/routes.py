@@ -167,14 +167,14 @@ class _CallHandler:
         if key is not None and len(key) > KEY_LENGTH:
             raise InvalidRequest([problem_at(f"it is longer than {KEY_LENGTH} characters", "header", KEY_HEADER)])
         if self._replayable and key is not None:
+            options = await self._options(request)
+            await getattr(await state.service(request), self._call.group).permit(self._call.name, **options)
             return await once(state.engine.kernel.requests, access.actor, self._call.id, key, request, self._make)
         return await self._make(request, key)
 
     async def _make(self, request: Request, key: str | None = None) -> Response:
         state, call = state_of(request), self._call
-        options = {each.name: request.path_params[each.name] for each in call.path}
-        if call.others:
-            options |= self._query.read(request) if call.in_query else await self._body.read(request)
+        options = await self._options(request)
         if key is not None:
             options[KEY] = key
         service = await state.service(request)
@@ -184,6 +184,13 @@ class _CallHandler:
         else:
             result = await make()
         return json_response(result, call.route.status)
+
+    async def _options(self, request: Request) -> dict[str, Any]:
+        """The arguments of the call in the path, and in the query or the body."""
+        options: dict[str, Any] = {each.name: request.path_params[each.name] for each in self._call.path}
+        if self._call.others:
+            options |= self._query.read(request) if self._call.in_query else await self._body.read(request)
+        return options
 
     @cached_property
     def _query(self) -> Query:

@@ -44,7 +44,7 @@ class Dispatch(Group, DispatchApi):
         return _record(found)
 
     async def dequeue(self, worker_id: str) -> Dequeued:
-        found = await self._coordinator().dequeue(worker_id)
+        found = await self._coordinator().dequeue(worker_id, actor=self.actor)
         return Dequeued(None if found is None else _record(found))
 
     async def update_status(
@@ -57,9 +57,9 @@ class Dispatch(Group, DispatchApi):
         result: dict[str, Json] | None = None,
         retry: bool = False,
     ) -> DispatchedJob:
-        if TaskStatus.of(status) is TaskStatus.CANCELED:
-            self.access.check(Scope.OPERATE)
-        await self._coordinator().update_status(job_id, status, error, result=result, retry=retry, worker_id=worker_id)
+        await self._coordinator().update_status(
+            job_id, status, error, result=result, retry=retry, worker_id=worker_id, actor=self.actor
+        )
         return await self.get(job_id)
 
     async def retry(self, job_id: str) -> DispatchedJob:
@@ -70,10 +70,17 @@ class Dispatch(Group, DispatchApi):
         await self._coordinator().cancel(job_id, reason=reason, actor=self.actor)
         return await self.get(job_id)
 
+    async def permit(self, name: str, /, *args: Any, **options: Any) -> None:
+        await super().permit(name, *args, **options)
+        self.access.check_list(self._coordinator().config.task_list)
+
+    async def permit_update_status(self, *, status: str, **_: Any) -> None:
+        """Canceling is an operator's action under every name."""
+        if TaskStatus.of(status) is TaskStatus.CANCELED:
+            self.access.check(Scope.OPERATE)
+
     def _coordinator(self) -> AgentCoordinator:
-        found = coordinator_of(self.engine)
-        self.access.check_list(found.config.task_list)
-        return found
+        return coordinator_of(self.engine)
 
 
 def _record(job: TaskState) -> DispatchedJob:

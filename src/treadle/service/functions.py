@@ -7,7 +7,6 @@ from typing import Unpack
 from treadle.api.functions import FunctionList, FunctionsApi, RunAdopted
 from treadle.api.options import FunctionOptions
 from treadle.api.runs import RunStarted
-from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
 from treadle.service.run_records import run_record
@@ -25,7 +24,6 @@ class Functions(RunGroup, FunctionsApi):
         payload: dict[str, Json] | None = None,
         **options: Unpack[FunctionOptions],
     ) -> RunStarted:
-        self.access.check_list(options.get("task_list", DEFAULT_LIST))
         return await self.started(await self.engine.start_function(name, payload, actor=self.actor, **options))
 
     async def adopt(self, run_id: str, version: int) -> RunAdopted:

@@ -1,13 +1,19 @@
-"""A group of calls on an engine; each call first checks that its caller may make it."""
+"""A group of calls on an engine.
+
+The guard of a call checks everything that its caller needs before the implementation runs: the scope of its route, the task
+lists among its arguments, and `permit_<call>` of the group if there is more to check. The implementation then runs on a copy of
+the group whose further calls are not checked again, so that no call can be refused after it has changed something.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import fields
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
-from treadle.api.contract import ApiRecord, Route, route_of
+from treadle.api.contract import ApiRecord, route_of, signature_of
 from treadle.engine import Engine
 from treadle.model.access import Access
 from treadle.model.errors import InvalidInput, RestrictedToken, RunNotFound, TaskNotFound
@@ -18,9 +24,13 @@ from treadle.model.tasks import Task
 class Group:
     """Base of the groups. Subclasses also inherit from their protocol, whose routes determine the checks of each call."""
 
+    _calls: ClassVar[dict[str, Callable[..., Any]]]
+    """The descriptions of its calls in the contract, by name."""
+
     def __init__(self, engine: Engine, access: Access) -> None:
         self.engine = engine
         self.access = access
+        self._permitted = False
 
     @property
     def actor(self) -> str:
@@ -51,24 +61,56 @@ class Group:
             raise RunNotFound(run_id)
         return run
 
-    def __init_subclass__(cls) -> None:
-        for name, function in list(vars(cls).items()):
-            route = next((found for base in cls.__mro__[1:] if (found := route_of(vars(base).get(name)))), None)
-            if route is not None:
-                setattr(cls, name, _guarded(function, route))
-
-
-def _guarded(function: Callable[..., Any], route: Route) -> Callable[..., Any]:
-    @wraps(function)
-    async def call(self: Group, *args: Any, **options: Any) -> Any:
+    async def permit(self, name: str, /, *args: Any, **options: Any) -> None:
+        """Raise `Forbidden` unless the caller may make the call with these arguments; changes nothing."""
+        if self._permitted:
+            return
+        described = self._calls[name]
+        route = route_of(described)
+        assert route is not None
         self.access.check(route.scope)
         if self.access.task_lists and not route.lists:
             raise RestrictedToken()
+        more = getattr(self, f"permit_{name}", None)
+        if not self.access.task_lists and more is None:
+            return
+        bound = signature_of(described).bind(self, *args, **options)
+        bound.apply_defaults()
+        given = {each: value for each, value in bound.arguments.items() if each != "self"}
+        for task_list in _lists(given):
+            self.access.check_list(task_list)
+        if more is not None:
+            await more(**given)
+
+    def __init_subclass__(cls) -> None:
+        cls._calls = {}
+        for name, function in list(vars(cls).items()):
+            described = next((vars(base)[name] for base in cls.__mro__[1:] if route_of(vars(base).get(name))), None)
+            if described is not None:
+                cls._calls[name] = described
+                setattr(cls, name, _guarded(function))
+
+
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    async def call(self: Group, *args: Any, **options: Any) -> Any:
+        await self.permit(function.__name__, *args, **options)
         for given in (*args, *options.values()):
             _check_text(given)
-        return await function(self, *args, **options)
+        inside = copy(self)
+        inside._permitted = True
+        return await function(inside, *args, **options)
 
     return call
+
+
+def _lists(given: Mapping[str, Any]) -> Iterator[str]:
+    """The task lists among the arguments of a call, and in the records among them."""
+    if given.get("task_list") is not None:
+        yield given["task_list"]
+    yield from given.get("task_lists") or ()
+    for each in given.get("tasks") or ():
+        yield each.task_list
 
 
 def _check_text(given: Any) -> None:

@@ -29,37 +29,30 @@ class Lists(Group, ListsApi):
         return TaskLists([_record(shown) for shown in found if self.access.may_use(shown.settings.task_list)])
 
     async def get(self, task_list: str) -> TaskListStatus:
-        self.access.check_list(task_list)
         (shown,) = await self.engine.kernel.lists.show(task_list)
         return _record(shown)
 
     async def pause(self, task_list: str) -> TaskListStatus:
-        self.access.check_list(task_list)
         await self.engine.kernel.lists.pause(task_list, actor=self.actor)
         return await self.get(task_list)
 
     async def resume(self, task_list: str) -> TaskListStatus:
-        self.access.check_list(task_list)
         await self.engine.kernel.lists.resume(task_list, actor=self.actor)
         return await self.get(task_list)
 
     async def drain(self, task_list: str) -> TaskListStatus:
-        self.access.check_list(task_list)
         await self.engine.kernel.lists.drain(task_list, actor=self.actor)
         return await self.get(task_list)
 
     async def set_policy(self, task_list: str, no_handler: str) -> TaskListStatus:
-        self.access.check_list(task_list)
         await self.engine.kernel.lists.set_policy(task_list, no_handler, actor=self.actor)
         return await self.get(task_list)
 
     async def limit_rate(self, task_list: str, name: str, rate: float | None, *, burst: int | None = None) -> TaskListStatus:
-        self.access.check_list(task_list)
         await self.engine.kernel.lists.limit_rate(task_list, name, rate, burst, actor=self.actor)
         return await self.get(task_list)
 
     async def limit_backlog(self, task_list: str, name: str, backlog_limit: int | None) -> TaskListStatus:
-        self.access.check_list(task_list)
         await self.engine.kernel.lists.limit_backlog(task_list, name, backlog_limit, actor=self.actor)
         return await self.get(task_list)
 
@@ -73,7 +66,6 @@ class Lists(Group, ListsApi):
         least: int = 0,
         most: int = MOST_WORKERS,
     ) -> DesiredWorkers:
-        self.access.check_list(task_list)
         await self.engine.kernel.lists.get(task_list)
         found = await self.engine.kernel.reads.desired_workers(
             task_list, name=name, target_latency=target, concurrency=concurrency, minimum=least, maximum=most

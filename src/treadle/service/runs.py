@@ -32,7 +32,6 @@ from treadle.kernel.runs.preflight import check_inputs
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.value_store import UnreadableValue, ValueLost
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
-from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import RUN, RunState
 from treadle.model.values import Json, decode
 from treadle.service.flows import pairs
@@ -99,7 +98,6 @@ class Runs(RunGroup, RunsApi):
         version: int | None = None,
         **options: Unpack[RunOptions],
     ) -> RunStarted:
-        self.access.check_list(options.get("task_list", DEFAULT_LIST))
         started = await self.engine.start_run(flow, workflow, inputs, version=version, actor=self.actor, **options)
         return await self.started(started)
 
@@ -110,7 +108,6 @@ class Runs(RunGroup, RunsApi):
         inputs: dict[str, Json] | None = None,
         **options: Unpack[RunOptions],
     ) -> RunStarted:
-        self.access.check_list(options.get("task_list", DEFAULT_LIST))
         started = await self.engine.start_run(pairs(sources), workflow, inputs, actor=self.actor, **options)
         return await self.started(started)
 

@@ -24,7 +24,7 @@ from treadle.api.tasks import (
 from treadle.api.wire import record_of
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
-from treadle.model.names import DEFAULT_LIST, HANDLER
+from treadle.model.names import HANDLER
 from treadle.model.values import Json, decode
 from treadle.service.group import Group
 from treadle.service.task_records import task_detail, task_record, why_task
@@ -67,7 +67,6 @@ class Tasks(Group, TasksApi):
         payload: dict[str, Json] | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> TaskCreated:
-        self.access.check_list(options.get("task_list", DEFAULT_LIST))
         spec = TaskSpec(name=name, payload={} if payload is None else payload, **options)
         (made,) = await self._enqueue([spec])
         return await self._made(made, name)
@@ -75,8 +74,6 @@ class Tasks(Group, TasksApi):
     async def enqueue_many(self, tasks: Sequence[TaskRequest]) -> TasksCreated:
         if len(tasks) > MANY:
             raise InvalidInput(f"One call may enqueue at most {MANY} tasks, not {len(tasks)}.")
-        for request in tasks:
-            self.access.check_list(request.task_list)
         specs = [TaskSpec(**asdict(request) | {"payload": request.payload or {}}) for request in tasks]
         made = await self._enqueue(specs)
         return TasksCreated([await self._made(each, request.name) for each, request in zip(made, tasks, strict=True)])

@@ -25,11 +25,13 @@ class Watchers(Group, WatchersApi):
         return WatcherPage([_record(each) for each in found], found[-1].id if len(found) == limit else None)
 
     async def create(self, name: str, *, paused: bool = False, **options: Unpack[WatcherOptions]) -> Watcher:
-        given = _given(options)
-        source = make_body(given).source
+        return _record(await self.engine.watchers.create(name, paused=paused, actor=self.actor, **_given(options)))
+
+    async def permit_create(self, name: str, *, paused: bool, idempotency_key: str | None = None, **options: Any) -> None:
+        """Only administrators may watch places that the settings do not allow."""
+        source = make_body(_given(options)).source
         if not self.access.may(Scope.ADMIN) and not is_allowed(source.place, self.engine.kernel.settings.watch_allow):
             raise WatchForbidden(source.place)
-        return _record(await self.engine.watchers.create(name, paused=paused, actor=self.actor, **given))
 
     async def get(self, name: str) -> Watcher:
         return _record(await self.engine.watchers.get(name))

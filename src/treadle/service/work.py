@@ -44,9 +44,7 @@ class Work(Group, WorkApi):
         host: str = "outside",
         version: str = "",
     ) -> Worker:
-        for task_list in task_lists:
-            self.access.check_list(task_list)
-        made = await self.engine.kernel.remote_workers.register(
+            made = await self.engine.kernel.remote_workers.register(
             name,
             handlers=handlers,
             task_lists=task_lists,
