@@ -124,7 +124,7 @@ async def ask(url: str, ids: dict[str, str], times: int) -> dict[str, tuple[floa
     """Milliseconds for each page: the first answer, the median, the median of CPU time; and the size in KiB."""
     found = {}
     async with Engine(url, settings=Settings(), emit=lambda _: None) as engine:
-        transport = httpx.ASGITransport(make_app(engine, more=(add_pages,)))
+        transport = httpx.ASGITransport(make_app(engine, open_access=True, more=(add_pages,)))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=120) as browser:
             for path in paths(ids):
                 took, used, size = [], [], 0

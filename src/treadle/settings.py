@@ -75,6 +75,13 @@ def _words(separator: str | None = None) -> Read[tuple[str, ...]]:
     return lambda name, text: tuple(word.strip() for word in text.split(separator) if word.strip())
 
 
+def _flag(name: str, text: str) -> bool:
+    found = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.strip().lower())
+    if found is None:
+        raise InvalidInput(f"{name} must be yes or no, not {text!r}.")
+    return found
+
+
 def _endpoint(name: str, text: str) -> str:
     text = text.strip()
     if text in ("", "off"):
@@ -164,6 +171,11 @@ class Settings:
     """The address that `treadle up` and `treadle serve` listen on; any other than loopback requires a token."""
     http_port: int = _setting(8787, _port)
     """The port that they listen on; if it is taken, the next free one of ten; 0: any."""
+    http_open: bool = _setting(False, _flag)
+    """Whether they accept callers without a token, with full access; only on loopback. The same as `--open`."""
+    trusted_proxies: str = _setting("", _text)
+    """Addresses of proxies, separated by commas, whose `X-Forwarded-For` and `X-Forwarded-Proto` count; those of others are
+    ignored. None by default."""
     http_waiting: int = _setting(1000, _whole(1_000_000))
     """Maximum number of waiting calls in a server: event streams, and calls that wait for something to happen. Each holds a
     connection, so allow the process more file descriptors than that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import threading
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -496,3 +497,43 @@ def test_a_package_that_imports_its_handler_module_executes_it_once(tmp_path, by
     found = Modules([tmp_path]).find(HandlerRegistration("x.Y", path.as_uri() if by_file else f"{pack}.work"))
     assert found({}) == {"n": 3}
     assert found.__globals__["counts"].count(str(path)) == 1
+
+
+@pytest.mark.parametrize("root", ["folder", "/"])
+def test_nothing_installed_is_a_handler_even_below_a_root(tmp_path: Path, root: str):
+    places = {
+        "venv/lib/python3/site-packages/shell.py": "def handle(payload): ...",
+        "env/shell.py": "def handle(payload): ...",
+        "own/shell.py": "def handle(payload): ...",
+    }
+    for place, text in places.items():
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text(text)
+    (tmp_path / "env/pyvenv.cfg").touch()
+    modules = Modules([tmp_path if root == "folder" else root])
+    assert modules.locate((tmp_path / "own/shell.py").as_uri()) == tmp_path / "own/shell.py"
+    installed = [tmp_path / "venv/lib/python3/site-packages/shell.py", tmp_path / "env/shell.py"]
+    for path in [*installed, Path(subprocess.__file__), Path(pytest.__file__)]:
+        with pytest.raises(OutsideRoots):
+            modules.locate(path.as_uri())
+
+
+def test_a_function_that_a_handler_module_imported_is_no_handler(tmp_path: Path):
+    (tmp_path / "imported_hands.py").write_text("def ours(payload): return {}\n")
+    (tmp_path / "importing_hands.py").write_text(
+        "from functools import partial\nfrom os import system\nfrom subprocess import Popen, run\nfrom imported_hands import ours\n"
+        "def handle(payload): return {}\nhalf = partial(handle)\n"
+    )
+    modules = Modules([tmp_path])
+    for entrypoint in ("handle", "half", "ours"):
+        assert modules.find(HandlerRegistration("x.Y", "importing_hands", entrypoint))
+    for entrypoint in ("system", "run", "Popen", "partial"):
+        with pytest.raises(NonRetryable, match=r"no function .* of its own"):
+            modules.find(HandlerRegistration("x.Y", "importing_hands", entrypoint))
+
+
+def test_the_root_folder_is_no_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "hands.py").write_text("def handle(payload): return {}")
+    monkeypatch.chdir("/")
+    with pytest.raises(OutsideRoots, match="there is none"):
+        Modules().locate((tmp_path / "hands.py").as_uri())

@@ -46,5 +46,5 @@ async def scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
         if request.param == "service":
             yield Scene(engine, Service(engine, OPEN))
             return
-        async with Client("http://127.0.0.1", transport=httpx.ASGITransport(make_app(engine))) as client:
+        async with Client("http://127.0.0.1", transport=httpx.ASGITransport(make_app(engine, open_access=True))) as client:
             yield Scene(engine, client)

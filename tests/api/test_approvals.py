@@ -104,7 +104,7 @@ async def test_nobody_decides_under_another_name_or_for_a_group_that_they_claim(
         eve = Service(engine, replace(OPEN, actor="eve"))
         with pytest.raises(MayNotDecide):
             await eve.approvals.approve(approval_id)
-        transport = httpx.ASGITransport(make_app(engine))
+        transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/v1") as http:
             for claim in ({"actor": "ada"}, {"groups": ["leads"]}):
                 assert (await http.post(f"/approvals/{approval_id}/approve", json=claim)).status_code == 422

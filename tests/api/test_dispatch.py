@@ -121,7 +121,7 @@ async def test_what_a_server_held_is_given_back_when_it_stops():
 async def server() -> AsyncIterator[tuple[Engine, ManualClock, httpx.AsyncClient]]:
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
-        transport = httpx.ASGITransport(make_app(engine))
+        transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/v1/dispatch") as client:
             yield engine, clock, client
 

@@ -180,7 +180,7 @@ async def _set_up() -> Stage:
     engine = Engine(settings=SETTINGS, clock=clock)
     engine.specialist("farm.Render", service)
     await engine.__aenter__()
-    stage = Stage(engine, clock, make_app(engine, may_be_open=True, more=(add_pages,)), service)
+    stage = Stage(engine, clock, make_app(engine, open_access=True, more=(add_pages,)), service)
     task = await engine.enqueue("billing.Charge", {"amount": 7})
     stage.names["task"] = task.id
 

@@ -10,7 +10,6 @@ import pytest
 from starlette.applications import Starlette
 
 from treadle.engine import Engine
-from treadle.http.access import POLL_EVERY
 from treadle.http.app import make_app
 from treadle.model.access import Scope
 from treadle.testing import ManualClock
@@ -31,10 +30,8 @@ class Stage:
         return httpx.AsyncClient(transport=transport, base_url=base, headers=named)
 
     async def token(self, *scopes: Scope, name: str = "ada", **options: object) -> str:
-        """The secret of a new token; the server has noticed that there is one."""
-        made = await self.engine.kernel.tokens.create(name, scopes or (Scope.ADMIN,), **options)  # type: ignore[arg-type]
-        self.clock.advance(POLL_EVERY)
-        return made.secret
+        """The secret of a new token."""
+        return (await self.engine.kernel.tokens.create(name, scopes or (Scope.ADMIN,), **options)).secret  # type: ignore[arg-type]
 
     def shown(self, secret: str, **options: str) -> httpx.AsyncClient:
         """A client that shows the token."""
@@ -42,8 +39,14 @@ class Stage:
 
 
 @pytest.fixture
+async def closed(stage: Stage) -> Stage:
+    """A server that needs tokens."""
+    return Stage(stage.engine, stage.clock, make_app(stage.engine))
+
+
+@pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    """A server without tokens, on loopback."""
+    """An open server, on loopback."""
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
-        yield Stage(engine, clock, make_app(engine))
+        yield Stage(engine, clock, make_app(engine, open_access=True))

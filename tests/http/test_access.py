@@ -6,8 +6,9 @@ import httpx
 import pytest
 from tests.http.conftest import Stage
 
-from treadle.http.access import COOKIE, POLL_EVERY
+from treadle.http.access import COOKIE, SIGN_IN_FOR
 from treadle.http.app import make_app
+from treadle.http.app_state import state_of
 from treadle.kernel.access.credentials import RECENT_FOR
 from treadle.kernel.access.login_throttle import PER_ADDRESS
 from treadle.model.access import Scope
@@ -72,22 +73,56 @@ async def test_pages_of_the_server_itself_may(stage: Stage):
         assert (await client.post("/v1/tasks", json=TASK)).status_code == 201
 
 
-async def test_with_the_first_token_the_server_closes_and_stays_closed(stage: Stage):
+async def test_a_server_is_closed_whatever_its_tokens_are(stage: Stage):
+    stage.app = make_app(stage.engine)
     async with stage.client() as client:
-        assert (await client.get("/v1/tasks")).status_code == 200
-        await stage.engine.kernel.tokens.create("ada", [Scope.ADMIN], expires=60)
-        stage.clock.advance(POLL_EVERY)
         answer = await client.get("/v1/tasks")
         assert (answer.status_code, code(answer)) == (401, "unauthorized")
         assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-        stage.clock.advance(3600)  # it has expired
+        await stage.engine.kernel.tokens.create("ada", [Scope.ADMIN], expires=60)
         assert (await client.get("/v1/tasks")).status_code == 401
-
-
-async def test_a_server_that_others_reach_is_never_open(stage: Stage):
-    stage.app = make_app(stage.engine, may_be_open=False)
+        stage.clock.advance(3600)  # the last token has expired
+        assert (await client.get("/v1/tasks")).status_code == 401
+        stage.app = make_app(stage.engine)  # and the server has been started again
     async with stage.client() as client:
         assert (await client.get("/v1/tasks")).status_code == 401
+
+
+async def test_an_open_server_says_so_and_refuses_tokens_that_are_not_valid(stage: Stage):
+    await stage.token(Scope.READ)
+    async with stage.client() as client:
+        assert (await client.get("/v1/tasks")).status_code == 200
+        assert (await client.get("/health")).json()["access"] == "open"
+        assert (await client.get("/v1/status")).json()["access"] == "open"
+        assert (await client.get("/v1/tasks", headers={"Authorization": "Bearer tdl_wrong"})).status_code == 401
+
+
+# --- the sign-in link ---
+
+
+async def test_the_sign_in_link_opens_one_session_and_only_once(stage: Stage):
+    stage.app = make_app(stage.engine)
+    link = state_of(stage.app).callers.offer_sign_in(await stage.token(Scope.ADMIN, name="local"))
+    async with stage.client() as client:
+        for wrong in ("", "x", link[:-1], link + "x", "ü"):
+            refused = await client.get("/sign-in", params={"code": wrong})
+            assert (refused.status_code, refused.headers["Location"], refused.cookies) == (303, "/login?refused", {})
+        from_elsewhere = {"Sec-Fetch-Site": "cross-site"}  # the link was clicked in a terminal that is a web page
+        answer = await client.get("/sign-in", params={"code": link}, headers=from_elsewhere)
+        assert (answer.status_code, answer.headers["Refresh"]) == (200, "0; url=/")
+        who = (await client.get("/session")).json()
+        assert (who["actor"], "admin" in who["scopes"]) == ("local", True)
+    async with stage.client() as another:
+        assert (await another.get("/sign-in", params={"code": link})).headers["Location"] == "/login?refused"
+        assert (await another.get("/session")).status_code == 401
+
+
+async def test_the_sign_in_link_is_valid_for_a_quarter_of_an_hour(stage: Stage):
+    stage.app = make_app(stage.engine)
+    link = state_of(stage.app).callers.offer_sign_in(await stage.token(Scope.ADMIN))
+    stage.clock.advance(SIGN_IN_FOR)
+    async with stage.client() as client:
+        assert (await client.get("/sign-in", params={"code": link})).headers["Location"] == "/login?refused"
 
 
 # --- tokens ---
@@ -103,11 +138,11 @@ async def test_a_token_acts_under_its_name_and_within_its_scopes(stage: Stage):
         assert 'scope="read"' in refused.headers["WWW-Authenticate"]
 
 
-async def test_who_may_not_is_not_told_what_is_wrong_with_the_body(stage: Stage):
-    secret = await stage.token(Scope.READ)
-    async with stage.shown(secret) as client:
+async def test_who_may_not_is_not_told_what_is_wrong_with_the_body(closed: Stage):
+    secret = await closed.token(Scope.READ)
+    async with closed.shown(secret) as client:
         assert (await client.post("/v1/tasks", content=b"no json")).status_code == 403
-    async with stage.client() as client:
+    async with closed.client() as client:
         assert (await client.post("/v1/tasks", content=b"no json")).status_code == 401
 
 
@@ -143,9 +178,9 @@ async def test_who_guesses_tokens_has_to_wait_and_keeps_nobody_out(stage: Stage)
 # --- sessions ---
 
 
-async def test_a_person_logs_in_changes_something_and_logs_out(stage: Stage):
-    secret = await stage.token(name="ada@example.org")
-    async with stage.client() as client:
+async def test_a_person_logs_in_changes_something_and_logs_out(closed: Stage):
+    secret = await closed.token(name="ada@example.org")
+    async with closed.client() as client:
         answer = await client.post("/login", json={"token": secret})
         assert answer.status_code == 200
         cookie = answer.headers["Set-Cookie"]
@@ -190,11 +225,11 @@ async def test_the_csrf_token_of_another_session_is_none(stage: Stage):
         assert code(await one.post("/v1/tasks", json=TASK, headers={"X-CSRF-Token": csrf})) == "csrf_refused"
 
 
-async def test_a_session_ends_with_its_token(stage: Stage):
-    secret = await stage.token()
-    async with stage.client() as client:
+async def test_a_session_ends_with_its_token(closed: Stage):
+    secret = await closed.token()
+    async with closed.client() as client:
         await client.post("/login", json={"token": secret})
-        await stage.engine.kernel.tokens.revoke("ada")
+        await closed.engine.kernel.tokens.revoke("ada")
         assert (await client.get("/v1/tasks")).status_code == 401
 
 

@@ -74,7 +74,7 @@ async def bench() -> AsyncIterator[Bench]:
     """A server that needs tokens, and a service that has none."""
     engine, clinic = make_engine("https://work.example.org")
     async with engine:
-        app = make_app(engine, may_be_open=False)
+        app = make_app(engine)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as client:
             yield Bench(engine, clinic, client)
 

@@ -88,7 +88,7 @@ async def hub() -> AsyncIterator[Hub]:
     """A server that needs tokens; GitHub has none."""
     async with Engine(settings=SETTINGS) as engine:
         await engine.kernel.tokens.create("ada", [Scope.ADMIN])
-        transport = httpx.ASGITransport(make_app(engine, may_be_open=False))
+        transport = httpx.ASGITransport(make_app(engine))
         async with httpx.AsyncClient(transport=transport, base_url="https://work.example.org") as client:
             yield Hub(engine, client)
 
@@ -236,7 +236,7 @@ async def test_oversized_bodies_are_refused(hub: Hub):
 
 async def test_without_a_secret_nothing_is_taken_in():
     async with Engine(settings=replace(SETTINGS, github_secret="")) as engine:
-        transport = httpx.ASGITransport(make_app(engine))
+        transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             answer = await Hub(engine, client).send(OPENED, signature="sha256=" + hmac.new(b"", b"", hashlib.sha256).hexdigest())
     assert (answer.status_code, answer.json()["code"]) == (409, "github_not_configured")
@@ -245,7 +245,7 @@ async def test_without_a_secret_nothing_is_taken_in():
 
 async def test_without_labels_every_issue_is_a_job_but_a_label_makes_none():
     async with Engine(settings=replace(SETTINGS, github_labels=())) as engine:
-        transport = httpx.ASGITransport(make_app(engine))
+        transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             hub = Hub(engine, client)
             assert (await hub.send(OPENED | {"action": "labeled", "label": {"name": "bug"}})).status_code == 204

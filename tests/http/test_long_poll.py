@@ -28,7 +28,7 @@ async def staged(url: str = "memory://", **settings: int) -> AsyncIterator[Stage
     """A server whose engine has those settings."""
     clock = ManualClock()
     async with Engine(url, clock=clock, settings=Settings(store=url, **settings)) as engine:  # type: ignore[arg-type]
-        stage = Stage(engine, clock, make_app(engine))
+        stage = Stage(engine, clock, make_app(engine, open_access=True))
         yield stage
         await state_of(stage.app).close()
 

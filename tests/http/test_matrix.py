@@ -63,7 +63,7 @@ async def guarded() -> AsyncIterator[Stage]:
     """A server that needs tokens, and does not mind how often somebody tries."""
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
-        stage = Stage(engine, clock, make_app(engine, may_be_open=False))
+        stage = Stage(engine, clock, make_app(engine))
         state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6, overall=10**6)
         yield stage
 
@@ -88,7 +88,13 @@ def odd(found: dict[Place, tuple[int, str]], *expected: tuple[int, str]) -> dict
 def test_there_are_many_and_all_but_a_few_are_guarded():
     assert len(GUARDED) > 40
     signed = {"POST /v1/external-jobs/{job_id}/callback", "POST /v1/ingest/github"}
-    assert {str(place) for place in PLACES if place.public} == {"GET /health", "POST /login", "POST /logout", *signed}
+    assert {str(place) for place in PLACES if place.public} == {
+        "GET /health",
+        "POST /login",
+        "POST /logout",
+        "GET /sign-in",
+        *signed,
+    }
     assert {str(place) for place in GUARDED if place.scope is None} == {"GET /session"}
 
 
@@ -172,9 +178,9 @@ def every_route(routes: list[Any]) -> list[tuple[str, str]]:
 
 async def test_no_page_tool_or_route_of_a_whole_server_is_for_who_has_no_token():
     clock = ManualClock()
-    public = {"/health", "/login", "/logout", "/static", "/v1/openapi.json", "/v1/docs"}
+    public = {"/health", "/login", "/logout", "/sign-in", "/static", "/v1/openapi.json", "/v1/docs"}
     async with Engine("memory://", clock=clock) as engine:
-        app = make_app(engine, may_be_open=False, more=[add_pages, add_mcp])
+        app = make_app(engine, more=[add_pages, add_mcp])
         found = sorted({each for each in every_route(app.routes) if each[1] not in public})
         assert len(found) > len(GUARDED)
         let_in = {}

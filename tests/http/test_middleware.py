@@ -140,7 +140,7 @@ async def test_a_page_of_a_store_that_does_not_answer_names_a_time_to_retry(stag
 
 def _paged(stage: Stage) -> httpx.AsyncClient:
     """A client of the same server with its pages."""
-    stage.app = make_app(stage.engine, more=(add_pages,))
+    stage.app = make_app(stage.engine, open_access=True, more=(add_pages,))
     return stage.client()
 
 

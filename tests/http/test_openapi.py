@@ -28,6 +28,7 @@ OWN = {
     "session_log_in",
     "session_log_out",
     "session_show",
+    "session_sign_in",
 }
 
 
@@ -96,18 +97,18 @@ async def test_the_document_and_the_page_need_no_token_and_ask_nobody(stage: Sta
         assert f"{call.route.method} {PREFIX}{call.route.path}" in shown.text
 
 
-async def test_status_and_metrics_are_for_readers(stage: Stage):
-    reader, worker = await stage.token(Scope.READ, name="reader"), await stage.token(Scope.WORK, name="worker")
-    restricted = await stage.token(Scope.READ, name="restricted", task_lists=["one"])
-    async with stage.shown(reader) as client:
+async def test_status_and_metrics_are_for_readers(closed: Stage):
+    reader, worker = await closed.token(Scope.READ, name="reader"), await closed.token(Scope.WORK, name="worker")
+    restricted = await closed.token(Scope.READ, name="restricted", task_lists=["one"])
+    async with closed.shown(reader) as client:
         assert (await client.get("/status")).json().keys() == (await client.get("/v1/status")).json().keys()
         text = await client.get("/metrics")
         assert (text.status_code, text.headers["Content-Type"].partition(";")[0]) == (200, "text/plain")
         assert "treadle_" in text.text
     for secret in (worker, restricted):
-        async with stage.shown(secret) as client:
+        async with closed.shown(secret) as client:
             assert (await client.get("/status")).status_code == (await client.get("/metrics")).status_code == 403
-    async with stage.client() as client:
+    async with closed.client() as client:
         assert (await client.get("/status")).status_code == (await client.get("/metrics")).status_code == 401
 
 

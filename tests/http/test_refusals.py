@@ -119,7 +119,7 @@ def _example(hint: Any, doc: Doc | None = None) -> Any:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     clock, path = ManualClock(), tmp_path / "treadle.db"
     async with Engine(f"sqlite:///{path}", clock=clock) as engine:
-        stage = Stage(engine, clock, make_app(engine, may_be_open=False, more=[add_pages]))
+        stage = Stage(engine, clock, make_app(engine, more=[add_pages]))
         state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6, overall=10**6)
         api = Service(engine, OPEN)
         await api.flows.publish("shop", [_source()])
@@ -183,7 +183,7 @@ async def calling(world: World, who: str) -> AsyncIterator[httpx.AsyncClient]:
     stage, name = world.stage, who.replace(" ", "-")
     headers: dict[str, str] = {}
     if who in ("a session without its CSRF token", "a page of another origin"):
-        opened = await stage.engine.sessions.open(await stage.token(Scope.ADMIN, name=name))
+        opened = await stage.engine.kernel.sessions.open(await stage.token(Scope.ADMIN, name=name))
         headers["Cookie"] = f"{COOKIE}={opened.cookie}"
         if who == "a page of another origin":
             headers |= {"X-CSRF-Token": opened.csrf, "Origin": "http://evil.example"}
@@ -262,7 +262,7 @@ async def test_a_refused_form_leaves_the_store_as_it_was(world: World):
 
 
 async def _refused_forms(world: World, scope: Scope) -> None:
-    opened = await world.stage.engine.sessions.open(await world.stage.token(scope, name=scope))
+    opened = await world.stage.engine.kernel.sessions.open(await world.stage.token(scope, name=scope))
     posts = sorted(
         route.path
         for table in world.stage.app.routes

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from treadle.http.connections import HEAD_LIMIT
 from treadle.http.server import HttpOptions, HttpServer, NeedsToken
 from treadle.model.access import Scope
 
-ANY = HttpOptions(port=0)
+ANY = HttpOptions(port=0, open_access=True)
 
 
 @pytest.fixture
@@ -96,7 +97,10 @@ async def test_what_a_trusted_proxy_says_is_believed_and_no_other():
     async with Engine("memory://") as engine:
         secret = (await engine.kernel.tokens.create("ada", [Scope.ADMIN])).secret
         for allowed, secure in (("127.0.0.1", True), ("192.0.2.1", False), ("", False)):
-            async with HttpServer(engine, HttpOptions(port=0, forwarded_allow=allowed)) as server, httpx.AsyncClient() as client:
+            async with (
+                HttpServer(engine, HttpOptions(port=0, open_access=True, forwarded_allow=allowed)) as server,
+                httpx.AsyncClient() as client,
+            ):
                 said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
                 answer = await client.post(f"{server.url}/login", json={"token": secret}, headers=said)
                 assert ("Secure" in answer.headers["Set-Cookie"]) is secure
@@ -107,7 +111,7 @@ async def test_what_a_trusted_proxy_says_is_believed_and_no_other():
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: 1"])
 async def test_a_connection_on_which_no_request_comes_is_closed(sent: bytes):
-    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, head_within=0.1)) as server:
+    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True, head_within=0.1)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
         writer.write(sent)
         assert await reader.read() == b""
@@ -115,7 +119,7 @@ async def test_a_connection_on_which_no_request_comes_is_closed(sent: bytes):
 
 
 async def test_a_request_that_begins_after_an_answer_has_to_come_too_and_a_long_answer_is_not_cut():
-    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, head_within=0.1)) as server:
+    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True, head_within=0.1)) as server:
         task = await engine.enqueue("never")
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
         writer.write(f"GET /v1/tasks/{task.id}/result?wait_for=0.3 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
@@ -161,7 +165,7 @@ async def test_long_polls_end_at_once_when_the_server_stops():
             return await found(*args, **options)  # type: ignore[arg-type]
 
         engine.result = result  # type: ignore[method-assign,assignment]
-        async with HttpServer(engine, HttpOptions(port=0, grace=60)) as server:
+        async with HttpServer(engine, HttpOptions(port=0, open_access=True, grace=60)) as server:
             client = Client(server.url)
             made = await client.tasks.enqueue("greet")
             asking = asyncio.create_task(client.tasks.result(made.id, wait_for=60))
@@ -218,10 +222,17 @@ async def test_a_request_that_is_being_answered_comes_to_its_end():
 def test_up_serves_http_beside_its_worker_and_says_where(treadle: Treadle):
     with treadle.started("up", "--json") as up:
         started = json.loads(up.first)
-        assert started["open"] is True
-        assert httpx.get(f"{started['url']}/health").json()["status"] == "ok"
-        assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}).status_code == 201
-        treadle.json("token", "create", "ada", "--scope", "admin")
+        assert started["open"] is False
+        assert httpx.get(f"{started['url']}/health").json()["access"] == "token"
+        assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}).status_code == 401
+        file = Path(started["token_file"])
+        assert (file.parent, file.stat().st_mode & 0o777) == (treadle.folder, 0o600)
+        shown = {"Authorization": f"Bearer {file.read_text().strip()}"}
+        assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}, headers=shown).status_code == 201
+        assert treadle.json("tasks", "list", "--server", started["url"])["tasks"]  # commands find the file
+        with httpx.Client() as browser:
+            assert browser.get(started["sign_in"]).status_code == 200
+            assert browser.get(f"{started['url']}/session").json()["actor"] == "local"
         ended = up.stop()
     assert (ended.code, json.loads(ended.out)["event"]) == (0, "stopped")
 
@@ -260,3 +271,64 @@ def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
     assert ended.returncode == 0
     assert "pip install 'treadle[http]'" in ended.stderr
     assert "Stopped" in ended.stdout
+
+
+def test_a_first_start_is_closed_even_through_a_plain_proxy_and_after_the_last_token_expired(treadle: Treadle):
+    """A TCP proxy adds no headers, and its connections come from this machine: nothing tells its callers from local ones."""
+    treadle.json("token", "create", "short", "--scope", "admin", "--expires", "1ms")
+    with treadle.started("serve", "--json") as serving:
+        started = json.loads(serving.first)
+        assert started["open"] is False
+        with proxied(int(started["url"].rpartition(":")[2])) as port:
+            for host in ("127.0.0.1", f"127.0.0.1:{port}", "work.example.org"):
+                for headers in ({}, {"X-Forwarded-For": "127.0.0.1"}, {"X-Real-IP": "::1", "Forwarded": "for=127.0.0.1"}):
+                    answer = httpx.post(
+                        f"http://127.0.0.1:{port}/v1/tokens",
+                        json={"name": "evil", "scopes": ["admin"]},
+                        headers={"Host": host, **headers},
+                    )
+                    assert answer.status_code == 401
+    assert [token["name"] for token in treadle.json("token", "list")["tokens"]] == ["local"]
+
+
+def test_open_is_a_choice_that_is_shown_and_stays_on_loopback(treadle: Treadle):
+    refused = treadle("serve", "--open", "--host", "0.0.0.0", "--json")
+    assert (refused.code, refused.error["code"]) == (5, "needs_token")
+    treadle.json("token", "create", "ada", "--scope", "admin")
+    with treadle.started("serve", "--open", "--json") as serving:
+        started = json.loads(serving.first)
+        assert (started["open"], "sign_in" in started) == (True, False)
+        assert httpx.get(f"{started['url']}/v1/tasks").status_code == 200
+        assert "This server is open" in httpx.get(f"{started['url']}/").text
+        status = treadle("status", "--server", started["url"])
+        assert "open to every caller" in status.out
+
+
+@contextmanager
+def proxied(target: int) -> Iterator[int]:
+    """The port of a proxy that passes bytes on as they are."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    opened = [listener]
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = listener.accept()
+                server = socket.create_connection(("127.0.0.1", target))
+                opened.extend((caller, server))
+                for pair in ((caller, server), (server, caller)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        for each in opened:
+            each.close()

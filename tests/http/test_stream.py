@@ -58,14 +58,14 @@ async def test_200_clients_see_every_event_once_and_in_order_also_across_reconne
     each, total = 15, 60
     async with Engine("memory://") as engine:
         (expected := []).extend(await move_some(engine, each))
-        async with HttpServer(engine, HttpOptions(port=0)) as server:
+        async with HttpServer(engine, HttpOptions(port=0, open_access=True)) as server:
             port = int(server.url.rpartition(":")[2])
             clients = [client_of(server.url) for _ in range(CLIENTS)]
             following = [asyncio.create_task(take(client.events.follow(after_seq=0), total)) for client in clients]
             await joined(server.state.events, CLIENTS)
             expected += await move_some(engine, each)
         expected += await move_some(engine, each)  # while there is no server
-        async with HttpServer(engine, HttpOptions(port=port)) as server:
+        async with HttpServer(engine, HttpOptions(port=port, open_access=True)) as server:
             assert server.url.endswith(str(port))
             expected += await move_some(engine, each)
             seen = await asyncio.gather(*following)
@@ -138,7 +138,7 @@ async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(mo
     monkeypatch.setattr("treadle.http.broadcast.BUFFER", 5)
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
-        app = make_app(engine)
+        app = make_app(engine, open_access=True)
         late, stuck = Caller(state_of(app), app), Caller(state_of(app), app)
         calls = [asyncio.create_task(each.call()) for each in (late, stuck)]
         for each in (late, stuck):
@@ -159,7 +159,7 @@ async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(mo
 async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_any_more():
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
-        app = make_app(engine)
+        app = make_app(engine, open_access=True)
         caller = Caller(state_of(app), app, "entity=run")
         calling = asyncio.create_task(caller.call())
         await caller.began.wait()
@@ -168,7 +168,7 @@ async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_
         while f": {last}\nid: {last}\n\n".encode() not in caller.sent:
             clock.advance(HEARTBEAT_EVERY)
             await asyncio.sleep(0.01)
-        await engine.kernel.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
+        state_of(app).callers.open_access = False
         while not calling.done():
             clock.advance(HEARTBEAT_EVERY)
             await asyncio.sleep(0.01)
@@ -178,7 +178,7 @@ async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_
 async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at_too():
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
-        app = make_app(engine)
+        app = make_app(engine, open_access=True)
         caller = Caller(state_of(app), app)
         calling = asyncio.create_task(caller.call())
         await caller.began.wait()
@@ -186,7 +186,7 @@ async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at
         await move_some(engine, 1)
         while b"data" not in caller.sent[-1]:  # noqa: ASYNC110 - it is the server that changes it
             await asyncio.sleep(0.01)
-        await engine.kernel.tokens.create("ada", [Scope.ADMIN])  # the server is open no more
+        state_of(app).callers.open_access = False
         (late,) = await move_some(engine, 1)
         clock.advance(CHECK_EVERY)
         await joined(state_of(app).events, 0)
@@ -239,7 +239,7 @@ async def test_an_event_whose_commit_was_overtaken_comes_once_and_is_resumed_bef
 
 
 async def test_filters_hold_for_what_was_and_for_what_comes():
-    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0)) as server:
+    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True)) as server:
         client = client_of(server.url)
         _, second = await move_some(engine, 2)
         async with aclosing(client.events.follow(after_seq=0, entity_id=second, move="cancel")) as events:
@@ -257,7 +257,7 @@ async def test_filters_hold_for_what_was_and_for_what_comes():
 async def test_a_follower_who_may_not_look_is_told_why():
     async with Engine("memory://") as engine:
         secret = (await engine.kernel.tokens.create("ci", [Scope.WORK])).secret
-        async with HttpServer(engine, HttpOptions(port=0)) as server:
+        async with HttpServer(engine, HttpOptions(port=0, open_access=True)) as server:
             client = client_of(server.url, secret)
             with pytest.raises(Forbidden):
                 await anext(client.events.follow())
@@ -267,6 +267,6 @@ async def test_a_follower_who_may_not_look_is_told_why():
 @pytest.mark.parametrize("place", ["x", "-1", "1.5", "9" * 30])
 async def test_what_is_no_place_to_resume_at_is_refused(place: str):
     async with Engine("memory://") as engine:
-        transport = httpx.ASGITransport(make_app(engine))
+        transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             assert (await client.get("/v1/events/stream", headers={"Last-Event-ID": place})).status_code == 422

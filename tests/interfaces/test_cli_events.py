@@ -18,7 +18,7 @@ def test_events_are_shown_and_followed(treadle: Treadle, remote: bool):
         assert (event["entity_id"], event["move"], event["to_state"]) == (first, "cancel", "canceled")
         assert treadle.json("events", "--after", str(event["seq"]), *where)["events"] == []
         assert first in treadle("events", *where).out
-        with treadle.started("events", "--follow", "--after", "0", "--json", *where) as following:
+        with treadle.started("events", "--follow", "--entity", "task", "--after", "0", "--json", *where) as following:
             assert json.loads(following.first) == event
             second = treadle.json("enqueue", "greet", *where)["id"]
             treadle("tasks", "cancel", second, *where)

@@ -48,7 +48,7 @@ def test_a_token_that_is_missing_wrong_or_too_weak_is_refused_with_5(served: tup
     treadle, secrets = served
     assert "token" in check(treadle, None, 5, "unauthorized", "status").lower()
     check(treadle, WRONG, 5, "unauthorized", "status")
-    assert "work" in check(treadle, secrets["read"], 5, "forbidden", "enqueue", "greet")
+    assert "scope enqueue" in check(treadle, secrets["read"], 5, "forbidden", "enqueue", "greet")
 
 
 def test_a_token_on_the_command_line_is_not_repeated(served: tuple[Treadle, dict[str, str]]):

@@ -94,8 +94,9 @@ async def test_with_a_worker_it_serves_handlers_registered_in_the_store(treadle:
 async def test_servers_have_it_and_stop_when_told(treadle: Treadle, command: str):
     arguments = ["mcp", "--http"] if command == "mcp" else ["up"]
     with treadle.started(*arguments, "--json") as serving:
-        url = json.loads(serving.first)["url"]
-        async with over_http(url.removesuffix("/mcp")) as client:
+        started = json.loads(serving.first)
+        url, secret = started["url"], Path(started["token_file"]).read_text().strip()  # noqa: ASYNC240
+        async with over_http(url.removesuffix("/mcp"), secret) as client:
             made = told(await client.call_tool("task_enqueue", {"name": "x"}))
             assert told(await client.call_tool("task_show", {"task_id": made["id"]}))["state"] == "pending"
         assert serving.stop().code == 0

@@ -102,8 +102,9 @@ async def over_http(url: str, token: str | None = None, mode: str = "auto") -> A
 
 @asynccontextmanager
 async def serving(engine: Engine) -> AsyncIterator[HttpServer]:
-    """A server with MCP on a real socket."""
-    async with HttpServer(engine, HttpOptions(port=0), more=(add_mcp,)) as server:
+    """A server with MCP on a real socket, open if there are no tokens."""
+    options = HttpOptions(port=0, open_access=not await engine.kernel.tokens.any_live())
+    async with HttpServer(engine, options, more=(add_mcp,)) as server:
         yield server
 
 

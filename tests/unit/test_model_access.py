@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from treadle.model.access import GRANTS, OPEN, Access, Scope, Token, check_token_name, granted, parse_scopes
@@ -97,3 +100,14 @@ def test_who_has_failed_too_often_is_told_when_to_come_back():
     assert (error.code, error.retry_after) == ("too_many_attempts", 1_500)
     assert "in 2 s" in str(error)
     assert isinstance(error, TreadleError)
+
+
+def test_the_documented_scopes_are_these():
+    """The table in docs/explanation/security.md lists every scope, with all that it includes, in this order."""
+    page = Path(__file__).parents[2].joinpath("docs/explanation/security.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*)\| \S", page, re.MULTILINE)
+    documented = {
+        scope: set(Scope) - {scope} if "all" in includes else set(re.findall(r"`(\w+)`", includes)) for scope, includes in rows
+    }
+    assert documented == {scope: {*GRANTS[scope]} - {scope} for scope in Scope}
+    assert list(documented) == [*Scope]

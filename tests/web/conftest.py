@@ -40,8 +40,8 @@ class Visit:
 
 @asynccontextmanager
 async def visiting(engine: Engine) -> AsyncIterator[Visit]:
-    """Somebody who looks at the pages of that engine, on this machine."""
-    transport = httpx.ASGITransport(make_app(engine, more=(add_pages,)))
+    """Somebody who looks at the pages of that engine; the server is open if there are no tokens."""
+    transport = httpx.ASGITransport(make_app(engine, open_access=not await engine.kernel.tokens.any_live(), more=(add_pages,)))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as browser:
         yield Visit(engine, browser)
 

@@ -97,7 +97,7 @@ async def looking(scene: Scene, secret: str) -> AsyncIterator[Visit]:
 
 
 async def test_every_route_of_the_site_is_in_the_list_of_pages(scene: Scene):
-    routes = make_site(make_app(scene.engine)).routes
+    routes = make_site(make_app(scene.engine, open_access=True)).routes
     pages = {route.path for route in routes if route.method == "GET"}
     assert len(pages) > 30
     table, reached = RouteTable(routes), set()

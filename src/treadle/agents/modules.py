@@ -1,5 +1,9 @@
 """The loader of handler modules: only from allowed roots, once per checksum, again when the checksum changes.
 
+The roots are those of the machine (`TREADLE_HANDLER_ROOTS`); nothing in a registration or in the store can add one. Installed
+packages, virtual environments and the standard library are never allowed, even below a root, and neither is an entry point that
+a handler module imported from there.
+
 A module is cached by (module_uri, checksum), and its entry point is looked up at each call. A module that the process has already
 imported is used as it is; a new checksum creates a new module object from the current file, and running functions keep the old
 one. A failed import is retried with the next task; an import that hangs is abandoned, and fails its later tasks immediately.
@@ -12,11 +16,12 @@ import importlib
 import importlib.machinery
 import importlib.util
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -49,7 +54,8 @@ class Modules:
     """The handler modules of one process; thread-safe."""
 
     def __init__(self, roots: Sequence[str | Path] = (), monotonic: Callable[[], float] = lambda: 0.0) -> None:
-        self.roots = tuple(Path(root).resolve() for root in roots or [Path.cwd()])
+        here = Path.cwd()  # of a service it may be /, which nobody chose as a root
+        self.roots = tuple(Path(root).resolve() for root in roots or ([here] if here != Path(here.anchor) else []))
         self._monotonic = monotonic
         self._loads: dict[tuple[str, str], _Load] = {}
         self._lock = threading.Lock()
@@ -63,9 +69,9 @@ class Modules:
         """
         module = self._module(registration, in_thread, limit)
         function = getattr(module, registration.entrypoint, None)
-        if not callable(function):
+        if not callable(function) or not self._is_own(function, module):
             raise NonRetryable(
-                f"The module {registration.module_uri} has no function {registration.entrypoint}, the entry point of "
+                f"The module {registration.module_uri} has no function {registration.entrypoint} of its own, the entry point of "
                 f"{registration.facet_name}.",
                 "entrypoint_missing",
             )
@@ -102,10 +108,26 @@ class Modules:
         resolved = path.resolve()
         if not any(resolved.is_relative_to(root) for root in self.roots):
             raise OutsideRoots(f"{shown} is not below {self._shown()}; set TREADLE_HANDLER_ROOTS to allow more.")
+        if _is_installed(resolved):
+            raise OutsideRoots(f"{shown} belongs to an installed package or a virtual environment, which handlers never load from.")
         return resolved
 
+    def _is_own(self, function: Any, module: ModuleType) -> bool:
+        """Whether a function or class was defined below the roots, and not imported from an installed package."""
+        if not isinstance(function, FunctionType | BuiltinFunctionType | type):
+            return True  # an object that the module made
+        home = sys.modules.get(function.__module__ or "")
+        if function.__module__ == module.__name__ or home is module:
+            return True
+        file = getattr(home, "__file__", None)
+        return (
+            file is not None
+            and any(Path(file).resolve().is_relative_to(root) for root in self.roots)
+            and not _is_installed(Path(file))
+        )
+
     def _shown(self) -> str:
-        return " or ".join(str(root) for root in self.roots)
+        return " or ".join(str(root) for root in self.roots) or "a handler root, because there is none"
 
     def _module(self, registration: HandlerRegistration, in_thread: bool, limit: float) -> ModuleType:
         uri, key = registration.module_uri, (registration.module_uri, registration.checksum)
@@ -150,6 +172,17 @@ class _FreshLoader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether the file belongs to an installed package, the standard library or any virtual environment."""
+    resolved = path.resolve()
+    libraries = {Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return (
+        not {"site-packages", "dist-packages"}.isdisjoint(resolved.parts)
+        or any(resolved.is_relative_to(library) for library in libraries)
+        or any((parent / "pyvenv.cfg").is_file() for parent in resolved.parents)
+    )
 
 
 def _module(uri: str, path: Path, roots: tuple[Path, ...], checksum: str) -> ModuleType:

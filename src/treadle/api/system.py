@@ -107,6 +107,8 @@ class Status(ApiRecord):
     lost_servers: int
     next_firings: list[ScheduleFiring]
     """The next five."""
+    access: str | None = None
+    """`open` if the responding server needs no token (`--open`), `token` if it does; null: no server was asked."""
 
 
 class SystemApi(Protocol):

@@ -157,9 +157,11 @@ class Session:
         `scratch` is for calls that need no stored data: without a server they use an empty store in memory.
         """
         if self.chosen.remote:
+            from treadle.cli.process.local_token import find_local_secret
             from treadle.client import Client  # a store needs no HTTP client
 
-            async with Client(self.chosen.remote, self.chosen.token) as client:
+            token = self.chosen.token or find_local_secret(self.settings.store, self.chosen.remote)
+            async with Client(self.chosen.remote, token) as client:
                 yield client
             return
         from treadle.engine import Engine

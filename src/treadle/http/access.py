@@ -1,13 +1,16 @@
-"""Authentication of callers: by a token, by a session's cookie with its CSRF token, or not at all while there are no tokens.
+"""Authentication of callers: by a token, or by a session's cookie with its CSRF token.
 
-A server without a live token is open to its own machine. Browsers run foreign code on that machine, so an open server answers
-only under loopback names (against DNS rebinding), never through a proxy, and refuses changes from pages of another origin. Once
-the first token exists, the server closes within `POLL_EVERY` seconds and stays closed, even if the last token expires.
+A server is open, so that callers need neither, only if it was started so: never because of its tokens, its address or a
+caller's. Browsers run foreign code on the machine of an open server, so it answers only under loopback names (against DNS
+rebinding), to requests that do not declare a proxy, and refuses changes from pages of another origin.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
 import ipaddress
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -20,8 +23,8 @@ from treadle.model.errors import Forbidden, TreadleError, Unauthorized
 
 COOKIE = "treadle_session"
 CSRF_HEADER = "X-CSRF-Token"
-POLL_EVERY = 1.0
-"""Seconds between two checks for a first token while the server is open."""
+SIGN_IN_FOR = 15 * 60.0
+"""Seconds for which a sign-in link is valid."""
 
 _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
 """Headers that only proxies add, besides those that start with `X-Forwarded-`."""
@@ -55,27 +58,49 @@ class HostNotAllowed(Forbidden):
     def __init__(self) -> None:
         TreadleError.__init__(
             self,
-            "This server has no tokens, so it answers only on its own machine, as localhost or 127.0.0.1, and not through a proxy. "
-            "Create a token with `treadle token create`.",
+            "This server is open, so it answers only as localhost or 127.0.0.1, and not through a proxy. Start it without --open, "
+            "and use a token.",
         )
+
+
+@dataclass(slots=True)
+class SignInLink:
+    """A code that opens one session, once and until `until` on the process's clock."""
+
+    code: str
+    secret: str = field(repr=False)
+    """The secret of the token that the session belongs to."""
+    until: float
 
 
 class Callers:
     """Determines the access of requests. One per server."""
 
-    def __init__(self, engine: Engine, *, may_be_open: bool = True) -> None:
+    def __init__(self, engine: Engine, *, open_access: bool = False) -> None:
         self._engine = engine
-        self._closed = not may_be_open
-        self._polled_at: float | None = None
-        self.logins = FailedLogins(engine.kernel.clock)
-
-    async def is_open(self) -> bool:
+        self.open_access = open_access
         """Whether callers need no token."""
-        now = self._engine.kernel.clock.monotonic()
-        if not self._closed and (self._polled_at is None or now - self._polled_at >= POLL_EVERY):
-            self._closed = await self._engine.kernel.tokens.any_live()
-            self._polled_at = now
-        return not self._closed
+        self.logins = FailedLogins(engine.kernel.clock)
+        self._link: SignInLink | None = None
+
+    def offer_sign_in(self, secret: str) -> str:
+        """Return a code that signs a browser in with the token of that secret, once, within `SIGN_IN_FOR`."""
+        code = base64.urlsafe_b64encode(self._engine.kernel.ids.secret()).rstrip(b"=").decode()
+        self._link = SignInLink(code, secret, self._engine.kernel.clock.monotonic() + SIGN_IN_FOR)
+        return code
+
+    async def sign_in(self, request: Request, code: str) -> str:
+        """Open a session with the code of the link and return its cookie; `Unauthorized` if it is wrong, used or too old."""
+        address = address_of(request)
+        self.logins.check(address)
+        link, now = self._link, self._engine.kernel.clock.monotonic()
+        if link is None or not hmac.compare_digest(code.encode(), link.code.encode()) or now >= link.until:
+            self.logins.failed(address)
+            raise Unauthorized("unknown")
+        self._link = None
+        opened = await self._engine.kernel.sessions.open(link.secret)
+        self.logins.succeeded(address)
+        return opened.cookie
 
     async def find(self, request: Request, *, csrf: str | None = None) -> Access:
         """The access of the caller; `csrf` is the token of a form.
@@ -91,7 +116,7 @@ class Callers:
             if changes and not session.accepts(csrf or request.headers.get(CSRF_HEADER, "")):
                 raise CsrfRefused()
             return session.access
-        if not await self.is_open():
+        if not self.open_access:
             raise Unauthorized("missing")
         check_local(request)
         return OPEN
@@ -99,7 +124,7 @@ class Callers:
     async def is_still_allowed(self, access: Access) -> bool:
         """Whether a caller with this access would still be admitted, according to the store and not to a cache."""
         if access.token_id is None:
-            return await self.is_open()
+            return self.open_access
         try:
             await self._engine.kernel.tokens.find_access_of(access.token_id, afresh=True)
             if access.session_id is not None:
@@ -116,7 +141,7 @@ class Callers:
         try:
             return await self._engine.kernel.sessions.find(cookie)
         except Unauthorized:
-            if await self.is_open():
+            if self.open_access:
                 return None
             raise
 
@@ -131,7 +156,6 @@ class Callers:
             self.logins.failed(address)
             raise
         self.logins.succeeded(address)
-        self._closed = True
         return opened.cookie, SessionAccess(opened.access, opened.csrf)
 
     async def log_out(self, request: Request) -> None:
@@ -142,14 +166,12 @@ class Callers:
 
     async def _of_token(self, request: Request, secret: str) -> Access:
         try:
-            found = await self._engine.kernel.tokens.find_access(secret)
+            return await self._engine.kernel.tokens.find_access(secret)
         except Unauthorized:
             address = address_of(request)
             self.logins.check(address)
             self.logins.failed(address)
             raise
-        self._closed = True
-        return found
 
 
 def bearer(request: Request) -> str | None:

@@ -22,16 +22,16 @@ from treadle.version import package_version
 def make_app(
     engine: Engine,
     *,
-    may_be_open: bool = True,
+    open_access: bool = False,
     log_level: int = logging.DEBUG,
     more: Sequence[Callable[[Starlette], None]] = (),
 ) -> Starlette:
     """The HTTP interface of an open engine; each function in `more` adds routes, such as the dashboard's.
 
-    `may_be_open`: callers need no token while none exists; only for servers that listen on loopback.
+    `open_access`: callers need no token; only for servers that listen on loopback.
     """
     app = Starlette(routes=[api_routes()], exception_handlers=EXCEPTION_HANDLERS)
-    app.state.treadle = AppState(engine, may_be_open=may_be_open)
+    app.state.treadle = AppState(engine, open_access=open_access)
     for add in more:
         add(app)
     app.add_middleware(

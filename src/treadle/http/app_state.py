@@ -24,9 +24,10 @@ T = TypeVar("T")
 class AppState:
     """The state of one application; `state_of` finds it."""
 
-    def __init__(self, engine: Engine, *, may_be_open: bool = True) -> None:
+    def __init__(self, engine: Engine, *, open_access: bool = False) -> None:
         self.engine = engine
-        self.callers = Callers(engine, may_be_open=may_be_open)
+        engine.kernel.open_access = open_access
+        self.callers = Callers(engine, open_access=open_access)
         self.events = Broadcast(engine)
         self.waiters = Waiters(
             engine.kernel.clock,

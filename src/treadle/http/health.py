@@ -27,6 +27,8 @@ class Health(ApiRecord):
     status: str
     """`ok`; otherwise the answer is a problem."""
     version: str
+    access: str
+    """`token`, or `open` if callers need no token (`--open`)."""
 
 
 @ROUTES.add(
@@ -41,7 +43,7 @@ async def health(request: Request) -> Response:
         await state.engine.kernel.store.now()
     except TreadleError:
         raise StoreUnavailable("The store does not answer.") from None  # the cause may name the store: not for anonymous callers
-    return json_response(Health("ok", package_version()))
+    return json_response(Health("ok", package_version(), "open" if state.callers.open_access else "token"))
 
 
 @ROUTES.add(

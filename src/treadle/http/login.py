@@ -60,9 +60,32 @@ async def log_in(request: Request) -> Response:
             raise
         return RedirectResponse(f"/login?{urlencode({'next': _local(given.get('next')), 'refused': ''})}", 303)
     answer = RedirectResponse(_local(given.get("next")), 303) if is_form else json_response(_caller(session.access, session.csrf))
+    return _with_session(request, answer, cookie)
+
+
+def _with_session(request: Request, answer: Response, cookie: str) -> Response:
     secure = request.url.scheme == "https"
     answer.set_cookie(COOKIE, cookie, max_age=SESSION_FOR, path="/", httponly=True, samesite="strict", secure=secure)
     return answer
+
+
+@ROUTES.add(
+    "GET",
+    "/sign-in",
+    "session_sign_in",
+    "Sign in with a link",
+    {200: Returns("Signed in; the browser goes on to the dashboard", media=("text/html",)), 303: Returns("The link is not valid")},
+    extra={**PUBLIC, "parameters": [{"name": "code", "in": "query", "required": True, "schema": {"type": "string"}}]},
+)
+async def sign_in(request: Request) -> Response:
+    """Open a session with the link that the server printed when it started; it is valid once, for 15 minutes."""
+    try:
+        cookie = await state_of(request).callers.sign_in(request, request.query_params.get("code", ""))
+    except Unauthorized:
+        return RedirectResponse("/login?refused", 303)
+    # not a redirect: after a click on another site's page, such as a terminal in a browser, it would not carry the strict cookie
+    page = Response("Signed in.", headers={"Refresh": "0; url=/", "Cache-Control": "no-store"}, media_type="text/html")
+    return _with_session(request, page, cookie)
 
 
 @ROUTES.add("POST", "/logout", "session_log_out", "Log out", {204: Returns("Done")}, extra=PUBLIC)

@@ -31,7 +31,7 @@ _KEEP_ALIVE = 30
 
 
 class NeedsToken(Refused):
-    """A server without a token was about to listen on an address that others reach."""
+    """An open server, or one without a token, was about to listen on an address that others reach."""
 
     code = "needs_token"
 
@@ -44,6 +44,8 @@ class HttpOptions:
     port: int = 8787
     """0: any free port."""
     grace: float = GRACE
+    open_access: bool = False
+    """Whether callers need no token; only on loopback."""
     forwarded_allow: str = ""
     """Addresses of trusted proxies, whose `X-Forwarded-For` and `X-Forwarded-Proto` are used; comma-separated, `*`: all."""
     head_within: float = HEAD_WITHIN
@@ -63,8 +65,10 @@ class HttpServer:
 
     url: str
     """Its URL on this machine."""
+    local: bool
+    """Whether only this machine reaches it."""
     open: bool
-    """Whether callers need no token: on loopback, while none exists."""
+    """Whether callers need no token."""
 
     def __init__(
         self, engine: Engine, options: HttpOptions | None = None, *, more: Sequence[Callable[[Starlette], None]] = ()
@@ -79,15 +83,20 @@ class HttpServer:
     async def listen(self) -> None:
         """Bind the address; raises `NeedsToken` or `CannotListen`. Requests are answered once the context is entered."""
         options = self._options
-        self._local = is_loopback(options.host)
-        self.open = not await self._engine.kernel.tokens.any_live()
-        if self.open and not self._local:
+        self.open = options.open_access
+        self.local = is_loopback(options.host)
+        if not self.local and (self.open or not await self._engine.kernel.tokens.any_live()):
             raise NeedsToken(
-                f"Other machines reach {options.host or 'every address'}, and there is no token, so anyone would have full access. "
-                "Create a token first (`treadle token create NAME --scope admin`), or listen on 127.0.0.1."
+                f"Other machines reach {options.host or 'every address'}: "
+                + ("an open server would give them full access. " if self.open else "nobody could sign in without a token. ")
+                + "Create a token first (`treadle token create NAME --scope admin`), or listen on 127.0.0.1."
             )
         self._listener = listen(options.host, options.port)
         self.url = url_of(self._listener)
+
+    def offer_sign_in(self, secret: str) -> str:
+        """Return a link that signs a browser in with the token of that secret, once, within 15 minutes."""
+        return f"{self.url}/sign-in?code={self.state.callers.offer_sign_in(secret)}"
 
     async def __aenter__(self) -> Self:
         if self._listener is None:
@@ -95,7 +104,7 @@ class HttpServer:
         assert self._listener is not None
         options = self._options
         level = logging.INFO if options.log_requests else logging.DEBUG
-        app = make_app(self._engine, may_be_open=self._local, log_level=level, more=self._more)
+        app = make_app(self._engine, open_access=self.open, log_level=level, more=self._more)
         self.state = state_of(app)
         with suppress(MissingDependency):
             _ = self._engine.metrics  # counting starts now, not with the first request for metrics

@@ -89,7 +89,7 @@ class Access:
 
 
 OPEN = Access("local", frozenset(Scope))
-"""The access of every caller of a server that has no tokens and listens only on loopback."""
+"""The access of callers without a token, of a server that was started with `--open`."""
 
 
 @dataclass(frozen=True, slots=True)

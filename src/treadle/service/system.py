@@ -55,6 +55,7 @@ class System(Group, SystemApi):
             live_servers=found.live_servers,
             lost_servers=found.server_states.get("lost", 0),
             next_firings=found.next_firings,
+            access=None if engine.kernel.open_access is None else "open" if engine.kernel.open_access else "token",
         )
 
     async def why(self, any_id: str) -> Why:

@@ -44,7 +44,7 @@ class Work(Group, WorkApi):
         host: str = "outside",
         version: str = "",
     ) -> Worker:
-            made = await self.engine.kernel.remote_workers.register(
+        made = await self.engine.kernel.remote_workers.register(
             name,
             handlers=handlers,
             task_lists=task_lists,

@@ -159,6 +159,7 @@ class Site:
             csrf=await self._csrf(request),
             now=now,
             flash=_flash(flash),
+            open_access=self.state.callers.open_access,
             **values,
         )
         answer = HTMLResponse(text, status, headers=HEADERS)

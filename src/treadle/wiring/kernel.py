@@ -174,6 +174,8 @@ class Kernel:
         }
         self.recovery = Recovery(store, self.approvals, self.recoverers, committer.notify, namespace=namespace)
         self._results: tuple[Results[Task], Results[Run]] | None = None
+        self.open_access: bool | None = None
+        """Whether this process serves HTTP to callers without a token; None: it serves no HTTP."""
         self.before_close: list[Callable[[], Awaitable[None]]] = []
         """Callbacks for the start of `close`, run once, last one first."""
         for extension in extensions:

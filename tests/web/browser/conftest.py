@@ -59,7 +59,9 @@ async def browser() -> AsyncIterator[Browser]:
 @asynccontextmanager
 async def on_screen(browser: Browser, engine: Engine, **options: Any) -> AsyncIterator[Screen]:
     """The dashboard of an open engine, in an empty profile; the browser must not complain. Options are the context's."""
-    async with HttpServer(engine, HttpOptions(port=0), more=(add_pages,)) as server:
+    async with HttpServer(
+        engine, HttpOptions(port=0, open_access=not await engine.kernel.tokens.any_live()), more=(add_pages,)
+    ) as server:
         context = await browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
         context.set_default_timeout(BOUND * 1000)
         page = await context.new_page()

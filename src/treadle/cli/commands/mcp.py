@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.cli.command import option
-from treadle.cli.commands.serve import Host, Port, http_options
+from treadle.cli.commands.serve import Host, Open, Port, http_options
 from treadle.cli.output.messages import tell_note
 from treadle.cli.process.engines import load_engines
+from treadle.cli.process.local_token import entrance
 from treadle.cli.process.worker import (
     announce,
     calm_collector,
     enable_llm,
     has_mcp,
-    how_open,
     opened,
     registered_handlers,
     stop_signal,
@@ -63,6 +63,7 @@ async def mcp(
     ] = False,
     host: Host = None,
     port: Port = None,
+    open_access: Open = False,
 ) -> None:
     """Serve the Model Context Protocol to one client over stdio, until it closes stdin, or to many with --http.
 
@@ -71,7 +72,7 @@ async def mcp(
     if not has_mcp():
         raise MissingDependency("MCP needs the package mcp: pip install 'treadle[mcp]'.")
     if http:
-        await _over_http(session, scopes, handlers or [], host, port, _Work(work, llm))
+        await _over_http(session, scopes, handlers or [], host, port, open_access, _Work(work, llm))
         return
     stop = stop_signal()
     from treadle.mcp.stdio import kept_wire, serve_stdio
@@ -110,7 +111,13 @@ async def _near_desk(
 
 
 async def _over_http(
-    session: Session, scopes: Sequence[Scope] | None, handlers: Sequence[str], host: str | None, port: int | None, work: _Work
+    session: Session,
+    scopes: Sequence[Scope] | None,
+    handlers: Sequence[str],
+    host: str | None,
+    port: int | None,
+    open_access: bool,
+    work: _Work,
 ) -> None:
     if session.chosen.remote:
         raise InvalidInput(f"The server already serves MCP at {session.chosen.remote}/mcp: omit --http or --server.")
@@ -118,7 +125,7 @@ async def _over_http(
         raise InvalidInput("Over HTTP the caller's token decides: create one with `treadle token create NAME --scope ...`.")
     from treadle.cli.process.mcp_mount import PATH, add_mcp
 
-    options = http_options(session, host, port, "", False, _GRACE, needed=True)
+    options = http_options(session, host, port, "", False, _GRACE, open_access, needed=True)
     from treadle.http.server import HttpServer
 
     stop = stop_signal()
@@ -128,10 +135,12 @@ async def _over_http(
         calm_collector()
         async with server:
             url = f"{server.url}{PATH}"
-            event = {"event": "started", "store": engine.kernel.store.url, "url": url, "open": server.open, "pid": os.getpid()}
+            event, shown = await entrance(engine, server, pages=False)
+            event = {"event": "started", "store": engine.kernel.store.url, **event, "url": url, "pid": os.getpid()}
             lines = [
                 f"Store:    {engine.kernel.store.url}",
-                f"MCP:      {url} {how_open(server)}",
+                f"MCP:      {url}",
+                *shown,
                 f"Stop:     Ctrl-C or kill {os.getpid()}",
             ]
             announce(session, event, lines)

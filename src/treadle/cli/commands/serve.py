@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.cli.command import option
 from treadle.cli.output.messages import tell_note
 from treadle.cli.process.engines import load_engines
-from treadle.cli.process.worker import announce, calm_collector, how_open, listening, opened, stop_signal
+from treadle.cli.process.local_token import entrance
+from treadle.cli.process.worker import announce, calm_collector, listening, opened, stop_signal
 from treadle.cli.session import Session
 from treadle.model.errors import MissingDependency
 
@@ -33,8 +34,15 @@ Port = Annotated[
 ForwardedAllow = Annotated[
     str,
     option(
-        metavar="ADDRESSES", help="Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted, separated by commas; *: all"
+        "--trusted-proxy",
+        "--forwarded-allow",
+        metavar="ADDRESSES",
+        help="Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted, separated by commas; *: all; "
+        "default: TREADLE_TRUSTED_PROXIES, or none",
     ),
+]
+Open = Annotated[
+    bool, option("--open", help="Give every caller on this machine full access without a token; default: TREADLE_HTTP_OPEN or no")
 ]
 LogRequests = Annotated[bool, option("--log-requests", help="Log each request")]
 
@@ -54,25 +62,21 @@ async def serve(
     ] = 10,
     forwarded_allow: ForwardedAllow = "",
     log_requests: LogRequests = False,
+    open_access: Open = False,
 ) -> None:
     """Migrate the store, then serve HTTP until SIGTERM or Ctrl-C; workers run elsewhere."""
-    options = http_options(session, host, port, forwarded_allow, log_requests, grace, needed=True)
+    options = http_options(session, host, port, forwarded_allow, log_requests, grace, open_access, needed=True)
     stop = stop_signal()
     async with opened(load_engines(session, handlers or [])[0], stop) as engine:
         server = await listening(engine, options)
         assert server is not None
         calm_collector()
         async with server:
-            event = {
-                "event": "started",
-                "store": engine.kernel.store.url,
-                "url": server.url,
-                "open": server.open,
-                "pid": os.getpid(),
-            }
+            event, shown = await entrance(engine, server)
+            event = {"event": "started", "store": engine.kernel.store.url, **event, "pid": os.getpid()}
             lines = [
                 f"Store:    {engine.kernel.store.url}",
-                f"HTTP:     {server.url} {how_open(server)}",
+                *shown,
                 f"Stop:     Ctrl-C or kill {os.getpid()}",
             ]
             announce(session, event, lines)
@@ -87,6 +91,7 @@ def http_options(
     forwarded_allow: str,
     log_requests: bool,
     grace: float,
+    open_access: bool,
     *,
     needed: bool,
 ) -> HttpOptions | None:
@@ -102,6 +107,7 @@ def http_options(
         host=session.settings.http_host if host is None else host,
         port=session.settings.http_port if port is None else port,
         grace=min(grace, GRACE),
-        forwarded_allow=forwarded_allow,
+        open_access=open_access or session.settings.http_open,
+        forwarded_allow=forwarded_allow or session.settings.trusted_proxies,
         log_requests=log_requests,
     )

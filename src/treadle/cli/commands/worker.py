@@ -6,11 +6,12 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.cli.command import option
-from treadle.cli.commands.serve import ForwardedAllow, Host, LogRequests, Port, http_options
+from treadle.cli.commands.serve import ForwardedAllow, Host, LogRequests, Open, Port, http_options
 from treadle.cli.process.crash import arm_crash
 from treadle.cli.process.engines import load_engines
 from treadle.cli.process.fleet import Fleet
-from treadle.cli.process.worker import Serving, announce, how_open, leave_threads_behind, opened, serve, stop_signal
+from treadle.cli.process.local_token import entrance
+from treadle.cli.process.worker import Serving, announce, leave_threads_behind, opened, serve, stop_signal
 from treadle.cli.session import Session
 from treadle.engine import Engine
 from treadle.model.errors import InvalidInput
@@ -118,7 +119,7 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
     engine = engines[0]
     names = [*engine.kernel.registry.names(), *engine.kernel.function_registry.names()]
 
-    def started(server_id: str, http: HttpServer | None) -> None:
+    async def started(server_id: str, http: HttpServer | None) -> None:
         event: dict[str, Json] = {
             "event": "started",
             "store": engine.kernel.store.url,
@@ -128,17 +129,16 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             "handlers": names,
             "task_lists": list(options.task_lists),
         }
-        if http is not None:
-            event |= {"url": http.url, "open": http.open}
+        more, shown = ({}, []) if http is None else await entrance(engine, http)
+        event |= more
         lines = [
             f"Store:    {engine.kernel.store.url}" + _of_namespace(engine),
             f"Handlers: {', '.join(names) or 'none'}",
             f"Lists:    {', '.join(options.task_lists)}",
             f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
         ]
-        if http is not None:
-            lines.insert(1, f"HTTP:     {http.url} {how_open(http)}")
-        at = 1 if http is None else 2
+        lines[1:1] = shown
+        at = 1 + len(shown)
         if options.topology is not None:
             played = engine.goals.topology.roles if engine.goals.topology is not None else ()
             lines.insert(at + 1, f"Roles:    {', '.join(played)} ({options.topology})")
@@ -202,6 +202,7 @@ async def up(
     no_http: Annotated[bool, option("--no-http", help="Run only the worker")] = False,
     forwarded_allow: ForwardedAllow = "",
     log_requests: LogRequests = False,
+    open_access: Open = False,
 ) -> None:
     """Start the engine: migrate the store, run a worker and serve HTTP until SIGTERM or Ctrl-C."""
     arm_crash(session.settings.crash_at)
@@ -219,6 +220,8 @@ async def up(
         name=server_name(name),
         topology=topology,
         roles=check_roles(topology, roles),
-        http=None if no_http else http_options(session, host, port, forwarded_allow, log_requests, grace, needed=False),
+        http=None
+        if no_http
+        else http_options(session, host, port, forwarded_allow, log_requests, grace, open_access, needed=False),
     )
     await run_worker(session, engines, options)

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -69,7 +69,9 @@ def enable_llm(engine: Engine) -> None:
     use_llm(engine)
 
 
-async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[str, HttpServer | None], None]) -> tuple[int, int]:
+async def serve(
+    engines: Sequence[Engine], options: Serving, started: Callable[[str, HttpServer | None], Awaitable[None]]
+) -> tuple[int, int]:
     """Run the first engine's worker until SIGTERM or SIGINT; all engines are open, so that handlers can use theirs.
 
     A second SIGINT ends the process immediately; its tasks are taken over when the leases expire. Returns the numbers of handled
@@ -97,7 +99,7 @@ async def serve(engines: Sequence[Engine], options: Serving, started: Callable[[
             name=options.name,
         )
         async with worker as host, server or nullcontext():
-            started(host.owner_id, server)
+            await started(host.owner_id, server)
             await stop.wait()
             safe_logger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
     return host.worker.handled, host.worker.released
@@ -239,10 +241,3 @@ def leave_threads_behind(code: int = 0) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def how_open(http: HttpServer) -> str:
-    """Describe the access rules of the server."""
-    if http.open:
-        return "(open to this machine, because no token exists: treadle token create)"
-    return "(requires a token)"

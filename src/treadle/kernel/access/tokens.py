@@ -156,7 +156,7 @@ class Tokens:
         return [token for token in found if ended or token.state == ACTIVE]
 
     async def any_live(self) -> bool:
-        """Return whether a valid token exists: a server without one is open, and must not be reachable from elsewhere."""
+        """Return whether a valid token exists: without one, nobody can use a server from another machine."""
         now = await self._store.now()
         async for record in self._records(live=True):
             if _shown(record, now).state == ACTIVE:
