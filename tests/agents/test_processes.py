@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.agents.scenes import until
+from tests.fork_server import ROOT, ForkedProcess, start
 from tests.interfaces.engines import SHARED, url_of
 from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, ExecutionStatus, Persistence, ServerState
 from treadle.settings import Settings
 
-ROOT = Path(__file__).parents[2]
 ITEMS = """
 namespace work {
     event facet Item(n: Long) => (n: Long)
@@ -29,30 +27,31 @@ namespace work {
 
 
 @contextmanager
-def a_process(mode: str, url: str, file: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.agents.drainer", mode, url, str(file)],
+def a_process(mode: str, url: str, file: Path, **environment: str) -> Iterator[ForkedProcess]:
+    """A process of agents, which ends when its stdin does."""
+    stdin, ends = os.pipe()
+    process = start(
+        "tests.agents.drainer",
+        [mode, url, str(file)],
         cwd=ROOT,
-        env={**os.environ, **environment},  # noqa: TID251
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+        environment={**os.environ, **environment},  # noqa: TID251
+        stdin=stdin,
+        stderr=2,
     )
+    os.close(stdin)
     try:
         yield process
     finally:
-        if process.poll() is None:
-            try:
-                process.communicate(timeout=BOUND)
-            finally:
-                process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        os.close(ends)
+        try:
+            process.wait(BOUND)
+        finally:
+            process.kill()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
-def drain(mode: str, url: str, tmp_path: Path, count: int, bound: float) -> None:
+def drain(mode: str, url: str, tmp_path: Path, count: int, bound: float = BOUND) -> None:
     """Four processes with two agents each; every item is handled exactly once, and the run completes."""
     files = [tmp_path / f"{number}.log" for number in range(4)]
     with Persistence(url, settings=Settings()) as store, ExitStack() as stack:
@@ -71,7 +70,7 @@ def drain(mode: str, url: str, tmp_path: Path, count: int, bound: float) -> None
 
 @pytest.mark.parametrize("kind", SHARED)
 def test_eight_pollers_in_four_processes_handle_each_task_once(kind, request, tmp_path):
-    drain("poll", url_of(kind, request, tmp_path), tmp_path, 300, 60)
+    drain("poll", url_of(kind, request, tmp_path), tmp_path, 120)
 
 
 @pytest.mark.soak
@@ -83,7 +82,7 @@ def test_eight_pollers_in_four_processes_drain_10_000_tasks_each_handled_once(ki
 
 @pytest.mark.parametrize("kind", SHARED)
 def test_claim_task_must_give_each_task_to_exactly_one_caller_in_any_process(kind, request, tmp_path):
-    drain("claim", url_of(kind, request, tmp_path), tmp_path, 60, 60)
+    drain("claim", url_of(kind, request, tmp_path), tmp_path, 60)
 
 
 @pytest.mark.parametrize("kind", SHARED)

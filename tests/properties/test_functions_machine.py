@@ -7,6 +7,7 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, function_scene
@@ -190,7 +191,8 @@ def _is_sequential(program: Program) -> bool:
     return all(what not in ("gather", "calls") for what, *_ in program)
 
 
-@settings(max_examples=10, deadline=None)
-@given(PROGRAMS, st.sampled_from([0, 1000]))
+@pytest.mark.parametrize("warm", [0, 1000])
+@settings(max_examples=4, deadline=None)
+@given(program=PROGRAMS)
 def test_a_function_that_dies_at_any_commit_comes_to_the_same(program: Program, warm: int):
     check(program, warm)

@@ -411,7 +411,7 @@ def test_random_histories_of_the_queue_in_memory(request: pytest.FixtureRequest,
         def make_database() -> Database:
             return SqliteMemory(request, tmp_path)
 
-    run_state_machine_as_test(InMemory, settings=limits(100, 40))
+    run_state_machine_as_test(InMemory, settings=limits(60, 40))
 
 
 def test_random_histories_of_the_queue_on_postgresql(request: pytest.FixtureRequest, tmp_path: Path) -> None:
