@@ -58,6 +58,8 @@ _postgres_dir = pytest.StashKey[Path]()
 def pytest_configure(config: pytest.Config) -> None:
     if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM:  # noqa: TID251
         tempfile.tempdir = str(MEMORY)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background ignores it, and so would all that it starts
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     given = getattr(config, "workerinput", {}).get("postgres_dir")
     config.stash[_postgres_dir] = Path(given or Path(tempfile.gettempdir()) / f"treadle-pg-{secrets.token_hex(6)}")
 
