@@ -20,6 +20,7 @@ async def pay(payload, ctx):
 
 
 def test_effects_of_unknown_outcome_are_listed_for_people_and_for_machines(treadle: Treadle) -> None:
+    treadle("store", "migrate")
     assert "No effects of unknown outcome." in treadle("effects", "list").out
     (treadle.folder / "pay.py").write_text(PAY)
     with treadle.started("worker", "--handlers", "pay"):

@@ -242,6 +242,41 @@ async def test_an_unknown_effect_that_is_requested_again_is_the_same_effect(scen
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
+@pytest.mark.parametrize("caught", [False, True])
+async def test_an_operators_retry_repeats_the_same_unknown_effect(scene: Scene, caught: bool):
+    service = Service()
+    service.errors = [TimeoutError("no answer") for _ in range(3)]
+
+    @scene.engine.function("pay")
+    async def pay(payload: dict[str, Any], ctx: Any) -> Any:
+        async def charge() -> Any:
+            service.calls.append((ctx.idempotency_key, ctx.dedupe_key))
+            if service.errors:
+                raise service.errors.pop(0)
+            return {"receipt": len(service.calls)}
+
+        try:
+            return await ctx.effect("charge", charge)
+        except StepFailed:
+            if not caught:
+                raise
+            return await ctx.effect("charge", charge)
+
+    started = await scene.engine.start_function("pay")
+    process = scene.process(warm=0)
+    for _ in range(2 if caught else 3):
+        await process.quiet()
+        with pytest.raises(RunFailed, match="no answer"):
+            await scene.engine.run_result(started, timeout=1)
+        await scene.engine.runs.retry(started.id)
+    await process.quiet()
+    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 4}
+    keys, stable = zip(*service.calls, strict=True)
+    assert (len(set(keys)), len(set(stable))) == (4, 1)
+    assert await _doubts(scene) == 3
+    assert (await scene.engine.kernel.verify()).problems == ()
+
+
 async def test_each_of_two_unknown_effects_is_repeated_once_and_a_known_one_never(scene: Scene):
     calls: list[str] = []
 

@@ -108,18 +108,18 @@ class EffectOperation(StepOperation):
         """Continue the count of attempts if the new step repeats an unknown effect; return the step of the first attempt."""
         journal, place = self.driver.journal, recorded.place
         if (before := journal.history.replaced(place)) is not None:
-            recorded.attempt, recorded.of = before.attempt, before.of
-            recorded.doubtful = before.doubtful or before.state == StepState.RUNNING
+            recorded.of, recorded.doubtful = before.of, before.doubtful or before.state == StepState.RUNNING
+            recorded.attempt = max(before.attempt, journal.history.begun.get(before.of or journal.ids.at(place), 0))
         elif (found := journal.find_unknown(what, place)) is not None:
             recorded.of, recorded.attempt = found
             recorded.doubtful = True
-            journal.history.begun[recorded.of] = recorded.attempt + 1
         return recorded.of or journal.ids.at(place)
 
     async def _begin(self, branch: Branch, recorded: Recorded, effect: Effect) -> Begin:
         """Commit that the effect is about to happen."""
         driver = self.driver
         begin = Begin(effect, recorded.attempt + 1, UNRESOLVED if recorded.doubtful else None)
+        driver.journal.history.begun[effect.step_id or ""] = begin.attempt
         if recorded.doubtful:
             await driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
         recorded.attempt, recorded.state, recorded.doubtful = begin.attempt, StepState.RUNNING, False

@@ -39,7 +39,7 @@ class History:
         self._redone: dict[str, int] = {}
         self._replaced: dict[str, Recorded] = {}
         self.begun: dict[str, int] = {}
-        """Attempts begun at effects that later steps repeat, by the step of the first attempt."""
+        """Attempts begun at effects, by the step of the first attempt."""
         self._furthest: dict[str, int] = {}
         self._widest: dict[str, int] = {}
         self.count = 0
