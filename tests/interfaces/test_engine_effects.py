@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from treadle import (
 )
 from treadle.codecs import Zlib
 from treadle.kernel.effects.decide import Effect
+from treadle.model.errors import ClaimLost
 from treadle.settings import Settings
 
 AT_ONCE = RetryPolicy.of(3, first=0)
@@ -496,9 +498,10 @@ class Stuck:
     def __init__(self, engine: Engine) -> None:
         self.begun = asyncio.Event()
         self.loop = asyncio.get_running_loop()
-        self.released = threading.Event()
+        self.released, self.fails = threading.Event(), threading.Event()
+        self.threads: list[threading.Thread] = []
         engine.handler("async")(self.handle)
-        engine.handler("sync", timeout=0.01)(self.handle_blocking)
+        engine.handler("sync")(self.handle_blocking)
         engine.function("function")(self.run)
 
     async def wait(self) -> None:
@@ -509,11 +512,26 @@ class Stuck:
         await ctx.effect("charge", self.wait, {"amount": 5})
 
     def handle_blocking(self, payload: Any, ctx: Context) -> None:
+        """Fail while the effect is in progress in another thread, as a sync handler does whose time runs out."""
+
         def wait() -> None:
             self.loop.call_soon_threadsafe(self.begun.set)
             self.released.wait(BOUND)
 
-        ctx.effect_blocking("charge", wait, {"amount": 5})
+        def make() -> None:
+            with suppress(ClaimLost):
+                ctx.effect_blocking("charge", wait, {"amount": 5})
+
+        self.threads.append(threading.Thread(target=make))
+        self.threads[0].start()
+        self.fails.wait(BOUND)
+        raise NonRetryable("its time ran out")
+
+    async def free(self) -> None:
+        """Let the effect return."""
+        self.released.set()
+        for thread in self.threads:
+            await asyncio.to_thread(thread.join, BOUND)
 
     async def run(self, payload: Any, ctx: Any) -> None:
         await ctx.effect("charge", self.wait, {"amount": 5})
@@ -537,7 +555,7 @@ async def start_stuck(engine: Engine, stuck: Stuck, name: str) -> str:
         ("async", "cancel", ["tool_call.unknown", "cancel"]),
         ("async", "expiry", ["tool_call.unknown", "expire"]),
         ("async", "stop", ["tool_call.unknown", "release"]),
-        ("sync", "timeout", ["tool_call.unknown", "fail"]),
+        ("sync", "failure", ["tool_call.unknown", "fail"]),
         ("function", "cancel", ["tool_call.unknown", "cancel"]),
         ("function", "expiry", ["tool_call.unknown", "expire"]),
         ("function", "stop", ["tool_call.unknown", "release"]),
@@ -559,14 +577,15 @@ async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
                 elif ends_by == "expiry":
                     await engine.kernel.store.expire_leases_of([host.owner_id])
                     await engine.kernel.store.wake(10)
-                elif ends_by == "timeout":
-                    with pytest.raises(TaskFailed, match="took longer"):
+                elif ends_by == "failure":
+                    stuck.fails.set()
+                    with pytest.raises(TaskFailed, match="time ran out"):
                         await engine.result(task_id, timeout=BOUND)
                 if ends_by != "stop":
                     assert (await moves_of(engine, task_id))[:2] == moves
             assert (await moves_of(engine, task_id))[:2] == moves
         finally:
-            stuck.released.set()
+            await stuck.free()
         (found,) = [each for each in (await engine.kernel.effects.list_unknown(task_id=task_id)).effects if each.attempt == 1]
         assert (found.task_id, found.action) == (task_id, "charge")
         assert (await engine.kernel.verify()).problems == ()
