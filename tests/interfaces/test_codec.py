@@ -19,8 +19,7 @@ from treadle.codecs import Zlib
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, RecordFilter
 from treadle.kernel.store.system import SystemIds
 from treadle.kernel.store.units import Keep, PutRun, Unit
-from treadle.kernel.store.value_store import UnreadableValue
-from treadle.model.errors import TreadleError
+from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.names import Lane
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run

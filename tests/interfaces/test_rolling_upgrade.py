@@ -101,3 +101,63 @@ async def test_an_older_version_works_on_rows_of_a_newer_one_and_keeps_its_field
         parts = (schedule["when"], schedule["target"], schedule["target"]["retry"], watcher["source"], watcher["target"])
         assert all(part["novelty"] == "new" for part in parts)
         assert schedule["target"]["priority"] == 3
+
+
+WORKER = """
+import asyncio, sys
+from treadle import Engine, RetryPolicy
+from treadle.settings import Settings
+
+async def main(url, folder):
+    engine = Engine(url, settings=Settings())
+
+    @engine.handler("note")
+    async def note(payload):
+        with open(f"{folder}/{payload['n']}", "a") as file:
+            file.write("newer\\n")
+        return {"by": "newer"}
+
+    async with engine, engine.worker(concurrency=2):
+        ids = [(await engine.enqueue("note", {"n": n}, retry=RetryPolicy(retries=4))).id for n in range(20, 40)]
+        print(*ids, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_workers_of_two_versions_share_the_work_and_run_nothing_twice(url: str, newer: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    engine = make_engine(url)
+    both = asyncio.Event()
+
+    @engine.handler("note")
+    async def note(payload: Any) -> dict[str, Any]:
+        with (folder / str(payload["n"])).open("a") as file:
+            file.write("older\n")
+        await both.wait()  # the newer worker takes some of the tasks meanwhile
+        return {"by": "older"}
+
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(newer), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = (sys.executable, "-c", WORKER, url, str(folder))
+    pipe = asyncio.subprocess.PIPE
+    async with engine:
+        old = [(await engine.enqueue("note", {"n": n}, retry=3)).id for n in range(20)]
+        async with engine.worker(concurrency=2), asyncio.timeout(BOUND):
+            process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=environment)
+            try:
+                assert process.stdout is not None
+                new = (await process.stdout.readline()).decode().split()
+                while not any("newer" in each.read_text() for each in folder.iterdir()):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                both.set()
+                results = [await engine.result(task_id) for task_id in (*old, *new)]
+            finally:
+                await process.communicate(b"")
+        assert len(results) == 40
+        assert {each["by"] for each in results} == {"older", "newer"}
+        assert [len(each.read_text().splitlines()) for each in folder.iterdir()] == [1] * 40
+        policies = [json.loads((await engine.get_task(task_id)).policy or "{}") for task_id in new]
+        assert [policy.get("novelty") for policy in policies] == ["new"] * 20
+        assert (await engine.kernel.verify()).problems == ()

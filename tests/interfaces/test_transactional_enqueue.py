@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,7 @@ import treadle.enqueue.asyncpg
 import treadle.enqueue.psycopg
 import treadle.enqueue.sqlalchemy
 from treadle import Engine, Enqueued
+from treadle.kernel.queue.decide import policy_of
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import (
     BacklogFull,
@@ -299,7 +301,8 @@ async def test_sqlite_says_that_it_cannot(tmp_path):
         '{"name": "a", "delay_for": -1}',
         '{"name": "a", "priority": 10000000}',
         '{"name": "a", "unique_key": ""}',
-        '{"name": "a", "policy": {"often": 1}}',
+        '{"name": "a", "policy": [1]}',
+        '{"name": "a", "policy": 7}',
         '{"name": "a", "timeout_for": 0}',
         '{"name": "a", "id": "no"}',
     ],
@@ -308,6 +311,15 @@ async def test_the_function_itself_refuses_what_no_store_keeps(engine, postgres_
     with pytest.raises(psycopg.errors.DataError):
         postgres_admin.execute(f"select {postgres_schema}.treadle_enqueue_v1(%s::json)", (spec,))
     assert await tasks_of(engine) == []
+
+
+async def test_the_function_keeps_fields_of_a_newer_policy(engine, postgres_admin, postgres_schema):
+    policy = {"retries": 2, "surge": {"by": 2}}
+    text = json.dumps({"name": "work", "policy": policy})
+    (made,) = postgres_admin.execute(f"select {postgres_schema}.treadle_enqueue_v1(%s::json)", (text,)).fetchone()
+    task = await engine.kernel.store.find_task(str(made))
+    assert json.loads(task.policy) == policy
+    assert policy_of(task).retries == 2
 
 
 async def test_the_function_serves_any_driver_and_makes_ids_that_sort_by_time(engine, postgres_admin, postgres_schema):

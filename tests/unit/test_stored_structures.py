@@ -8,7 +8,7 @@ import pkgutil
 import re
 import types
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 import pytest
@@ -17,9 +17,12 @@ import treadle
 from treadle.goals.records import is_artifact, with_unknown
 from treadle.kernel.queue.decide import policy_of
 from treadle.model.approvals import split_checkpoint, with_decision, with_decisions_of
+from treadle.model.errors import UnreadableValue
 from treadle.model.retry import RetryPolicy
+from treadle.model.schedules import CatchUp, ScheduleBody, Target
 from treadle.model.stored import AnyStored, Stored, StoredRow, convert, plain, read, write
 from treadle.model.tasks import Task
+from treadle.model.watchers import Source, WatcherBody
 
 SOURCE = Path(treadle.__file__).parent
 ROOMS = ("model", "kernel", "evaluator", "goals")
@@ -47,6 +50,8 @@ def _sample(hint: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return list(hint)[-1].value
     arguments = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return arguments[1].pattern.strip("^()$").split("|")[0]
     match get_origin(hint) or hint:
         case origin if origin in (Union, types.UnionType):
             return _sample(next(each for each in arguments if each is not types.NoneType))
@@ -112,6 +117,26 @@ def test_a_structure_without_unknown_fields_is_stored_as_its_known_fields_alone(
     assert not found.more
     assert msgspec.json.decode(write(found)) == msgspec.json.decode(msgspec.json.encode(plain(found))) == document
     assert "more=" not in repr(found)
+
+
+@pytest.mark.parametrize("kind", STRUCTURES, ids=lambda kind: kind.__name__)
+def test_a_structure_that_cannot_be_read_is_reported_as_such(kind: type[AnyStored]) -> None:
+    whole = msgspec.json.encode(_document(kind)).decode()
+    for text in ("", whole[:-1], "[]", "7", "null", '"x"', "\ud800"):
+        with pytest.raises(UnreadableValue):
+            read(kind, text)
+
+
+def test_a_word_of_a_newer_version_is_not_taken_for_another_one() -> None:
+    for kind, field in (
+        (CatchUp, "policy"),
+        (Target, "kind"),
+        (Source, "kind"),
+        (ScheduleBody, "overlap"),
+        (WatcherBody, "existing"),
+    ):
+        with pytest.raises(UnreadableValue):
+            convert(kind, _document(kind) | {field: "unheard-of"})
 
 
 def test_stored_structures_are_decoded_in_one_place() -> None:

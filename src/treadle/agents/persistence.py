@@ -21,12 +21,12 @@ from treadle.kernel.queue.service import PATIENCE, TaskSpec
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Unit
-from treadle.model.errors import InvalidInput, InvalidPayload, Refused, TaskNotFound
+from treadle.model.errors import InvalidInput, InvalidPayload, Refused, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
 from treadle.model.tasks import Preclaimed, Task
-from treadle.model.values import Json
+from treadle.model.values import Json, unreadable_json
 from treadle.settings import Settings
 
 _PAGE = 1000
@@ -143,7 +143,10 @@ class Persistence(Records):
         return [await self._shown(task) for task in await self.engine.list_tasks(limit=_PAGE, **which)]
 
     async def _shown(self, task: Task) -> TaskDefinition:
-        return task_of(task, await self.whole_payload_of(task))
+        try:
+            return task_of(task, await self.whole_payload_of(task))
+        except UnreadableValue as error:
+            return task_of(task, unreadable_json(error))
 
 
 class MemoryStore(Persistence):

@@ -132,7 +132,7 @@ class Session:
             raise NotOverHttp(_on_the_store(self.chosen.remote))
         from treadle.engine import Engine  # a slow import that clients and `--help` do not need
 
-        engine = Engine(self.settings.store, settings=self.settings, tolerant=True)
+        engine = Engine(self.settings.store, settings=self.settings)
         if first is not None:
             first(engine)
         await engine.open(migrate=migrate)

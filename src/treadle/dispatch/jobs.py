@@ -7,12 +7,12 @@ from treadle.dispatch.issues import InvalidIssue
 from treadle.dispatch.records import SHOWN_STATES, TaskState, TaskStatus, state_of
 from treadle.dispatch.storage_retry import StorageRetry
 from treadle.engine import Engine
-from treadle.model.errors import InvalidInput, TaskNotFound
+from treadle.model.errors import InvalidInput, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import Lane
 from treadle.model.tasks import LogLine, Task
 from treadle.model.text import safe_logger
-from treadle.model.values import decode
+from treadle.model.values import decode_object
 
 _log = safe_logger("treadle.dispatch")
 
@@ -66,12 +66,12 @@ class Jobs:
 
     async def _shown(self, task: Task) -> TaskState:
         text = await self._engine.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
-        return state_of(task, decode(text))
+        return state_of(task, decode_object(text))
 
     async def _shown_if_one(self, task: Task) -> TaskState | None:
         """Return the job; an invalid task must not hide the others."""
         try:
             return await self._shown(task)
-        except InvalidIssue as error:
+        except (InvalidIssue, UnreadableValue) as error:
             _log.warning("task %s is left out: %s", task.id, error)
             return None

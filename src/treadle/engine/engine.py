@@ -77,7 +77,6 @@ class Engine(FormerNames):
         ids: Ids | None = None,
         emit: Emit = log_event,
         codec: Codec | None = None,
-        tolerant: bool = False,
         store_of: StoreFactory | None = None,
     ) -> None:
         settings = settings or load_settings()
@@ -95,7 +94,6 @@ class Engine(FormerNames):
             registry=Registry(),
             function_registry=functions,
             codec=codec,
-            tolerant=tolerant,
             store_of=store_of,
             extensions=(self.goals,),
         )

@@ -7,18 +7,21 @@ everything that followed from it forms one tree with its tasks (`root_id` is the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from treadle.api.objectives import ContextSnapshot, Objective, OutputBundle, PauseState, ReadinessEvent, RunRecord, Workorder
+from treadle.api.wire import Instant
 from treadle.goals.decide import Changed, Decision, Document, Seen
-from treadle.goals.records import artifact_of, with_unknown
+from treadle.goals.records import InvalidArtifact, artifact_of, with_unknown
 from treadle.goals.schemas import check_document
 from treadle.kernel.store.ports import RecordStore
-from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
+from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
 from treadle.kernel.store.units import PutBlob, Row
 from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import UnreadableValue
 from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.records import Record
+from treadle.model.records import UNREADABLE, Record
 from treadle.model.states import (
     CONTEXT_SNAPSHOT,
     OBJECTIVE,
@@ -78,10 +81,40 @@ class Artifacts:
     ) -> list[Seen]:
         """Return a page of objectives, newest first."""
         which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, live=live, before_id=before_id)
-        return [Seen(record, await self._open(Objective, record)) for record in await self._store.list_records(which, limit)]
+        return [await self._any_objective(record) for record in await self._store.list_records(which, limit)]
+
+    async def find_any_objective(self, objective_id: str) -> Seen | None:
+        """Return the objective, even if it cannot be read: then it has the reason as its title, so that it can be edited."""
+        record = await self._store.find_record(objective_id)
+        if record is None or record.namespace != self._namespace or record.entity != OBJECTIVE.entity:
+            return None
+        return await self._any_objective(record)
+
+    async def _any_objective(self, record: Record) -> Seen:
+        try:
+            return Seen(record, await self._open(Objective, record))
+        except UnreadableValue as error:
+            created_at, updated_at = Instant.of(record.created_at), Instant.of(record.updated_at)
+            shown = Objective(
+                objective_id=record.id,
+                title=f"({UNREADABLE}) {error}",
+                status=record.state,
+                key=record.name,
+                status_version=record.moves,
+                created_by=UNREADABLE,
+                created_at=created_at,
+                updated_at=updated_at,
+            )
+            return Seen(record, shown)
 
     async def _open(self, kind: type[D], record: Record) -> D:
-        return artifact_of(kind, await self._value_store.unpack(record.body))
+        try:
+            made = artifact_of(kind, await self._value_store.unpack(record.body))
+            if _id(made) != record.id:
+                raise UnreadableValue("It has the id of another one.")
+            return made
+        except (UnreadableValue, InvalidArtifact) as error:
+            raise unreadable(record, error) from None
 
     def rows(self, decision: Decision) -> tuple[Row, ...]:
         """Return the rows that a decision writes; raise `InvalidArtifact` for a document that does not fit its schema."""
@@ -131,7 +164,8 @@ class Artifacts:
         made = document.as_json()
         entity = _MACHINES[type(document)].entity
         check_document(_SCHEMAS.get(entity, entity), made)
-        made = with_unknown(type(document), self._value_store.unfold(before), made)
+        with suppress(UnreadableValue):  # it is repaired
+            made = with_unknown(type(document), self._value_store.unfold(before), made)
         if isinstance(document, Objective):  # it outlives its tree, so its values must not be stored with the tree
             return self._value_store.seal(encode(made, "objective", _LIMIT)), ()
         return self._value_store.pack(made, root_id, entity, _LIMIT)

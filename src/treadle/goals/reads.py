@@ -17,7 +17,7 @@ from treadle.api.objectives import (
     Workorder,
 )
 from treadle.api.wire import Instant
-from treadle.goals.artifacts import Artifacts
+from treadle.goals.artifacts import Artifacts, D
 from treadle.goals.records import (
     ObjectiveNotFound,
     Status,
@@ -36,8 +36,10 @@ from treadle.goals.schemas import check_document
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
+from treadle.model.errors import UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
+from treadle.model.records import UNREADABLE
 from treadle.model.tasks import Move, Task
 from treadle.model.values import decode
 
@@ -83,43 +85,54 @@ class GoalReads:
 
     async def show(self, objective_id: str) -> ObjectiveTrail:
         """Return the objective and everything that followed from it."""
-        seen = await self._artifacts.find_objective(parse_id(objective_id, "objective id"))
+        seen = await self._artifacts.find_any_objective(parse_id(objective_id, "objective id"))
         if seen is None:
             raise ObjectiveNotFound(objective_id)
         objective = seen.objective
         events: list[ReadinessEvent] = []
         trails: list[WorkorderTrail] = []
+        problems: list[str] = []
         for event_id in _event_ids(objective):
-            event = await self._artifacts.find(ReadinessEvent, event_id)
+            event = await self._find(ReadinessEvent, event_id, problems)
             if event is None:
                 continue
             events.append(event)
-            trail = await self.find_trail(work_order_id_of(event_id))
+            trail = await self.find_trail(work_order_id_of(event_id), problems)
             trails += [] if trail is None else [trail]
         return ObjectiveTrail(
             objective,
             events,
             trails,
-            await self._artifacts.find(PauseState, overdue_pause_id_of(objective.objective_id)),
+            await self._find(PauseState, overdue_pause_id_of(objective.objective_id), problems),
             await self._store.list_moves(objective.objective_id),
-            await self.why(objective),
+            " ".join([await self.why(objective), *problems]),
         )
 
-    async def find_trail(self, work_order_id: str) -> WorkorderTrail | None:
-        """Return the workorder and its artifacts."""
-        workorder = await self._artifacts.find(Workorder, work_order_id)
+    async def find_trail(self, work_order_id: str, problems: list[str]) -> WorkorderTrail | None:
+        """Return the workorder and its artifacts; those that cannot be read are added to the problems."""
+        workorder = await self._find(Workorder, work_order_id, problems)
         if workorder is None:
             return None
         return WorkorderTrail(
             workorder,
-            await self._artifacts.find(ContextSnapshot, snapshot_id_of(workorder.event_id)),
-            await self._artifacts.find(OutputBundle, bundle_id_of(work_order_id)),
-            await self._artifacts.find(RunRecord, run_record_id_of(work_order_id)),
-            await self._artifacts.find(PauseState, pause_state_id_of(work_order_id)),
+            await self._find(ContextSnapshot, snapshot_id_of(workorder.event_id), problems),
+            await self._find(OutputBundle, bundle_id_of(work_order_id), problems),
+            await self._find(RunRecord, run_record_id_of(work_order_id), problems),
+            await self._find(PauseState, pause_state_id_of(work_order_id), problems),
         )
+
+    async def _find(self, kind: type[D], record_id: str, problems: list[str]) -> D | None:
+        """Return the artifact; None also if it cannot be read, which is added to the problems."""
+        try:
+            return await self._artifacts.find(kind, record_id)
+        except UnreadableValue as error:
+            problems.append(str(error))
+            return None
 
     async def why(self, objective: Objective) -> str:
         """Explain the objective's state in one line."""
+        if objective.created_by == UNREADABLE:
+            return f"{objective.title} A new title (`treadle objectives edit`) repairs it."
         if objective.status == Status.DONE:
             return "done"
         if objective.status == Status.NEW:
@@ -140,7 +153,7 @@ class GoalReads:
         if blocker.objective_id is None:
             return str(blocker.text)
         text = f"objective {blocker.objective_id} ({blocker.text})"
-        seen = await self._artifacts.find_objective(blocker.objective_id)
+        seen = await self._artifacts.find_any_objective(blocker.objective_id)
         if seen is None:
             return text
         other = seen.objective
@@ -152,7 +165,7 @@ class GoalReads:
         wanted = {
             each.objective_id for objective in objectives for each in objective.open_blockers if each.objective_id is not None
         }
-        found = [await self._artifacts.find_objective(objective_id) for objective_id in sorted(wanted)]
+        found = [await self._artifacts.find_any_objective(objective_id) for objective_id in sorted(wanted)]
         return {seen.objective.objective_id: seen.objective.status for seen in found if seen is not None}
 
     @staticmethod

@@ -206,7 +206,10 @@ class Objectives:
         metadata: Mapping[str, Json] | None = None,
         prompt: str | None = None,
     ) -> Objective:
-        """Change the given fields of an objective that is not DONE. A workorder in progress keeps its snapshot."""
+        """Change the given fields of an objective that is not DONE. A workorder in progress keeps its snapshot.
+
+        An objective that cannot be read is made anew from its title and the other given fields.
+        """
         check_actor(actor)
         given: dict[str, Any] = {}
         if title is not None:
@@ -227,7 +230,7 @@ class Objectives:
             _check_size(after)
             return None if after == objective else (after, "edit")
 
-        return await self._operate(objective_id, actor, "edit", decide)
+        return await self._operate(objective_id, actor, "edit", decide, made_anew=title is not None)
 
     # internal
 
@@ -238,11 +241,12 @@ class Objectives:
         move: str,
         decide: Callable[[Objective, Instant], tuple[Objective, str] | None],
         waited_for: Sequence[Seen] = (),
+        made_anew: bool = False,
     ) -> Objective:
         """Make an operator's move on the objective, with the readiness task that follows, guarded by the version that was read."""
 
         async def attempt() -> Objective:
-            seen = await self._find(objective_id)
+            seen = await self._find(objective_id, repair=made_anew)
             now = await self._now()
             decided = decide(seen.objective, now)
             if decided is None:
@@ -274,8 +278,9 @@ class Objectives:
         reach("operate.after_commit")
         return answer
 
-    async def _find(self, objective_id: str) -> Seen:
-        seen = await self._artifacts.find_objective(parse_id(objective_id, "objective id"))
+    async def _find(self, objective_id: str, *, repair: bool = False) -> Seen:
+        find = self._artifacts.find_any_objective if repair else self._artifacts.find_objective
+        seen = await find(parse_id(objective_id, "objective id"))
         if seen is None:
             raise ObjectiveNotFound(objective_id)
         return seen

@@ -26,16 +26,16 @@ from treadle.goals.decide import (
 )
 from treadle.goals.records import FAIL, Status, artifact_of, bundle_id_of, run_record_id_of
 from treadle.goals.topology import Topology
-from treadle.kernel.queue.decide import settlement
+from treadle.kernel.queue.decide import backed_off, settlement
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, StoreTrouble
 from treadle.model import names
 from treadle.model.clock import Clock
-from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError
+from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError, UnreadableValue
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_ROLE, GOAL_RUN
-from treadle.model.outcomes import Released
+from treadle.model.outcomes import Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
@@ -93,6 +93,8 @@ class GoalSettler:
 
         try:
             return await self._committer.transact(attempt, f"settle the task {task.id}")
+        except UnreadableValue as error:
+            return await self._committer.submit(Unit(token, backed_off(task, Problem(error.code, str(error)))))
         except Contended:
             pass  # retried later
         released = settlement(task, Released("its objective changes too fast"), RetryPolicy())
@@ -156,7 +158,10 @@ class GoalSettler:
                 f"Task {task.id} is a role of the goal pipeline ({task.kind}) and cannot be canceled; "
                 "operate its objective with `treadle objectives`."
             )
-        decision = await self.decide(task, finish)
+        try:
+            decision = await self.decide(task, finish)
+        except UnreadableValue:
+            return (), ()  # only the task ends
         return ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
 
     async def _now(self) -> Instant:

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from treadle.api.system import ScheduleFiring
 from treadle.api.wire import Instant
 from treadle.kernel.queue.why import LIVE_SERVER_STATES, is_own, serves, shown_server_state
@@ -22,12 +20,15 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import Clock
+from treadle.model.errors import UnreadableValue
 from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
+from treadle.model.records import UNREADABLE
 from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE
 from treadle.model.stored import read
 
 if TYPE_CHECKING:
     from treadle.kernel.schedules.service import Schedules
+    from treadle.kernel.watchers.service import Watchers
 
 SLOW_FOR = 1_000
 """Milliseconds after which a store response counts as slow."""
@@ -60,6 +61,8 @@ class Status:
     """External jobs whose last polls raised, or lost their workers."""
     servers: tuple[ShownServer, ...]
     next_firings: list[ScheduleFiring]
+    unreadable: tuple[str, ...] = ()
+    """Schedules and watchers whose records cannot be read."""
 
     @property
     def users_depths(self) -> list[LaneDepth]:
@@ -82,18 +85,18 @@ class Status:
         return sum(shown.state in LIVE_SERVER_STATES for shown in self.servers)
 
 
-async def read_status(store: Store, clock: Clock, schedules: Schedules, namespace: str) -> Status:
+async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers: Watchers, namespace: str) -> Status:
     """Read the current status."""
     asked_at = clock.monotonic()
     await store.find_last_seq()
     latency_for = round((clock.monotonic() - asked_at) * 1000)
     now = await store.now()
     dead, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace))
-    firing = [
-        ScheduleFiring(each.name, Instant.of(each.next_at))
-        for each in await schedules.list_schedules(limit=_SCHEDULES)
-        if each.state == "active" and each.next_at is not None
-    ]
+    known, watched = await schedules.list_schedules(limit=_SCHEDULES), await watchers.list_watchers(limit=_SCHEDULES)
+    fires = [each for each in known if each.state == "active" and each.next_at is not None]
+    firing = [ScheduleFiring(each.name, Instant.of(each.next_at or 0)) for each in fires]
+    unreadable = [f"schedule {each.name}" for each in known if each.state == UNREADABLE]
+    unreadable += [f"watcher {each.name}" for each in watched if each.state == UNREADABLE]
     return Status(
         now=now,
         latency_for=latency_for,
@@ -106,6 +109,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, namespac
         failing_jobs=tuple(await _failing_jobs(store, namespace)),
         servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers()),
         next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
+        unreadable=tuple(unreadable),
     )
 
 
@@ -114,7 +118,7 @@ async def _failing_jobs(store: Store, namespace: str) -> list[str]:
     for stored in await store.list_records(RecordFilter(EXTERNAL.entity, namespace, live=True), _JOBS):
         try:
             record = read(ExternalProductionRecord, stored.body)
-        except msgspec.MsgspecError:  # listed as unreadable elsewhere
+        except UnreadableValue:  # it is listed as unreadable
             continue
         if record.raised_in_row >= RAISES_IN_ROW or record.backs_off:
             found.append(record.external_job_id)
@@ -132,6 +136,8 @@ def troubles(status: Status) -> Iterator[str]:
         recent = [server.name for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
         if recent:
             yield f"{_count(len(recent), 'server')} {label}: {_some(recent)}"
+    if status.unreadable:
+        yield f"{_count(len(status.unreadable), 'record')} cannot be read: {_some(status.unreadable)}; edit or remove them"
     live = [each.server for each in status.servers if each.state in ("starting", "running")]
     alone = [depth for depth in status.depths if depth.ready and not any(serves(server, depth.lane) for server in live)]
     if alone:

@@ -190,9 +190,9 @@ def apply(record: ExternalProductionRecord | None, event: ExternalEvent) -> Exte
 
 def project(events: Iterable[ExternalEvent]) -> ExternalProductionRecord:
     """Return the record from all stored events of a job, given in any order."""
-    order = (DISPATCHED, POLLED, RESOLVED)
+    order = {DISPATCHED: 0, POLLED: 1, RESOLVED: 2}
     record: ExternalProductionRecord | None = None
-    for event in sorted(events, key=lambda event: (order.index(event.kind), event.number)):
+    for event in sorted(events, key=lambda event: (order.get(event.kind, 3), event.number)):
         record = apply(record, event)
     if record is None:
         raise UnexpectedSpecialistResultError("There are no events to build the record of an external job from.")

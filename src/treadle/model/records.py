@@ -11,6 +11,9 @@ import msgspec
 
 from treadle.model.names import DEFAULT_NAMESPACE
 
+UNREADABLE = "unreadable"
+"""The displayed state of a record whose body cannot be read; it can be canceled or removed."""
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A record as stored; `body` is JSON text."""

@@ -6,13 +6,13 @@ wall clock, so each tick is considered once, even if the clock jumps.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.retry import RetryPolicy
-from treadle.model.stored import Stored
+from treadle.model.stored import Stored, words
 
 SKIP, LATEST, ALL, WINDOW = "skip", "latest", "all", "window"
 CATCH_UP_POLICIES = (SKIP, LATEST, ALL, WINDOW)
@@ -45,7 +45,7 @@ class When(Stored, frozen=True, kw_only=True, omit_defaults=True):
 class CatchUp(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The policy for missed ticks. A tick is missed when it is more than `grace_for` late."""
 
-    policy: str = LATEST
+    policy: Annotated[str, words(CATCH_UP_POLICIES)] = LATEST
     limit: int = CATCH_UP_LIMIT
     """For `all` and `window`: the maximum number of ticks, newest first; older ones are skipped."""
     window_for: int | None = None
@@ -55,7 +55,7 @@ class CatchUp(Stored, frozen=True, kw_only=True, omit_defaults=True):
 class Target(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The work to start: a task of a handler, a run of a workflow, or a run of a durable function."""
 
-    kind: str
+    kind: Annotated[str, words(TARGETS)]
     name: str
     flow: str | None = None
     """For a workflow: its published flow, or a flow's digest."""
@@ -94,7 +94,7 @@ class ScheduleBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     when: When
     target: Target
     catch_up: CatchUp = CatchUp()
-    overlap: str = SKIP
+    overlap: Annotated[str, words(OVERLAP_POLICIES)] = SKIP
     jitter_for: int = 0
     start_at: int | None = None
     end_at: int | None = None

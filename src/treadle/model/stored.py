@@ -9,13 +9,14 @@ the strict decoder accepts it, and only a refused one is decoded again with its 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.values import Json
 
 MORE = "@more"
@@ -42,6 +43,11 @@ class StoredRow(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return _shown(self)
 
 
+def words(known: Iterable[str]) -> msgspec.Meta:
+    """Annotate a text that is one of these words: with any other one, which a newer version may add, it cannot be read."""
+    return msgspec.Meta(pattern=f"^({'|'.join(known)})$")
+
+
 AnyStored = Stored | StoredRow
 S = TypeVar("S", bound=AnyStored)
 
@@ -52,20 +58,34 @@ def _shown(value: AnyStored) -> str:
 
 
 def read(kind: type[S], text: str | bytes) -> S:
-    """Decode the JSON text of a structure; raises `msgspec.MsgspecError`."""
+    """Decode the JSON text of a structure; raises `UnreadableValue`."""
     try:
-        found: S = _decoder(cast("Any", kind))(text)
-        return found
-    except msgspec.ValidationError:
-        return convert(kind, msgspec.json.decode(text))
+        try:
+            found: S = _decoder(cast("Any", kind))(text)
+            return found
+        except msgspec.ValidationError:
+            value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TreadleError) as error:
+        raise _unreadable(kind, text, error) from None
+    return convert(kind, value)
 
 
 def convert(kind: type[S], value: Json) -> S:
-    """Decode a structure from dicts and lists; raises `msgspec.ValidationError`."""
+    """Decode a structure from dicts and lists; raises `UnreadableValue`."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, TreadleError):
+        pass
+    try:
         return msgspec.convert(_set_apart(cast("Any", kind))(value), kind)
+    except (msgspec.ValidationError, TreadleError) as error:
+        raise _unreadable(kind, value, error) from None
+
+
+def _unreadable(kind: type[Any], value: Json, error: Exception) -> UnreadableValue:
+    if isinstance(value, dict) and value.get("code") == UnreadableValue.code:  # the store could not open it
+        return UnreadableValue(str(value.get("message")))
+    return UnreadableValue(f"A stored {kind.__name__} cannot be read: {error}. It is damaged, or a newer version wrote it.")
 
 
 def write(value: AnyStored) -> str:

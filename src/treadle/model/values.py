@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from treadle.model.errors import InvalidPayload, PayloadTooLarge
+from treadle.model.errors import InvalidPayload, PayloadTooLarge, TreadleError, UnreadableValue
 from treadle.model.user_values import text_of
 
 Json = Any
@@ -84,5 +85,29 @@ def _decode_below(text: str | bytes, frames: int) -> Json:
 
 
 def decode(text: str | None) -> Json:
-    """Decode JSON text made by `encode`; None for None."""
-    return None if text is None else _decode(text)
+    """Decode JSON text made by `encode`; None for None. Raises `UnreadableValue` for any other text."""
+    try:
+        return None if text is None else _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise UnreadableValue(f"A stored value cannot be read: {error}. It is damaged.") from None
+
+
+def decode_object(text: str | None) -> dict[str, Json]:
+    """Decode the JSON text of an object; {} for None. Raises `UnreadableValue` for any other text."""
+    found = {} if text is None else decode(text)
+    if not isinstance(found, dict):
+        raise UnreadableValue(f"A stored value cannot be read: it is {text[:40] if text else text}, not an object. It is damaged.")
+    return found
+
+
+def decode_shown(text: str | None, reader: Callable[[str], Json] = decode_object) -> Json:
+    """Decode the JSON text of an object for display; a damaged text is replaced by the reason."""
+    try:
+        return None if text is None else reader(text)
+    except UnreadableValue as error:
+        return unreadable_json(error)
+
+
+def unreadable_json(error: TreadleError) -> dict[str, Json]:
+    """Return the displayed form of a value that cannot be read."""
+    return {"@unreadable": error.code, "message": str(error)}

@@ -6,13 +6,13 @@ delays and repeated scans.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from treadle.model.names import ENGINE_LIST
 from treadle.model.schedules import Target
-from treadle.model.stored import Stored
+from treadle.model.stored import Stored, words
 
-DIRECTORY, FILE, HTTP = "directory", "file", "http"
+SOURCES = DIRECTORY, FILE, HTTP = "directory", "file", "http"
 
 CREATED, MODIFIED, DELETED = "created", "modified", "deleted"
 CHANGES = (CREATED, MODIFIED, DELETED)
@@ -31,7 +31,7 @@ FETCH_FOR = 30_000
 class Source(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The place to scan: files of a directory that match a pattern, one file, or the response of an address."""
 
-    kind: str
+    kind: Annotated[str, words(SOURCES)]
     place: str
     """An absolute path, or an http(s) address."""
     pattern: str = "*"
@@ -72,10 +72,10 @@ class WatcherBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
 
     source: Source
     target: Target
-    changes: tuple[str, ...] = (CREATED, MODIFIED)
+    changes: tuple[Annotated[str, words(CHANGES)], ...] = (CREATED, MODIFIED)
     every_for: int = EVERY_FOR
     settle_for: int = SETTLE_FOR
-    existing: str = SEEN
+    existing: Annotated[str, words(EXISTING)] = SEEN
     looked_by: str = ENGINE_LIST
     """The task list whose workers scan: for a path that exists only on some machines."""
     listed: bool = False

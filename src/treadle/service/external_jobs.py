@@ -32,7 +32,7 @@ class ExternalJobs(Group, ExternalJobsApi):
     async def get(self, job_id: str) -> ExternalJobDetail:
         shown = await self.engine.kernel.external_jobs.show(job_id)
         record = shown.record
-        reason = await self.engine.why(record.render_job_id)
+        reason = await self.engine.why(shown.task_id)
         return record_of(
             ExternalJobDetail,
             shown,

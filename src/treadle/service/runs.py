@@ -30,10 +30,10 @@ from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import check_inputs
 from treadle.kernel.store.pages import check_limit
-from treadle.kernel.store.value_store import UnreadableValue, ValueLost
-from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
+from treadle.kernel.store.value_store import ValueLost
+from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed, UnreadableValue
 from treadle.model.states import RUN, RunState
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode, unreadable_json
 from treadle.service.flows import pairs
 from treadle.service.run_group import RunGroup
 from treadle.service.run_records import run_line, run_record, usage_request, usage_sums
@@ -133,7 +133,7 @@ class Runs(RunGroup, RunsApi):
         try:
             return await self.engine.kernel.value_store.unpack(stored)
         except (UnreadableValue, ValueLost) as error:
-            return {"@unreadable": error.code, "message": str(error)}
+            return unreadable_json(error)
 
     async def outputs(self, run_id: str, *, wait_for: float = 0.0) -> RunOutputs:
         if not 0 <= wait_for <= WAIT_LIMIT:
@@ -147,7 +147,7 @@ class Runs(RunGroup, RunsApi):
         run = await self.engine.kernel.run_reads.get_run(asked.id)
         outputs = None
         while run.state == RunState.COMPLETED:
-            outputs = await self.engine.runs.outputs(run)
+            outputs = await self._opened(run.outputs)
             successor = outputs.get("continued_as") if is_function(run.flow_id) else None
             if successor is None:
                 break

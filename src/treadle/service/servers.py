@@ -10,7 +10,7 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.queue.why import LIVE_SERVER_STATES
 from treadle.kernel.reads.service import ShownServer
 from treadle.model.names import GOAL_KINDS, GOAL_ROLE
-from treadle.model.values import decode
+from treadle.model.values import decode_shown
 from treadle.service.group import Group
 
 
@@ -30,7 +30,7 @@ class Servers(Group, ServersApi):
             server,
             roles=_roles(shown),
             counts=[HandledCount(name, *counts) for name, counts in sorted(server.counts.items())],
-            error=decode(server.error),
+            error=decode_shown(server.error),
         )
 
     async def fleet(self) -> Fleet:

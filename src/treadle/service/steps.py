@@ -21,9 +21,8 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.reads import ShownStep
 from treadle.kernel.runs.step_reads import task_of
-from treadle.kernel.store.value_store import UnreadableValue
 from treadle.lang.program import Program
-from treadle.model.errors import RunNotFound, StepNotFound, TaskNotFound
+from treadle.model.errors import RunNotFound, StepNotFound, TaskNotFound, UnreadableValue
 from treadle.model.runs import Run
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup

@@ -27,7 +27,7 @@ class System(Group, SystemApi):
         from treadle.version import package_version  # loaded only when needed
 
         engine, namespace = self.engine, self.engine.kernel.settings.namespace
-        found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, namespace)
+        found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.watchers, namespace)
         reasons = list(troubles(found))
         depths = found.users_depths
         return Status(

@@ -12,7 +12,7 @@ from treadle.kernel.queue.why import Reason
 from treadle.model import tasks as model
 from treadle.model.runs import Run
 from treadle.model.states import Hold
-from treadle.model.values import decode
+from treadle.model.values import decode, decode_shown
 
 HOLDS = {
     Hold.OVER_LIMIT: "over_limit",
@@ -34,7 +34,7 @@ def task_record(kind: type[T], task: model.Task, **more: Any) -> T:
         state=str(task.shown_state),
         holds=[word for bit, word in HOLDS.items() if task.hold & bit],
         root_id=task.root_id or None,
-        policy=decode(task.policy),
+        policy=decode_shown(task.policy),
         progress=decode(task.progress),
         error=decode(task.error),
         **more,
@@ -47,9 +47,9 @@ async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDeta
     return task_record(
         kind,
         task,
-        payload=decode(task.payload),
-        result=decode(task.result),
-        checkpoint=without_key(decode(task.checkpoint)),
+        payload=decode_shown(task.payload),
+        result=decode_shown(task.result),
+        checkpoint=without_key(decode_shown(task.checkpoint, decode)),
         why=why_task(task, await engine.kernel.reads.explain(task)),
         moves=[move_record(move) for move in await engine.kernel.store.list_moves(task.id)],
         lines=[

@@ -24,17 +24,17 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.retention import Retention
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
-from treadle.kernel.store.value_store import Codec, UnreadableValue, ValueLost, ValueStore
+from treadle.kernel.store.value_store import Codec, ValueLost, ValueStore
 from treadle.kernel.store.verify import VerifyReport, verify
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
-from treadle.model.errors import TreadleError
+from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.ids import Ids
 from treadle.model.runs import Run
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
-from treadle.model.values import Json, encode
+from treadle.model.values import Json, encode, unreadable_json
 from treadle.settings import Settings
 from treadle.stores import make_store
 from treadle.wiring.extension import Extension
@@ -86,11 +86,10 @@ class Kernel:
         registry: Registry,
         function_registry: FunctionRegistry,
         codec: Codec | None = None,
-        tolerant: bool = False,
         store_of: StoreFactory | None = None,
         extensions: Sequence[Extension] = (),
     ) -> None:
-        """`tolerant` shows texts of an unknown codec as unreadable instead of raising; `store_of` replaces `make_store`."""
+        """`store_of` replaces `make_store`."""
         namespace, payload_limit, emit = settings.namespace, settings.payload_limit, telemetry
         self.settings = settings
         self.clock = clock
@@ -101,7 +100,7 @@ class Kernel:
         self.function_registry = function_registry
         self.extensions = extensions
         store = (store_of or make_store)(url, clock)
-        self.store = store = sealed_store(store, codec) if codec is not None or tolerant else store
+        self.store = store = sealed_store(store, codec)
         self.committer = committer = Committer(store, clock, emit)
         self.value_store = value_store = ValueStore(store, codec)
         self.queue = Queue(
@@ -323,7 +322,7 @@ class Kernel:
                 try:
                     opened = await self.value_store.open_text(stored)
                 except (UnreadableValue, ValueLost) as error:
-                    opened = encode({"@unreadable": error.code, "message": str(error)})
+                    opened = encode(unreadable_json(error))
                 setattr(task, name, opened)
         return task
 

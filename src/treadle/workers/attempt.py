@@ -27,7 +27,7 @@ from treadle.kernel.telemetry.events import (
     current_attempt,
 )
 from treadle.kernel.telemetry.observer import AttemptEnded, SettleAnswered, Spans
-from treadle.model.errors import InvalidInput, StoreError, TreadleError
+from treadle.model.errors import InvalidInput, StoreError, TreadleError, UnreadableValue
 from treadle.model.external import UNREGISTERED
 from treadle.model.names import FUNCTION
 from treadle.model.outcomes import Outcome, Problem, Released
@@ -369,6 +369,6 @@ def _unsettled(task: Task, error: BaseException) -> LoopError:
 
 def _unstorable(error: Exception) -> Problem:
     """Return the failure of a task whose outcome cannot be stored."""
-    if isinstance(error, InvalidInput):
+    if isinstance(error, InvalidInput | UnreadableValue):
         return Problem(error_code(error, "unstorable_result"), error_text(error), type_name(error))
     return Problem("unstorable_result", f"The outcome cannot be stored: {shown(error)}", type_name(error))

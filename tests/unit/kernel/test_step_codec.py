@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from treadle.evaluator import BlobRef, State, StepError, StepKind, StepRow
 from treadle.kernel.runs.decide import once
 from treadle.kernel.runs.step_codec import load_step, store_step
-from treadle.kernel.store.value_store import BIG, UnreadableValue, ValueStore
-from treadle.model.errors import InvalidPayload
+from treadle.kernel.store.value_store import BIG, ValueStore
+from treadle.model.errors import InvalidPayload, UnreadableValue
 from treadle.model.ids import uuid7
 
 RUN = uuid7(1_800_000_000_000, b"0123456789")

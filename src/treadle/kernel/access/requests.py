@@ -12,15 +12,13 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-import msgspec
-
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RecordStore
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit, Verdict
-from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress
+from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress, UnreadableValue
 from treadle.model.ids import Ids, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE, check_key
 from treadle.model.records import Record
@@ -148,9 +146,9 @@ def _id(*parts: str) -> str:
 def _load(record: Record) -> RequestBody:
     try:
         return read(RequestBody, record.body)
-    except msgspec.MsgspecError:
+    except UnreadableValue:
         raise InvalidInput(
-            "The response under this idempotency key is sealed with a codec that this server does not have."
+            "The response under this idempotency key cannot be read: it is damaged, or this server does not have its codec."
         ) from None
 
 

@@ -22,7 +22,7 @@ from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access
 from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import Unauthorized
+from treadle.model.errors import Unauthorized, UnreadableValue
 from treadle.model.ids import Ids, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
@@ -170,10 +170,10 @@ class Sessions:
 
 
 def _load(record: Record) -> SessionBody:
-    """Decode the body; if it is sealed with an unknown codec, return one that fits no cookie."""
+    """Decode the body; if it cannot be read here, return one that fits no cookie."""
     try:
         return read(SessionBody, record.body)
-    except msgspec.MsgspecError:
+    except UnreadableValue:
         return SessionBody()
 
 

@@ -22,10 +22,10 @@ from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import ONCE_OPERATE, Access, Scope, Token, check_token_name, parse_scopes
 from treadle.model.clock import Clock, Duration, as_text, milliseconds
-from treadle.model.errors import InvalidInput, TokenExists, TokenNotFound, Unauthorized
+from treadle.model.errors import InvalidInput, TokenExists, TokenNotFound, Unauthorized, UnreadableValue
 from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
-from treadle.model.records import Record
+from treadle.model.records import UNREADABLE, Record
 from treadle.model.states import TOKEN as MACHINE
 from treadle.model.stored import Stored, plain, read
 from treadle.model.values import encode
@@ -153,13 +153,13 @@ class Tokens:
         """Return the valid tokens, newest first; with `ended` also expired and revoked ones."""
         now = await self._store.now()
         found = [_shown(record, now) async for record in self._records(live=None if ended else True)]
-        return [token for token in found if ended or token.state == ACTIVE]
+        return [token for token in found if ended or token.state in (ACTIVE, UNREADABLE)]
 
     async def any_live(self) -> bool:
         """Return whether a valid token exists: without one, nobody can use a server from another machine."""
         now = await self._store.now()
         async for record in self._records(live=True):
-            if _shown(record, now).state == ACTIVE:
+            if _shown(record, now).state in (ACTIVE, UNREADABLE):
                 return True
         return False
 
@@ -209,10 +209,10 @@ class Tokens:
 
 
 def _load(record: Record) -> TokenBody:
-    """Decode the body; if it is sealed with an unknown codec, return one that fits no secret and grants nothing."""
+    """Decode the body; if it cannot be read here, return one that fits no secret and grants nothing."""
     try:
         return read(TokenBody, record.body)
-    except msgspec.MsgspecError:
+    except UnreadableValue:
         return TokenBody()
 
 
@@ -231,7 +231,7 @@ def _shown(record: Record, now: int) -> Token:
     return Token(
         id=record.id,
         name=record.name or "",
-        state=EXPIRED if expired and record.state == ACTIVE else record.state,
+        state=record.state if record.state != ACTIVE else UNREADABLE if not body.scopes else EXPIRED if expired else ACTIVE,
         scopes=body.scopes if body.separate or Scope.OPERATE not in body.scopes else parse_scopes(ONCE_OPERATE.union(body.scopes)),
         task_lists=body.task_lists,
         created_by=body.created_by,
@@ -246,6 +246,4 @@ def _valid(record: Record, now: int) -> Access:
     token = _shown(record, now)
     if token.state != ACTIVE:
         raise Unauthorized(token.state)
-    if not token.scopes:
-        raise Unauthorized("unreadable")
     return token.access()

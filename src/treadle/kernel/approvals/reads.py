@@ -9,12 +9,12 @@ from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit, every_record
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.records import RecordFilter
-from treadle.kernel.store.value_store import ValueStore
-from treadle.model.approvals import Approval
-from treadle.model.errors import ApprovalNotFound, InvalidInput
+from treadle.kernel.store.records import RecordFilter, unreadable
+from treadle.kernel.store.value_store import ValueLost, ValueStore
+from treadle.model.approvals import Approval, ApprovalRequest
+from treadle.model.errors import ApprovalNotFound, InvalidInput, UnreadableValue
 from treadle.model.ids import Ref, parse_id
-from treadle.model.records import Record
+from treadle.model.records import UNREADABLE, Record
 from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.stored import convert
@@ -72,7 +72,7 @@ class ApprovalReads:
     async def why(self, task: Task) -> Reason | None:
         """Explain in one line what a task that awaits an approval waits for."""
         record = await self._find_pending(task)
-        return None if record is None else why_waiting(record.id, await self._approval(record))
+        return None if record is None else why_waiting(record.id, await self._any_approval(record))
 
     async def find_orphans(self, limit: int = PAGE_LIMIT) -> tuple[Record, ...]:
         """Return pending approvals whose task no longer waits for them."""
@@ -86,7 +86,7 @@ class ApprovalReads:
 
     async def is_over(self, record: Record, now: int) -> bool:
         """Return whether the time to decide it has passed."""
-        expires_at = (await self._approval(record)).expires_at
+        expires_at = (await self._any_approval(record)).expires_at
         return expires_at is not None and expires_at <= now
 
     async def _get(self, approval_id: Ref) -> Record:
@@ -102,7 +102,17 @@ class ApprovalReads:
         return found[0] if found else None
 
     async def _approval(self, record: Record) -> Approval:
-        return convert(Approval, await self._value_store.unpack(record.body))
+        try:
+            return convert(Approval, await self._value_store.unpack(record.body))
+        except UnreadableValue as error:
+            raise unreadable(record, error) from None
+
+    async def _any_approval(self, record: Record) -> Approval:
+        """Decode the approval; one that cannot be read has the reason as its title, so that it can be listed and canceled."""
+        try:
+            return await self._approval(record)
+        except (UnreadableValue, ValueLost) as error:
+            return Approval(request=ApprovalRequest(title=f"({UNREADABLE}) {error}"), requested_at=record.created_at)
 
     async def _shown(self, record: Record) -> ShownApproval:
         return ShownApproval(
@@ -110,7 +120,7 @@ class ApprovalReads:
             state=record.state,
             task_id=record.task_id or "",
             run_id=record.run_id,
-            approval=await self._approval(record),
+            approval=await self._any_approval(record),
             created_at=record.created_at,
             ended_at=record.ended_at,
         )

@@ -191,7 +191,7 @@ class Approvals(ApprovalReads):
             return await self._ending(
                 task, token, Problem("approval_lost", "The approval that the task waited for no longer exists."), ()
             )
-        approval = await self._approval(record)
+        approval = await self._any_approval(record)
         if task.deadline_at is not None and task.deadline_at <= now:
             problem = Problem("deadline_exceeded", "The task's deadline passed while it waited for an approval.")
             return await self._ending(task, token, problem, self._rows.cancel(record, approval, "its task's deadline passed"))
@@ -245,19 +245,19 @@ class Approvals(ApprovalReads):
         if task.state != TaskState.AWAITING_APPROVAL:
             return ()
         record = await self._find_pending(task)
-        return () if record is None else self._rows.cancel(record, await self._approval(record), "its task was ended")
+        return () if record is None else self._rows.cancel(record, await self._any_approval(record), "its task was ended")
 
     async def rows_for_run(self, run: Run) -> tuple[Row, ...]:
         """Return the rows that cancel all pending approvals of a canceled run."""
         rows: tuple[Row, ...] = ()
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,), run_id=run.id)
         async for record in every_record(self._store, which):
-            rows += self._rows.cancel(record, await self._approval(record), "its run was canceled")
+            rows += self._rows.cancel(record, await self._any_approval(record), "its run was canceled")
         return rows
 
     async def close_orphan(self, record: Record) -> bool:
         """Cancel a pending approval whose task is gone; return whether it was still pending."""
-        return await self._close(record, await self._approval(record))
+        return await self._close(record, await self._any_approval(record))
 
     async def _close(self, record: Record, approval: Approval) -> bool:
         rows = self._rows.cancel(record, approval, "its task no longer waits for it")

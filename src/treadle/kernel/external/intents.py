@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+from treadle.model.errors import UnreadableValue
 from treadle.model.ids import Ids
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
@@ -27,7 +28,10 @@ def intent_of(task: Task) -> dict[str, Json] | None:
     """Return the task's intent, if it has one."""
     if task.checkpoint is None or not task.checkpoint.startswith("{"):
         return None
-    found = decode(task.checkpoint).get(INTENT)
+    try:
+        found = decode(task.checkpoint).get(INTENT)
+    except UnreadableValue:
+        return None
     return found if isinstance(found, dict) else None
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from treadle.kernel.external.decide import is_polled
 from treadle.kernel.external.intents import intent_of
-from treadle.kernel.external.records import ENTITY, Job, ShownJob, read_job, show_job
+from treadle.kernel.external.records import ENTITY, Job, ShownJob, read_any_job, read_job, show_job
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.pages import check_limit, every_record
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import as_text
-from treadle.model.errors import ExternalJobNotFound
-from treadle.model.external import RING, ExternalEvent
+from treadle.model.errors import ExternalJobNotFound, UnreadableValue
+from treadle.model.external import RING, ExternalEvent, UnexpectedSpecialistResultError, project
 from treadle.model.ids import Ref, parse_id
+from treadle.model.records import UNREADABLE, Record
 from treadle.model.runs import Run
 from treadle.model.stored import read
 from treadle.model.tasks import Task
@@ -42,7 +44,7 @@ class ExternalJobReads:
             run_id=None if run_id is None else parse_id(run_id, "run id"),
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
-        return [show_job(read_job(stored)) for stored in await self._store.list_records(which, limit)]
+        return [show_job(read_any_job(stored)) for stored in await self._store.list_records(which, limit)]
 
     async def show(self, job_id: Ref) -> ShownJob:
         """Return a job with its events, by its own id or its task's (its newest job); or raise `ExternalJobNotFound`."""
@@ -52,7 +54,10 @@ class ExternalJobReads:
     async def events(self, record_id: str) -> tuple[ExternalEvent, ...]:
         """Return the stored events of a job, in order of arrival."""
         items = await self._store.list_items(record_id, None, RING + 2)
-        events = [read(ExternalEvent, value) for _, value in items]
+        events = []
+        for _, value in items:
+            with suppress(UnreadableValue):  # `store verify` reports it
+                events.append(read(ExternalEvent, value))
         return tuple(sorted(events, key=lambda event: (event.at, event.number, event.kind)))
 
     async def why(self, task: Task) -> Reason | None:
@@ -61,6 +66,8 @@ class ExternalJobReads:
         if job is None:
             return None
         record = job.record
+        if record.error_code == UNREADABLE:
+            return Reason(UNREADABLE, f"{record.failure_detail} `treadle external rebuild` repairs it if its events can be read.")
         text = f"the external job {record.external_job_id} is working"
         text += f" ({record.progress_hint})" if record.progress_hint else ""
         text += f"; next poll {'now' if task.wake_at is None else f'at {as_text(task.wake_at)}'}, {record.polls} poll(s) so far"
@@ -82,20 +89,31 @@ class ExternalJobReads:
             stored = next(iter(await self._store.list_records(which, 1)), None)
         if stored is None or stored.entity != ENTITY or stored.namespace != self._namespace:
             raise ExternalJobNotFound(job_id)
-        return read_job(stored)
+        return read_any_job(stored)
 
     async def _find_job(self, task: Task) -> Job | None:
         """Return the live record of the task's job, by the id in the task's checkpoint."""
         record_id = (intent_of(task) or {}).get("record_id")
         stored = None if record_id is None else await self._store.find_record(record_id)
-        return None if stored is None or stored.ended_at is not None else read_job(stored)
+        return None if stored is None or stored.ended_at is not None else await self._any_job(stored)
+
+    async def _any_job(self, stored: Record) -> Job:
+        """Decode the record; one that cannot be read is made from its events, or from its columns if they cannot be read either."""
+        try:
+            return read_job(stored)
+        except UnreadableValue:
+            with suppress(UnexpectedSpecialistResultError, UnreadableValue):
+                return Job(stored, project(await self.events(stored.id)))
+        return read_any_job(stored)
 
     async def _job_of(self, task: Task) -> Job:
         job = await self._find_job(task)
+        if job is not None and job.record.error_code == UNREADABLE:
+            raise UnreadableValue(str(job.record.failure_detail))
         if job is None:
             raise ExternalJobNotFound(task.id)
         return job
 
     async def _jobs_of_run(self, run: Run) -> tuple[Job, ...]:
         which = RecordFilter(ENTITY, namespace=self._namespace, live=True, run_id=run.id)
-        return tuple([read_job(stored) async for stored in every_record(self._store, which)])
+        return tuple([await self._any_job(stored) async for stored in every_record(self._store, which)])

@@ -11,14 +11,13 @@ from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
-from treadle.kernel.store.value_store import UnreadableValue
+from treadle.model.errors import UnreadableValue
 from treadle.model.external import RING, ExternalEvent, ExternalProductionRecord, UnexpectedSpecialistResultError, project
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import EXTERNAL, TaskState
 from treadle.model.stored import read, write
-from treadle.model.values import decode
 
 _PAGE = 500
 _LATE_FOR = 60_000
@@ -53,7 +52,7 @@ class ExternalUpkeep:
         what = f"{stored.entity} {stored.id}"
         try:
             made = self._with_unknown(stored, await self._project(stored))
-        except (UnexpectedSpecialistResultError, msgspec.MsgspecError) as error:
+        except (UnexpectedSpecialistResultError, UnreadableValue) as error:
             return [f"{what}: its events do not form a record: {error}"]
         problems = [f"{what}: {problem}" for problem in await self._check_task(stored, made)]
         if await self._differs(stored, made):
@@ -81,7 +80,10 @@ class ExternalUpkeep:
         """Rebuild one record from its events; return whether it changed."""
         if _is_sealed(stored):
             return False
-        made = self._with_unknown(stored, await self._project(stored))
+        try:
+            made = self._with_unknown(stored, await self._project(stored))
+        except (UnexpectedSpecialistResultError, UnreadableValue):
+            return False  # `store verify` reports it
         if not await self._differs(stored, made):
             return False
         change = ChangeRecord(stored.id, stored.version, write(made))
@@ -96,7 +98,7 @@ class ExternalUpkeep:
         """Return the record with the fields that a newer version stored in it, which no event explains here."""
         try:
             return msgspec.structs.replace(made, more=read(ExternalProductionRecord, stored.body).more)
-        except msgspec.MsgspecError:
+        except UnreadableValue:
             return made
 
     async def _differs(self, stored: Record, made: ExternalProductionRecord) -> bool:
@@ -104,7 +106,7 @@ class ExternalUpkeep:
         try:
             if read(ExternalProductionRecord, stored.body) == made:
                 return False
-        except msgspec.MsgspecError:
+        except UnreadableValue:
             return True
         again = await self._store.find_record(stored.id)
         return again is not None and again.version == stored.version
@@ -124,4 +126,4 @@ class ExternalUpkeep:
 
 def _is_sealed(stored: Record) -> bool:
     """Return whether the body is the placeholder of one that cannot be unsealed here."""
-    return stored.body.startswith("@code:") or decode(stored.body).get("code") == UnreadableValue.code
+    return stored.body.startswith(("@code:", f'{{"code":"{UnreadableValue.code}"'))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
-
-from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord
+from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, read_body
 from treadle.kernel.store.units import Row
-from treadle.kernel.store.value_store import UnreadableValue, ValueStore
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import UnreadableValue
 from treadle.model.external import (
     CANCELED,
     ExternalEvent,
@@ -20,9 +19,9 @@ from treadle.model.external import (
     resolved,
 )
 from treadle.model.ids import Ids
-from treadle.model.records import Record
+from treadle.model.records import UNREADABLE, Record
 from treadle.model.states import EXTERNAL, PRODUCTION
-from treadle.model.stored import read, write
+from treadle.model.stored import write
 from treadle.model.tasks import Task
 from treadle.model.values import encode
 
@@ -34,6 +33,7 @@ class ShownJob:
     """An external job for display; `id` is the id of its record."""
 
     id: str
+    task_id: str
     state: str
     """The task's state: `awaiting_external`, or how it ended."""
     run_id: str | None
@@ -50,19 +50,37 @@ class Job(NamedTuple):
 
 def read_job(stored: Record) -> Job:
     """Decode the record, or raise `UnreadableValue`."""
+    return Job(stored, read_body(ExternalProductionRecord, stored))
+
+
+def read_any_job(stored: Record) -> Job:
+    """Decode the record; one that cannot be read has its known columns and the reason, so that it can be listed and canceled."""
     try:
-        return Job(stored, read(ExternalProductionRecord, stored.body))
-    except msgspec.MsgspecError as error:
-        raise UnreadableValue(f"The record {stored.id} of an external job cannot be read here: {stored.body[:200]}") from error
+        return read_job(stored)
+    except UnreadableValue as error:
+        record = ExternalProductionRecord(
+            render_job_id=stored.task_id or "",
+            declared_render_type_ref="",
+            specialist_ref="",
+            external_job_id="",
+            polling_interval_seconds=0,
+            dispatched_at=stored.created_at,
+            completed_at=stored.ended_at,
+            failure_detail=str(error),
+            error_code=UNREADABLE,
+        )
+        return Job(stored, record)
 
 
 def show_job(job: Job) -> ShownJob:
     """Return the job for display, without its events."""
     record = job.record
     state = "awaiting_external"
-    if record.completed_at is not None:
+    if record.error_code == UNREADABLE:
+        state = UNREADABLE
+    elif record.completed_at is not None:
         state = "completed" if record.failure_detail is None else "canceled" if record.error_code == CANCELED else "failed"
-    return ShownJob(job.stored.id, state, job.stored.run_id, record)
+    return ShownJob(job.stored.id, job.stored.task_id or "", state, job.stored.run_id, record)
 
 
 def new_job(ids: Ids, task: Task, record: ExternalProductionRecord, event: ExternalEvent) -> tuple[Record, tuple[Row, ...]]:

@@ -26,7 +26,7 @@ from treadle.kernel.external.decide import (
 from treadle.kernel.external.intents import INTENT, callback_token, intent_of, is_signed, new_intent
 from treadle.kernel.external.reads import ExternalJobReads
 from treadle.kernel.external.records import Job, ShownJob, cancel_job, change_job, new_job, new_productions, show_job
-from treadle.kernel.queue.decide import HandOff, Polled, ProducedEnd, failure, settlement
+from treadle.kernel.queue.decide import BACK_OFF_FOR, HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
@@ -62,6 +62,7 @@ from treadle.model.external import (
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, EXTERNAL_CANCEL, Lane
 from treadle.model.outcomes import AwaitingExternal, Problem
+from treadle.model.records import UNREADABLE
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.states import TaskState
@@ -214,6 +215,8 @@ class ExternalJobs(ExternalJobReads):
         if job is None:
             return plain(decided), rows
         now = await self._store.now()
+        if isinstance(decided, Polled) and job.record.error_code == UNREADABLE:
+            return msgspec.structs.replace(plain_park(decided), delay=BACK_OFF_FOR), ()
         if isinstance(decided, Polled):
             event = polled(now, job.record, decided.handle, decided.raised, decided.delay or 0)
             record = apply(job.record, event)
@@ -395,8 +398,8 @@ class ExternalJobs(ExternalJobReads):
         intent = intent_of(task)
         if job is None and (intent is None or task.owner_id is None):
             return ()
-        external_job_id = None if job is None else job.record.external_job_id
-        token = (intent or {}).get("token") if job is None else job.record.token
+        external_job_id = None if job is None else job.record.external_job_id or None
+        token = (None if job is None else job.record.token) or (intent or {}).get("token")
         return (self._canceling(task.namespace, task.name, task.scope, external_job_id, token, task.root_id, task.trace_id),)
 
     async def rows_for_run(self, run: Run) -> tuple[Row, ...]:
@@ -412,6 +415,8 @@ class ExternalJobs(ExternalJobReads):
         for job in await self._jobs_of_run(run):
             record, stored = job.record, job.stored
             name, scope = record.declared_render_type_ref, record.scope
+            if not name:
+                continue  # neither the record nor its events can be read
             tasks.append(
                 self._canceling(
                     stored.namespace, name, scope, record.external_job_id, record.token, stored.root_id, stored.trace_id

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import BIG, ValueStore, ref_json, unwrapped, wrapped
-from treadle.model.errors import FunctionNotFound, InvalidInput
+from treadle.model.errors import FunctionNotFound, InvalidInput, UnreadableValue
 from treadle.model.ids import derived_id
 from treadle.model.runs import Step
 from treadle.model.states import StepState
@@ -184,6 +184,8 @@ def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
 
 def read_step(step: Step, value_store: ValueStore) -> Recorded:
     """Decode a stored step; a large value is a `BlobRef`."""
+    if step.state not in frozenset(StepState):
+        raise UnreadableValue(f"The step {step.name} has an unknown state ({step.state!r}): a newer version may have written it.")
     recorded = convert(Recorded, decode(value_store.plain(step.body)))
     recorded.value = unwrapped(recorded.value)
     recorded.id, recorded.kind, recorded.name = step.id, step.kind, step.name

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.kernel.store.units import Finish, Park, Revive
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
-from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp
+from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp, UnreadableValue
 from treadle.model.external import ExternalProductionHandle, Production
 from treadle.model.names import ADVANCE, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE
 from treadle.model.outcomes import (
@@ -36,7 +36,7 @@ from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.stored import read
 from treadle.model.tasks import Task
 from treadle.model.user_values import TEXT_LIMIT, storable
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, decode_object, encode
 
 TAKEOVER_LIMIT = 5
 """Consecutive lease expiries after which a handler's task becomes a dead letter instead of being tried again."""
@@ -222,10 +222,17 @@ def ignored(task: Task) -> Finish:
 
 
 def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
-    """Return the reason a claimed task must not run (deadline passed, too many takeovers), or None.
+    """Return the reason a claimed task must not run (unreadable, deadline passed, too many takeovers), or None.
 
     Polls are exempt from the cap on takeovers (D72): see `poll_backoff`.
     """
+    try:
+        policy_of(task)
+        decode(task.checkpoint)
+        if not task.payload.startswith("@"):
+            decode_object(task.payload)
+    except UnreadableValue as error:
+        return Problem(error.code, str(error), type(error).__name__)
     now = task.claimed_at or 0
     if task.deadline_at is not None and task.deadline_at <= now:
         return Problem("deadline_exceeded", f"The task's deadline passed {now - task.deadline_at} ms before it was claimed.")
@@ -260,6 +267,11 @@ def turned_away(task: Task, problem: Problem) -> Finish | Park:
     """End a refused task as a dead letter; an engine task backs off instead and is tried again."""
     if task.kind not in _OWN_KINDS or task.state != TaskState.PENDING:
         return failure(problem)
+    return backed_off(task, problem)
+
+
+def backed_off(task: Task, problem: Problem) -> Park:
+    """Try the task again later, and show the problem until then."""
     text = _error_text(problem)
     return Park(
         "wait", task.state, task.attempt, task.failures, 0, delay=BACK_OFF_FOR, checkpoint=task.checkpoint, error=text, data=text

@@ -47,7 +47,7 @@ from treadle.kernel.store.ports import RunStore
 from treadle.kernel.store.units import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import BIG, ValueStore
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble, log_event
-from treadle.model.errors import Contended, Refused, RunNotFound, StoreError
+from treadle.model.errors import Contended, Refused, RunNotFound, StoreError, UnreadableValue
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE
 from treadle.model.outcomes import Problem
@@ -218,6 +218,8 @@ class Advancer:
         except StoreError as error:
             self._emit(StoreTrouble("advancing a run", str(error), 0.0))
             return await self._leave(batch, error)
+        except UnreadableValue as error:
+            return await self._evaluator_failed(run_id, batch, error)
         except EvaluatorFailed as failed:
             if known is not None and await self._moved_on(known.run):
                 self.views.forget(run_id)

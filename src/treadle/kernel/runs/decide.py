@@ -16,7 +16,7 @@ from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState
 from treadle.model.tasks import LogLine, NewTask, Preclaimed, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, decode_object, encode
 
 PARAM = "param:"
 """Prefix of script parameters in a script task's payload, beside `script` itself."""
@@ -181,7 +181,7 @@ def inbox_row(task: Task, finish: Finish, value_store: ValueStore) -> PutInbox:
 
 def inbox_event(step_id: str, inbox: str, value_store: ValueStore) -> Event:
     """Decode the result in a step's inbox."""
-    stored = decode(value_store.plain(inbox))
+    stored = decode_object(value_store.plain(inbox))
     if stored.get("error") is None:
         return Finished(step_id, value_store.unfold(stored.get("result")), stored.get("task_id"))
     return errored(step_id, stored["error"], stored.get("task_id"))

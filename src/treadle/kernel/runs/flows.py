@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import RunStore
@@ -14,7 +16,7 @@ from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import PutFlow, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang.program import Facet, Program
-from treadle.model.errors import FlowNotFound, InvalidFlow, WorkflowNotFound
+from treadle.model.errors import FlowNotFound, InvalidFlow, UnreadableValue, WorkflowNotFound
 from treadle.model.names import DEFAULT_NAMESPACE, check_name, short_name
 from treadle.model.runs import Flow, FlowVersion
 from treadle.model.values import decode, encode
@@ -174,7 +176,11 @@ class Flows:
 
     def sources(self, flow: Flow) -> list[Source]:
         """The sources of the flow."""
-        return [(name, text) for name, text in decode(self._value_store.plain(flow.sources))]
+        try:
+            found = decode(self._value_store.plain(flow.sources))
+            return msgspec.convert(found, list[tuple[str, str]])
+        except (UnreadableValue, msgspec.ValidationError) as error:
+            raise UnreadableValue(f"The sources of the flow {flow.id} cannot be read: {error} Publish the flow again.") from None
 
     async def program(self, flow_id: str) -> Program:
         """The compiled program of a stored flow."""
@@ -184,7 +190,13 @@ class Flows:
         flow = await self._store.find_flow(flow_id)
         if flow is None:
             raise FlowNotFound(flow_id)
-        program = Program.load(decode(self._value_store.plain(flow.program)))
+        try:
+            program = Program.load(decode(self._value_store.plain(flow.program)))
+        except UnreadableValue:
+            raise
+        except Exception as error:  # the loader trusts what it wrote
+            what = f"The program of the flow {flow_id} cannot be read: {error}."
+            raise UnreadableValue(f"{what} It is damaged, or a newer version wrote it.") from None
         self._remember(flow_id, program)
         return program
 

@@ -11,11 +11,12 @@ from treadle.evaluator.states import State, StepKind
 from treadle.kernel.functions.reads import shown_row
 from treadle.kernel.functions.steps import read_step
 from treadle.kernel.store.units import PutBlob
-from treadle.kernel.store.value_store import UnreadableValue, ValueStore, ref_json, small_text, unwrapped, wrapped
+from treadle.kernel.store.value_store import ValueStore, ref_json, small_text, unwrapped, wrapped
+from treadle.model.errors import UnreadableValue
 from treadle.model.runs import Step
 from treadle.model.states import StepState
 from treadle.model.stored import convert, plain
-from treadle.model.values import BlobRef, decode, encode
+from treadle.model.values import BlobRef, decode_object, encode
 
 _ROW_LIMIT = 64 * 1024 * 1024
 _ATTRIBUTES = ("params", "returns", "loop")
@@ -62,13 +63,20 @@ def _stored(row: StepRow, body: str) -> Step:
 
 def load_step(step: Step, value_store: ValueStore) -> StepRow:
     """Decode a stored row; large values are `BlobRef`s. A step of a function becomes a `FunctionStepRow`."""
-    parts = decode(value_store.plain(step.body))
+    try:
+        return _load(step, value_store)
+    except UnreadableValue as error:
+        raise UnreadableValue(f"The step {step.name} ({step.id}) cannot be read. {error}") from None
+
+
+def _load(step: Step, value_store: ValueStore) -> StepRow:
+    parts = decode_object(value_store.plain(step.body))
     if "statement_id" not in parts:
         return shown_row(read_step(step, value_store), step.run_id)
     for name in _ATTRIBUTES:
-        if attributes := parts.get(name):
+        if isinstance(attributes := parts.get(name), dict):
             parts[name] = {key: unwrapped(value) for key, value in attributes.items()}
-    attributes = {name: parts.pop(name) for name in _ATTRIBUTES if name in parts}
+    attributes = {name: parts.pop(name) for name in _ATTRIBUTES if isinstance(parts.get(name), dict)}
     row = convert(StepRow, parts)
     return msgspec.structs.replace(row, **attributes) if attributes else row
 
@@ -85,7 +93,7 @@ def statement_of(step: Step, value_store: ValueStore) -> tuple[str, StepState]:
     """The program node and status of a row, without decoding the rest."""
     try:
         head = _read_head(value_store.plain(step.body))
-    except UnreadableValue:
+    except (UnreadableValue, msgspec.MsgspecError, UnicodeError):
         row = show_step(step, value_store)
         return row.statement_id, row.status
     return head.statement_id, status_of(head.state)

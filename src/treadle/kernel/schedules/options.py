@@ -62,7 +62,7 @@ def _times(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBo
     start_at = _instant(given, "start", body.start_at)
     end_at = _instant(given, "end", body.end_at)
     if any(given.get(name) is not None for name in ("cron", "every", "at")):
-        old = When(zone=old.zone)
+        old = When(zone=old.zone, more=old.more)
     every_for = old.every_for
     if given.get("every") is not None:
         every_for = milliseconds(given["every"], "every", positive=True)
@@ -72,6 +72,7 @@ def _times(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBo
         every_for=every_for,
         anchor_at=None if every_for is None else _instant(given, "anchor", old.anchor_at or start_at or now),
         at=_instant(given, "at", old.at),
+        more=old.more,
     )
     cursor = now
     if when.at is not None:
@@ -89,7 +90,7 @@ def _target(given: Mapping[str, Any], old: Target | None) -> Target:
     names = named_targets(given) or ({} if old is None else {old.kind: old.name})
     if old is None or old.kind not in names:
         kept = Target(kind="", name="", given_as="tick" if "task" in names else None)
-        kept = kept if old is None else msgspec.structs.replace(kept, inputs=old.inputs, task_list=old.task_list)
+        kept = kept if old is None else msgspec.structs.replace(kept, inputs=old.inputs, task_list=old.task_list, more=old.more)
     else:
         kept = old
     return target_from(given, names, kept, given.get("tick_as") or kept.given_as)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -17,14 +17,14 @@ from treadle.api.options import ScheduleOptions
 from treadle.kernel.schedules.decide import Due, decide, describe, jitter_of, tick_id
 from treadle.kernel.schedules.options import check_options, edit_body, make_body
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
-from treadle.kernel.store.records import ChangeRecord
-from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, read_body, unit_of
+from treadle.kernel.store.records import ChangeRecord, read_body, unreadable
+from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, unit_of
 from treadle.kernel.triggers.target import Occasion, Prepared, Starters
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound
 from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
-from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
+from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started, Target, When
 from treadle.model.states import SCHEDULE as MACHINE
 from treadle.model.stored import plain
 from treadle.model.tasks import NewTask, Task
@@ -116,12 +116,13 @@ class Schedules(Triggers[ScheduleBody]):
     async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[ScheduleOptions]) -> Schedule:
         """Change any option of `create`; omitted options stay. Takes effect immediately.
 
-        A new time (cron, zone, every, at, start, end) counts from now on: missed ticks of the old one are dropped.
+        A new time (cron, zone, every, at, start, end) counts from now on: missed ticks of the old one are dropped. A schedule that
+        cannot be read is made anew from the options.
         """
         check_options(changes)
 
         def edited(body: ScheduleBody, now: int) -> ScheduleBody:
-            new = edit_body(body, changes, now)
+            new = make_body(changes, now) if is_placeholder(body) else edit_body(body, changes, now)
             self.check(new)
             return new
 
@@ -267,14 +268,14 @@ class Schedules(Triggers[ScheduleBody]):
         return found
 
     def _shown(self, record: Record) -> Schedule:
-        body = self.load(record)
-        following = make_calendar(body.when).next_after(body.cursor) if record.state == ACTIVE else None
+        state, body = self.load_shown(record)
+        following = make_calendar(body.when).next_after(body.cursor) if state == ACTIVE else None
         if following is not None and body.end_at is not None and following > body.end_at:
             following = None
         return Schedule(
             record.id,
             record.name or "",
-            record.state,
+            state,
             record.version,
             body,
             record.created_at,
@@ -286,8 +287,17 @@ class Schedules(Triggers[ScheduleBody]):
     # records and tasks
 
     def load(self, record: Record) -> ScheduleBody:
-        """Decode the body of a schedule's record."""
-        return read_body(ScheduleBody, record)
+        """Decode the body of a schedule's record; a time that this version cannot interpret makes it unreadable."""
+        body = read_body(ScheduleBody, record)
+        try:
+            make_calendar(body.when)
+        except InvalidSchedule as error:
+            raise unreadable(record, error) from None
+        return body
+
+    def placeholder(self, problem: dict[str, Any]) -> ScheduleBody:
+        """Return the body that is displayed in place of one that cannot be read."""
+        return ScheduleBody(when=When(at=0), target=Target(kind="", name=""), cursor=0, error=problem)
 
     def save(self, body: ScheduleBody) -> str:
         """Encode the body of a schedule's record."""

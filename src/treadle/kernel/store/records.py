@@ -6,8 +6,26 @@ A store writes these rows with their unit (`store.units`): under its guard, or n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
+from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.records import EffectOutcome, Message, Record
+from treadle.model.stored import AnyStored, read
+
+S = TypeVar("S", bound=AnyStored)
+
+
+def read_body(kind: type[S], record: Record) -> S:
+    """Decode the body of a record, or raise `UnreadableValue`."""
+    try:
+        return read(kind, record.body)
+    except UnreadableValue as error:
+        raise unreadable(record, error) from None
+
+
+def unreadable(record: Record, error: TreadleError) -> UnreadableValue:
+    """Return the error for a record whose body cannot be read."""
+    return UnreadableValue(f"The {record.entity} {record.name or record.id} cannot be read. {error} It can be canceled or removed.")
 
 
 @dataclass(frozen=True, slots=True)

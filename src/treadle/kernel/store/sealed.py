@@ -6,7 +6,8 @@ other texts on their way into the database and opens them on their way out, so t
 there. Names, keys, error codes, fingerprints, actors, trace ids, instants and counters stay plain, because the store
 searches by them. Texts that were stored before there was a codec are read unchanged.
 
-A text that this process cannot open (another codec, or none) is replaced by an error that states this; nothing is lost.
+A text that this process cannot open (another codec, or none) is replaced by an error that states this; nothing is lost. So is a
+damaged text for display (an error, progress, data of a move, details of a log line): only that text is unreadable then.
 """
 
 from __future__ import annotations
@@ -50,11 +51,12 @@ from treadle.kernel.store.units import (
     Settlement,
     Unit,
 )
-from treadle.kernel.store.value_store import PLAIN, Codec, UnreadableValue, ValueStore, seal
+from treadle.kernel.store.value_store import PLAIN, Codec, ValueStore, seal
+from treadle.model.errors import UnreadableValue
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, Move, Task
-from treadle.model.values import encode
+from treadle.model.values import decode_object, encode
 
 S = TypeVar("S")
 
@@ -217,7 +219,7 @@ class SealedStore:
         return [(number, self._line(line)) for number, line in found]
 
     def _line(self, line: LogLine) -> LogLine:
-        return msgspec.structs.replace(line, message=self._open(line.message, _words), details=self._open(line.details))
+        return msgspec.structs.replace(line, message=self._open(line.message, _words), details=self._object(line.details))
 
     async def find_record(self, record_id: str) -> Record | None:
         """Return the record, opened."""
@@ -262,15 +264,26 @@ class SealedStore:
         return msgspec.structs.replace(record, body=self._open(record.body))
 
     def _task(self, task: Task) -> Task:
-        task.error, task.progress = self._open(task.error), self._open(task.progress)
+        task.error, task.progress = self._object(task.error), self._object(task.progress)
         task.checkpoint = self._open(task.checkpoint, lambda error: task.checkpoint or "")
         return task
 
     def _move(self, move: Move) -> Move:
-        return move if move.data is None else msgspec.structs.replace(move, data=self._open(move.data))
+        return move if move.data is None else msgspec.structs.replace(move, data=self._object(move.data))
 
     def _run(self, run: Run) -> Run:
-        return run if run.error is None else msgspec.structs.replace(run, error=self._open(run.error))
+        return run if run.error is None else msgspec.structs.replace(run, error=self._object(run.error))
+
+    def _object(self, text: str | None) -> str | None:
+        """Return the plain text of a JSON object, or an error in its place if it cannot be opened or is damaged."""
+        if text is None:
+            return None
+        opened = self._open(text)
+        try:
+            decode_object(opened)
+        except UnreadableValue as error:
+            return _as_error(error)
+        return opened
 
     def _open(self, text: S, otherwise: Callable[[UnreadableValue], str] | None = None) -> S:
         """Return the plain text, or `otherwise` (by default an error) for a text that cannot be opened."""

@@ -16,8 +16,8 @@ import msgspec
 
 from treadle.kernel.store.ports import RunStore
 from treadle.kernel.store.units import Finish, PutBlob
-from treadle.model.errors import TreadleError
-from treadle.model.values import PAYLOAD_LIMIT, BlobRef, Json, decode, encode
+from treadle.model.errors import TreadleError, UnreadableValue
+from treadle.model.values import PAYLOAD_LIMIT, BlobRef, Json, decode, decode_object, encode
 
 BIG = 8 * 1024
 """The length of JSON text above which an attribute's value is stored once, apart from the row."""
@@ -33,19 +33,6 @@ class ValueLost(TreadleError):
     """A large value that a row refers to is not in the store."""
 
     code = "value_lost"
-
-
-class UnreadableValue(TreadleError):
-    """A stored value cannot be read: another codec or a newer version wrote it, or it is damaged."""
-
-    code = "unreadable_value"
-
-
-def unreadable(what: str, body: str, error: Exception) -> UnreadableValue:
-    """Return the error for a stored body that cannot be decoded: sealed, damaged, or from a newer version."""
-    if body.startswith(("@code:", f'{{"code":"{UnreadableValue.code}"')):
-        return UnreadableValue(f"The body of {what} was written with a codec that this process does not have.")
-    return UnreadableValue(f"The body of {what} cannot be read: {error}. It is damaged, or a newer version wrote it.")
 
 
 class Codec(Protocol):
@@ -163,9 +150,8 @@ class ValueStore:
             return {}
         text = self.plain(text)
         if not text.startswith("@refs:"):
-            plain: dict[str, Json] = decode(text)
-            return plain
-        return {name: unwrapped(value) for name, value in decode(text[6:]).items()}
+            return decode_object(text)
+        return {name: unwrapped(value) for name, value in decode_object(text[6:]).items()}
 
     def same(self, one: str, other: str) -> bool:
         """Whether two packed objects are equal as JSON, whatever the order of their keys and the codec; reads no large values."""
@@ -259,7 +245,14 @@ def unwrapped(value: Json) -> Json:
     """Return the value, or the reference, that was stored."""
     if isinstance(value, dict):
         if "@blob" in value:
-            return BlobRef(value["@blob"], value["size"], value.get("list"))
+            return _reference(value)
         if "@value" in value:
             return value["@value"]
     return value
+
+
+def _reference(value: dict[str, Json]) -> BlobRef:
+    digest, size = value["@blob"], value.get("size")
+    if not isinstance(digest, str) or not isinstance(size, int):
+        raise UnreadableValue("A stored reference to a large value cannot be read. It is damaged, or a newer version wrote it.")
+    return BlobRef(digest, size, value.get("list"))

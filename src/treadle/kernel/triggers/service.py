@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-import msgspec
-
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
@@ -21,16 +19,17 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
-from treadle.kernel.store.value_store import UnreadableValue, unreadable
 from treadle.kernel.triggers.target import Prepared, Starters
-from treadle.model.errors import IllegalMove, Refused, ScheduleNotFound, StoreError, WatcherNotFound
+from treadle.model.errors import IllegalMove, Refused, ScheduleNotFound, StoreError, UnreadableValue, WatcherNotFound
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.records import Record
+from treadle.model.records import UNREADABLE, Record
+from treadle.model.schedules import ScheduleBody
 from treadle.model.states import Machine, TaskState
-from treadle.model.stored import Stored, read
+from treadle.model.stored import Stored
 from treadle.model.tasks import Move, NewTask, Task
 from treadle.model.values import encode
+from treadle.model.watchers import WatcherBody
 
 B = TypeVar("B", bound=Stored)
 
@@ -87,6 +86,18 @@ class Triggers(ABC, Generic[B]):
     @abstractmethod
     def save(self, body: B) -> str:
         """Encode the body of a record."""
+
+    @abstractmethod
+    def placeholder(self, problem: dict[str, Any]) -> B:
+        """Return the body that is displayed in place of one that cannot be read."""
+
+    def load_shown(self, record: Record) -> tuple[str, B]:
+        """Return the displayed state and the body; `unreadable` and a placeholder if the body cannot be read."""
+        try:
+            return record.state, self.load(record)
+        except UnreadableValue as error:
+            state = record.state if record.state in self.machine.final else UNREADABLE
+            return state, self.placeholder({"code": error.code, "message": str(error)})
 
     def is_late(self, record_id: str, body: B, task: Task) -> bool:
         """Return whether the live task is due later than it should be."""
@@ -173,12 +184,15 @@ class Triggers(ABC, Generic[B]):
             if state is None:
                 raise IllegalMove(entity, record.name or record.id, record.state, move, self.machine.possible(record.state))
             now = await self._store.now()
-            body = decide(self.load(record), now)
-            tasks = (self.next_task(record.id, body, now),) if state == ACTIVE else ()
+            if state in self.machine.final and not self._readable(record):
+                text, tasks = record.body, []  # it is kept as it was found
+            else:
+                body = decide(self.load_shown(record)[1] if move == "edit" else self.load(record), now)
+                text, tasks = self.save(body), [self.next_task(record.id, body, now)] if state == ACTIVE else []
             change = ChangeRecord(
                 record.id,
                 record.version,
-                self.save(body),
+                text,
                 move,
                 record.state,
                 state,
@@ -188,18 +202,15 @@ class Triggers(ABC, Generic[B]):
             )
             task = None if record.task_id is None else await self._store.find_task(record.task_id)
             guard, settlement = replacing(task, actor, f"The {entity} {record.name}: {move} by {actor}.")
-            await self._committer.commit(Unit(guard, settlement, tasks, rows=(change,)), self._patience)
+            await self._committer.commit(Unit(guard, settlement, tuple(tasks), rows=(change,)), self._patience)
             return await self._get_record(record.id)
 
         return await self._committer.transact(attempt, f"{move} the {entity} {name}")
 
 
-def read_body(kind: type[B], record: Record) -> B:
-    """Decode the body of a record, or raise `UnreadableValue`."""
-    try:
-        return read(kind, record.body)
-    except msgspec.MsgspecError as error:
-        raise unreadable(f"the {record.entity} {record.name or record.id}", record.body, error) from None
+def is_placeholder(body: ScheduleBody | WatcherBody) -> bool:
+    """Return whether the body stands for one that cannot be read."""
+    return not body.target.kind
 
 
 def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, Finish | None]:

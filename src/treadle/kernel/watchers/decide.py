@@ -156,7 +156,7 @@ def judge_answer(key: str, item: Item | None, fetched: Fetched, *, baseline: boo
         return Judged(key, same=True) if item is None else Judged(key, change=DELETED)
     if fetched.same:
         return Judged(key, same=True)
-    new = Item(size=fetched.size or 0, hash=fetched.hash, etag=fetched.etag, modified=fetched.modified)
+    new = Item(size=fetched.size or 0, hash=fetched.hash, etag=fetched.etag, modified=fetched.modified, more=(item or Item()).more)
     if item is None:
         return Judged(key, item=new, change=None if baseline else CREATED)
     if item == new:

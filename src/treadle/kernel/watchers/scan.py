@@ -34,13 +34,13 @@ from treadle.kernel.watchers.decide import (
     judge_answer,
     key_of,
 )
-from treadle.kernel.watchers.service import RECENT, Watchers
+from treadle.kernel.watchers.service import RECENT, Watchers, read_item
 from treadle.model.clock import as_text
 from treadle.model.errors import LookFailed, StoreError, TreadleError
 from treadle.model.ids import Ids
 from treadle.model.records import Record
 from treadle.model.states import TaskState
-from treadle.model.stored import read, write
+from treadle.model.stored import write
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
 from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Noticed, Source, WatcherBody
@@ -179,7 +179,7 @@ class WatcherScanner:
             if end - begin > PAGE:
                 end = begin + PAGE
                 bound = keys[end - 1]
-            items = {key: read(Item, value) for key, value in stored if bound is None or key <= bound}
+            items = {key: read_item(value) for key, value in stored if bound is None or key <= bound}
             await self._take_in(turn, items, {found.key: found for found in scan.found[begin:end]}, scan)
             begin, after = end, bound
             if bound is None:
@@ -221,7 +221,7 @@ class WatcherScanner:
         source = turn.body.source
         key = key_of(source.place)
         stored = await self._store.find_items(turn.record.id, [key])
-        item = read(Item, stored[key]) if key in stored else None
+        item = read_item(stored[key]) if key in stored else None
         fetched = await self._sources.fetch(source, item)
         turn.items = 0 if fetched.gone else 1
         if fetched.gone and item is None:

@@ -14,15 +14,15 @@ import msgspec
 
 from treadle.api.options import SourceOptions, WatcherOptions
 from treadle.kernel.store.pages import check_limit
-from treadle.kernel.store.records import ChangeRecord
+from treadle.kernel.store.records import ChangeRecord, read_body
 from treadle.kernel.store.units import Unit
-from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, read_body, replacing
+from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, replacing
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.options import check_options, edit_body, make_body
-from treadle.model.errors import IllegalMove, InvalidWatcher, LookFailed, WatcherExists, WatcherNotFound
+from treadle.model.errors import IllegalMove, InvalidWatcher, LookFailed, UnreadableValue, WatcherExists, WatcherNotFound
 from treadle.model.names import ENGINE_LIST, WATCHER, Lane, check_name
 from treadle.model.records import Record
-from treadle.model.schedules import GRACE_FOR
+from treadle.model.schedules import GRACE_FOR, Target
 from treadle.model.states import WATCHER as MACHINE
 from treadle.model.stored import plain, read, write
 from treadle.model.tasks import NewTask
@@ -103,23 +103,25 @@ class Watchers(Triggers[WatcherBody]):
             raise InvalidWatcher(f"The source of a watcher cannot change ({fixed[0]}): remove it, and create another.")
 
         def edited(body: WatcherBody, _: int) -> WatcherBody:
+            if is_placeholder(body):
+                raise InvalidWatcher(f"The watcher {name} cannot be read: remove it, and create another.")
             new = edit_body(body, changes)
             self.check(new)
             return new
 
-        return _shown(await self._operate(name, "edit", actor, edited), self.load)
+        return _shown(await self._operate(name, "edit", actor, edited), self.load_shown)
 
     async def pause(self, name: str, *, actor: str = "python") -> Watcher:
         """Stop scanning; started work continues."""
-        return _shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED), self.load)
+        return _shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED), self.load_shown)
 
     async def resume(self, name: str, *, actor: str = "python") -> Watcher:
         """Resume a paused watcher immediately; it reports the changes made meanwhile."""
-        return _shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE), self.load)
+        return _shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE), self.load_shown)
 
     async def remove(self, name: str, *, actor: str = "python") -> Watcher:
         """End the watcher; started work continues, and the name becomes free."""
-        return _shown(await self._operate(name, "remove", actor, lambda body, _: body), self.load)
+        return _shown(await self._operate(name, "remove", actor, lambda body, _: body), self.load_shown)
 
     async def look(self, name: str, *, actor: str = "python") -> Watcher:
         """Scan as soon as a worker is free, instead of when it is due."""
@@ -130,7 +132,7 @@ class Watchers(Triggers[WatcherBody]):
                 raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
             task = None if record.task_id is None else await self._store.find_task(record.task_id)
             if task is not None and task.owner_id is not None:
-                return _shown(record, self.load)  # a worker is scanning now
+                return _shown(record, self.load_shown)  # a worker is scanning now
             new = self.next_task(record.id, self.load(record), await self._store.now())
             guard, settlement = replacing(task, actor, f"The watcher {record.name} scans immediately, on request of {actor}.")
             change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
@@ -143,11 +145,11 @@ class Watchers(Triggers[WatcherBody]):
 
     async def get(self, name: str) -> Watcher:
         """Return the live watcher of that name, or the watcher of that id; or raise `WatcherNotFound`."""
-        return _shown(await self._get_record(name), self.load)
+        return _shown(await self._get_record(name), self.load_shown)
 
     async def list_watchers(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Watcher]:
         """Return a page of watchers, newest first: the live ones, with `ended` also those that have ended."""
-        return [_shown(record, self.load) for record in await self._page(ended, limit, before_id)]
+        return [_shown(record, self.load_shown) for record in await self._page(ended, limit, before_id)]
 
     async def list_seen(self, name: str, *, after: str | None = None, limit: int = 100) -> list[tuple[str, Item]]:
         """Return a page of seen items, in order of name."""
@@ -155,7 +157,7 @@ class Watchers(Triggers[WatcherBody]):
         if after is not None:
             encode(after, "cursor")  # refuses text that the stores cannot compare
         record = await self._get_record(name)
-        return [(key, read(Item, value)) for key, value in await self._store.list_items(record.id, after, limit)]
+        return [(key, read_item(value)) for key, value in await self._store.list_items(record.id, after, limit)]
 
     async def describe_recovery(self) -> list[Recovery]:
         """Return the watchers with overdue scans, for start-up; their next scan reports all changes."""
@@ -178,6 +180,10 @@ class Watchers(Triggers[WatcherBody]):
         """Decode the body of a watcher's record."""
         return read_body(WatcherBody, record)
 
+    def placeholder(self, problem: dict[str, Any]) -> WatcherBody:
+        """Return the body that is displayed in place of one that cannot be read."""
+        return WatcherBody(source=Source(kind="", place=""), target=Target(kind="", name=""), error=problem)
+
     def save(self, body: WatcherBody) -> str:
         """Encode the body of a watcher's record."""
         return encode(plain(body), "watcher")
@@ -192,13 +198,22 @@ class Watchers(Triggers[WatcherBody]):
         )
 
 
+def read_item(text: str) -> Item:
+    """Decode a seen item; one that cannot be read was never seen complete, so that the next scan replaces it."""
+    try:
+        return read(Item, text)
+    except UnreadableValue:
+        return Item()
+
+
 def _shown(record: Record, load: Any) -> Watcher:
+    state, body = load(record)
     return Watcher(
         record.id,
         record.name or "",
-        record.state,
+        state,
         record.version,
-        load(record),
+        body,
         record.created_at,
         record.updated_at,
         record.task_id,

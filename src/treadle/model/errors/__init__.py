@@ -70,6 +70,7 @@
     ├── ApprovalDenied          raised in a durable function whose approval was denied
     ├── ApprovalExpired         raised in a durable function whose approval expired undecided
     ├── TooManySteps            raised in a durable function that has reached its limit on steps
+    ├── UnreadableValue         a stored value is damaged, or another codec or a newer version wrote it
     ├── LookFailed              a watcher cannot scan its source
     ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
     ├── EffectFailed            raised to handlers: an earlier attempt recorded that the effect did not happen

@@ -153,6 +153,12 @@ class TooManyWaiting(StoreUnavailable):
         self.retry_after = retry_after
 
 
+class UnreadableValue(TreadleError):
+    """A stored value cannot be read: another codec or a newer version wrote it, or it is damaged."""
+
+    code = "unreadable_value"
+
+
 class StoreReadOnly(StoreError):
     code = "store_read_only"
 

@@ -10,6 +10,7 @@ from treadle.stores.postgres import limits
 from treadle.stores.postgres.connection.connect import Connection, row_count
 from treadle.stores.postgres.lanes import list_rules, lock_lists
 from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.rules.readable import registration_of
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "operators.sql")
@@ -71,9 +72,7 @@ class Operators(Part):
     @reads
     async def list_handlers(self, connection: Connection, namespace: str) -> list[HandlerRegistration]:
         rows = [list(row) for row in await connection.fetch(_SQL["list_handlers"], namespace)]
-        for row in rows:
-            row[6:8] = map(msgspec.json.decode, row[6:8])  # requirements and metadata
-        return [HandlerRegistration(*row) for row in rows]
+        return [registration_of(row) for row in rows]
 
     @works
     async def save_handler(self, connection: Connection, namespace: str, registration: HandlerRegistration) -> None:

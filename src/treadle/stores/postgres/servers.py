@@ -16,6 +16,7 @@ from treadle.stores.postgres.connection.connect import HOT, Connection, Connecto
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.parts import Part, reads, works
 from treadle.stores.postgres.tasks import held, read_clock, renew
+from treadle.stores.rules.readable import SERVER_JSON, server_of
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "servers.sql")
@@ -37,7 +38,7 @@ class Servers(Part):
 
     @reads
     async def list_servers(self, connection: Connection) -> list[Server]:
-        return [_server(row) for row in await connection.fetch(_SQL["list_servers"])]
+        return [server_of(dict(row)) for row in await connection.fetch(_SQL["list_servers"])]
 
     @works
     async def save_server(self, connection: Connection, server: Server) -> None:
@@ -49,18 +50,14 @@ class Servers(Part):
         ordered = sorted(touches, key=lambda touch: touch.server_id)
         columns = ([getattr(touch, name) for touch in ordered] for name in Touch.__slots__)
         async with self._working() as connection:
-            return [_server(row) for row in await connection.fetch(_SQL["touch_servers"], *columns)]
-
-
-def _server(row: asyncpg.Record) -> Server:
-    return Server(**{**row, **{name: msgspec.json.decode(row[name]) for name in _JSON}})
+            return [server_of(dict(row)) for row in await connection.fetch(_SQL["touch_servers"], *columns)]
 
 
 async def _beat(connection: Connection, server: Server) -> None:
     """Insert the server's row, or update it; its heartbeat becomes now."""
     values = msgspec.structs.asdict(server)
     del values["heartbeat_at"]
-    values |= {name: msgspec.json.encode(values[name]).decode() for name in _JSON}
+    values |= {name: msgspec.json.encode(values[name]).decode() for name in SERVER_JSON}
     await connection.execute(_SQL["beat"], *values.values())
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
+from treadle.stores.rules.readable import registration_of
 from treadle.stores.sqlite import limits
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
 from treadle.stores.sqlite.lanes import list_rules
@@ -80,9 +81,7 @@ class Operators(Part):
     @reads
     def list_handlers(self, connection: apsw.Connection, namespace: str) -> list[HandlerRegistration]:
         rows: list[list[Any]] = [list(row) for row in connection.execute(_SQL["list_handlers"], {"namespace": namespace})]
-        for row in rows:
-            row[6:8] = map(msgspec.json.decode, row[6:8])  # requirements and metadata
-        return [HandlerRegistration(*row) for row in rows]
+        return [registration_of(row) for row in rows]
 
     @writes
     def save_handler(self, connection: apsw.Connection, namespace: str, registration: HandlerRegistration) -> None:

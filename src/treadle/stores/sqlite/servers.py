@@ -11,6 +11,7 @@ from treadle.kernel.store.ports import LeaseConnection
 from treadle.kernel.store.queries import Renewal, Touch
 from treadle.model.clock import Clock
 from treadle.model.tasks import Claim, Server
+from treadle.stores.rules.readable import SERVER_JSON, server_of
 from treadle.stores.sqlite.connection.channel import Channel
 from treadle.stores.sqlite.connection.connect import read_value, to_json, writing
 from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
@@ -18,8 +19,7 @@ from treadle.stores.sqlite.tasks import held, renew
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "servers.sql")
-_decode_servers = msgspec.json.Decoder(list[Server]).decode
-_decode_server = msgspec.json.Decoder(Server).decode
+_decode = msgspec.json.Decoder().decode
 
 
 class Servers(Part):
@@ -30,7 +30,7 @@ class Servers(Part):
 
     @reads
     def list_servers(self, connection: apsw.Connection) -> list[Server]:
-        return _decode_servers(read_value(connection, _SQL["list_servers"]))
+        return [server_of(row) for row in _decode(read_value(connection, _SQL["list_servers"]))]
 
     @uses_writer
     def save_server(self, connection: apsw.Connection, server: Server) -> None:
@@ -43,12 +43,12 @@ class Servers(Part):
     def _touch_servers(self, connection: apsw.Connection, touches: Sequence[Touch]) -> list[Server]:
         rows = [(touch.server_id, touch.state, touch.handled, touch.failed, touch.running) for touch in touches]
         found = connection.execute(_SQL["touch_servers"], {"rows": to_json(rows), "now": self._clock.now()}).fetchall()
-        return [_decode_server(str(row[0])) for row in found]
+        return [server_of(_decode(str(row[0]))) for row in found]
 
 
 def _save(connection: apsw.Connection, server: Server, now: int) -> None:
     values = msgspec.structs.asdict(server) | {"now": now}
-    for name in ("handlers", "task_lists", "topics", "counts"):
+    for name in SERVER_JSON:
         values[name] = to_json(values[name])
     with writing(connection):
         connection.execute(_SQL["save_server"], values)

@@ -23,20 +23,20 @@ set heartbeat_at = :now,
 from jsonb_each(:rows) as r
 where servers.id = r.value ->> 0 and servers.state <> 'stopped'
 returning json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version', version, 'state', state,
-  'handlers', json(handlers), 'task_lists', json(task_lists), 'concurrency', concurrency,
+  'handlers', handlers, 'task_lists', task_lists, 'concurrency', concurrency,
   'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
-  'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', json(topics),
-  'counts', json(counts), 'error', error);
+  'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', topics,
+  'counts', counts, 'error', error);
 
 -- name: list_servers
 -- List all servers, newest first.
 select coalesce('[' || group_concat(server, ',') || ']', '[]')
 from (
   select json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version', version, 'state', state,
-    'handlers', json(handlers), 'task_lists', json(task_lists), 'concurrency', concurrency,
+    'handlers', handlers, 'task_lists', task_lists, 'concurrency', concurrency,
     'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
-    'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', json(topics),
-    'counts', json(counts), 'error', error) as server
+    'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', topics,
+    'counts', counts, 'error', error) as server
   from servers
   order by started_at desc, id desc
 );

@@ -10,7 +10,7 @@ import signal
 import msgspec
 
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, encode
 from treadle.workers.scripts.errors import (
     ScriptError,
     ScriptKilled,
@@ -33,7 +33,7 @@ def outputs(ended: Ended, answer: bytes | None, limits: ScriptLimits, first_line
     if answer is None:
         raise ScriptKilled("The script's process ended without a result; it may have called exit.", source=source)
     try:
-        received = decode(answer.decode())
+        received = msgspec.json.decode(answer.decode())
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise ScriptResultInvalid(f"The result is not JSON: {error}.", source=source) from None
     match received:
