@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import BOUND, SHARED, make_engine, url_of
+from tests.interfaces.engines import SHARED, make_engine, url_of
 from tests.interfaces.goal_scene import READINESS, SCHEDULE, approved, opened, play, play_all, take, until, use_topology
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.goals.topology import ROLE_EVENTS, InvalidTopology
