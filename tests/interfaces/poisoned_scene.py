@@ -49,7 +49,7 @@ TEXTS = {
     "records": ("body",),
     "record_items": ("value",),
     "mail": ("body",),
-    "idempotency_outcomes": ("response",),
+    "idempotency_outcomes": ("response", "details"),
     "blobs": ("value",),
 }
 """The columns that hold JSON, or words that a newer version may add to, by table."""

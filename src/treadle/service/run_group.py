@@ -8,6 +8,7 @@ from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
 from treadle.kernel.runs.records import StartedRun
+from treadle.model.errors import UnreadableValue
 from treadle.model.runs import Run
 from treadle.service.group import Group
 from treadle.service.run_records import run_record
@@ -25,10 +26,13 @@ class RunGroup(Group):
         return run_record(RunStarted, run, created=started.created, missing_handlers=missing, workers=len(live))
 
     async def missing_handlers(self, run: Run) -> list[str]:
-        """The handlers that the workflow may need and that no live worker has; none for a finished run or a function."""
+        """The handlers that the workflow may need and no live worker has; none if it is finished, a function or unreadable."""
         if run.finished or is_function(run.flow_id):
             return []
-        program = await self.engine.kernel.flows.program(run.flow_id)
+        try:
+            program = await self.engine.kernel.flows.program(run.flow_id)
+        except UnreadableValue:
+            return []
         needed = needed_handlers(program, find_workflow(program, run.workflow))
         servers, now = await self.engine.kernel.store.list_servers(), await self.engine.kernel.store.now()
         return missing_handlers(needed, (), servers, run.task_list, now)

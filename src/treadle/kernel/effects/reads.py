@@ -11,7 +11,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.ids import parse_id
 from treadle.model.records import EffectOutcome
 from treadle.model.tasks import Task
-from treadle.model.values import decode
+from treadle.model.values import decode_shown
 
 
 class EffectReads:
@@ -38,7 +38,7 @@ class EffectReads:
 
 
 def _shown(row: EffectOutcome, task: Task) -> UnknownEffect:
-    details = decode(row.details) or {}
+    details = decode_shown(row.details) or {}
     return UnknownEffect(
         tool_call_id=row.tool_call_id,
         action=details.get("action", ""),
