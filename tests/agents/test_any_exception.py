@@ -194,7 +194,8 @@ def poller_of(store: Persistence, tmp_path: Path) -> AgentPoller:
 
 
 def registry_runner_of(store: Persistence, tmp_path: Path) -> RegistryRunner:
-    text = "from tests.unit.workers.isolated import raise_named as handle\n\nasync def later(payload):\n    handle(payload)\n"
+    text = "from tests.unit.workers.isolated import raise_named\n\ndef handle(payload):\n    raise_named(payload)\n\n"
+    text += "async def later(payload):\n    raise_named(payload)\n"
     (tmp_path / "any_exception.py").write_text(text)
     runner = RegistryRunner(store, Evaluator(store))
     runner.register_handler("x.Sync", "any_exception")

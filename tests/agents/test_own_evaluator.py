@@ -49,6 +49,9 @@ def pay(payload: dict) -> dict:
     return {"id": "t-1", "status": "ok"}
 
 
+OWN_PAY = "from tests.agents.test_own_evaluator import pay\n\ndef handle(payload):\n    return pay(payload)\n"
+
+
 def an_agent(kind: type[Agent], store: Persistence, evaluator: Evaluator) -> Agent:
     if kind is RunnerService:
         tools = ToolRegistry()
@@ -56,7 +59,7 @@ def an_agent(kind: type[Agent], store: Persistence, evaluator: Evaluator) -> Age
         return RunnerService(store, evaluator, RunnerConfig(http_port=18600), tools)
     if kind is RegistryRunner:
         runner = RegistryRunner(store, evaluator)
-        (runner.modules.roots[0] / "own_pay.py").write_text("from tests.agents.test_own_evaluator import pay as handle\n")
+        (runner.modules.roots[0] / "own_pay.py").write_text(OWN_PAY)
         runner.register_handler("billing.Pay", "own_pay")
         return runner
     poller = AgentPoller(store, evaluator)

@@ -99,7 +99,7 @@ def serving(url: str) -> Iterator[Served]:
     async def serve() -> None:
         async with Engine(url) as engine:
             secret = (await engine.kernel.tokens.create("everything", [Scope.ADMIN])).secret
-            async with HttpServer(engine, HttpOptions(port=0, open_access=True)) as server:
+            async with HttpServer(engine, HttpOptions(port=0)) as server:
                 found.append(Served(server.url, secret))
                 ready.set()
                 await stop.wait()

@@ -253,6 +253,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("objectives topology check", "topology.yaml")
     side("approvals list", "--all")
     side("approvals show", side("approvals list", "--all")["approvals"][0]["id"])
+    side("effects list")
     side("external list", "--all")
     side("external show", side("external list", "--all")["jobs"][0]["id"])
     side("events", "--limit", "5")

@@ -111,7 +111,7 @@ def test_a_server_that_cannot_start_says_so_in_json(treadle: Treadle):
 
 def test_the_password_of_a_store_is_in_no_line(treadle: Treadle):
     url = f"postgresql://treadle:{SECRET}@127.0.0.1:1/treadle"
-    ended = treadle("worker", "--handlers", "jobs", TREADLE_STORE=url, TREADLE_LOG_FORMAT="json", TREADLE_LOG_LEVEL="DEBUG")
+    ended = treadle("tasks", "list", TREADLE_STORE=url, TREADLE_LOG_FORMAT="json", TREADLE_LOG_LEVEL="DEBUG")
     assert ended.code != 0
     assert SECRET not in ended.err + ended.out
     lines = [json.loads(line) for line in ended.err.splitlines()]

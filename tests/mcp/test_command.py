@@ -72,7 +72,7 @@ def test_over_stdio_a_signal_ends_it_though_stdin_is_open(treadle: Treadle, sign
         process.send_signal(sign)
         assert process.wait(BOUND) == 0
         assert (process.stdout.read(), process.stderr.read()) == ("", "")
-    assert [server["state"] for server in treadle.json("servers")["servers"]] == ["stopped"]
+    assert [server["state"] for server in treadle.json("servers")["servers"]] == ["stopped"] * 2  # of engine and registry
 
 
 def test_over_stdio_a_store_that_is_none_is_said_at_once_though_stdin_is_open(treadle: Treadle):

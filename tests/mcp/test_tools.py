@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from tests.limits import BOUND
 from tests.mcp.transports import in_request_context, refused, shop_engine, told
 
 from treadle import Engine, ExternalPollingLoop, ExternalProductionHandle, TaskFailed
@@ -294,7 +295,7 @@ async def test_effects_of_unknown_outcome_are_listed() -> None:
         task = await engine.enqueue("pay")
         async with engine.worker():
             with pytest.raises(TaskFailed):
-                await engine.result(task, timeout=30)
+                await engine.result(task, timeout=BOUND)
         (effect,) = (await call("effect_list"))["effects"]
         assert (effect["action"], effect["task_id"], effect["task_state"]) == ("charge", task.id, "failed")
         assert (await call("effect_list", run_id=task.id))["effects"] == []

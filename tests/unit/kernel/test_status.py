@@ -22,6 +22,7 @@ WELL = Status(
     blocked_objectives=1,
     servers=(),
     next_firings=(),
+    failing_jobs=(),
 )
 
 

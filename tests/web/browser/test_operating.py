@@ -127,7 +127,14 @@ async def test_a_killed_workers_task_is_seen_to_be_taken_over(processes: Process
         assert (done.attempt, done.takeovers) == (2, 1)
 
 
-async def test_people_log_in_with_a_token_and_are_offered_what_it_allows(screen: Screen):
+async def test_people_log_in_with_a_token_and_are_offered_what_it_allows(browser: Browser):
+    async with Engine("memory://") as engine:
+        await engine.kernel.tokens.create("first", ["read"])
+        async with on_screen(browser, engine) as screen:
+            await log_in_and_out(screen)
+
+
+async def log_in_and_out(screen: Screen) -> None:
     task = await screen.engine.enqueue("greet", {"name": "Ada"})
     reader = await screen.engine.kernel.tokens.create("wall-screen", ["read"])
     operator = await screen.engine.kernel.tokens.create("ada", ["read", "operate"])
