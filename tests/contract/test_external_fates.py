@@ -67,7 +67,8 @@ async def serve(stage: Stage) -> None:
 
 async def reasons(stage: Stage) -> list[str]:
     engine = stage.engine
-    status = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.kernel.settings.namespace)
+    kernel = engine.kernel
+    status = await read_status(kernel.store, kernel.clock, engine.schedules, engine.watchers, kernel.settings.namespace)
     return [each for each in troubles(status) if "poll" in each]
 
 

@@ -16,7 +16,6 @@ from treadle import Engine
 from treadle.codecs import Zlib
 from treadle.kernel.schedules.service import Schedule
 from treadle.kernel.store.system import SystemClock
-from treadle.kernel.store.value_store import UnreadableValue
 from treadle.settings import Settings
 
 T = TypeVar("T")
@@ -97,7 +96,8 @@ async def test_a_function_that_sleeps_is_canceled_by_the_next_tick(engine: Engin
         await engine.schedules.create("often", every=1, function="slow", overlap="cancel")
         await until(lambda: engine.schedules.get("often"), lambda found: found.body.fired >= 2)
         await engine.schedules.pause("often")
-        first, second = (await engine.schedules.get("often")).body.recent[:2]
+        recent = (await engine.schedules.get("often")).body.recent
+        first, second = [each for each in recent if each.id][:2]  # a tick that came late is listed without a run
         assert (await engine.runs.get_run(first.id or "")).state == "canceled"
         await engine.runs.cancel(second.id or "")
     assert (await engine.kernel.verify()).problems == ()
@@ -161,7 +161,8 @@ async def test_what_is_sealed_is_read_by_who_has_the_codec_and_harms_nobody_else
     async with make_engine(url) as plain:
         for service in (plain.schedules, plain.watchers):
             assert await service.repair() == await service.describe_recovery() == []
-        with pytest.raises(UnreadableValue, match="codec"):
-            await plain.schedules.get("report")
-        with pytest.raises(UnreadableValue, match="codec"):
-            await plain.watchers.list_watchers()
+        (watcher,) = await plain.watchers.list_watchers()
+        for shown in (await plain.schedules.get("report"), watcher):
+            assert shown.state == "unreadable"
+            assert "codec" in str(shown.body.error)
+            assert "x" * 100 not in str(shown)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -85,8 +87,7 @@ async def test_reports_of_a_remote_worker_are_sealed_at_rest(tmp_path: Path) -> 
         await engine.kernel.remote_workers.progress(*said, 0.5, "half a gooseberry")
         await engine.kernel.remote_workers.partial(*said, {"half": "gooseberry"})
         assert decode((await engine.get_task(task_id)).progress)["message"] == "half a gooseberry"
-    async with Engine(f"sqlite:///{path}", settings=Settings()) as plain:
-        task = await plain.get_task(task_id)
-        for text in (task.payload, task.progress, task.checkpoint):
-            assert text is not None
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        (texts,) = database.execute("select payload, progress, checkpoint from tasks where id = ?", (task_id,))
+        for text in texts:
             assert text.startswith("@code:")
