@@ -567,7 +567,7 @@ async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
     async with engine:
         stuck = Stuck(engine)
         try:
-            async with engine.worker() as host:
+            async with engine.worker(grace=0) as host:
                 task_id = await start_stuck(engine, stuck, name)
                 assert (await engine.kernel.effects.list_unknown()).effects == []
                 if ends_by == "cancel" and name == "function":
