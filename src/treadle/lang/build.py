@@ -123,7 +123,7 @@ class Builder(Transformer[Token, tree.File]):
         return _Thens(prompt=tree.Prompt(tuple(directives), word.span.to(close.span)))
 
     def directive(self, word: Token, text: Token) -> tree.Directive:
-        return tree.Directive(_name(word), text.value)
+        return tree.Directive(_name(word), text.value, word.span.to(text.span))
 
     def script(self, word: Token, language: Token | None, code: Token) -> tree.Script:
         text, line = code.value, code.code_line

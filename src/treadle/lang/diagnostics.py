@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from itertools import accumulate
+from typing import Any
 
 from treadle.lang.tree import Span
 
@@ -20,8 +23,30 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the text of the span; an empty span inserts."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change of the diagnostic's source that removes its cause; the edits do not overlap."""
+
+    title: str
+    edits: tuple[Edit, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {"title": self.title, "edits": [{**each.span._asdict(), "text": each.text} for each in self.edits]}
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding. Lines and columns count from 1, the end is exclusive; `rule` is stable and has an entry in `rules.py`."""
+    """One finding. Lines and columns count from 1, the end is exclusive; `rule` is stable and has an entry in `rules.py`.
+
+    `help` is the hint. Of several `fixes`, the first is the most likely one; each of them stands alone.
+    """
 
     rule: str
     severity: Severity
@@ -35,6 +60,16 @@ class Diagnostic:
     suggestion: str | None = None
     help: str | None = None
     text: str = ""
+    fixes: tuple[Fix, ...] = ()
+
+    @property
+    def span(self) -> Span:
+        return Span(self.line, self.column, self.end_line, self.end_column)
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Diagnostic:
+        """Return the diagnostic that a server of any version reported, without its fixes."""
+        return cls(**{key: value for key, value in told.items() if key in _REPORTED})
 
     def render(self) -> str:
         """Format it in several lines: the place, the source line with a marker, the remedy."""
@@ -69,7 +104,11 @@ class Diagnostic:
             "valid": list(self.valid),
             "suggestion": self.suggestion,
             "help": self.help,
+            "fixes": [fix.as_json() for fix in self.fixes],
         }
+
+
+_REPORTED = {each.name for each in fields(Diagnostic)} - {"fixes"}
 
 
 def _window(text: str, column: int) -> tuple[str, int]:
@@ -88,11 +127,38 @@ class Source:
     text: str
     library: bool = False
     _lines: list[str] | None = None
+    _starts: list[int] | None = None
 
     def line(self, number: int) -> str:
+        """Return a line without its end; the first one also without a byte order mark."""
+        lines = self._split()
+        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the offset of a place in the text."""
+        if self._starts is None:
+            self._starts = list(accumulate((len(each) + 1 for each in self._split()), initial=len(self.text) - len(self._body())))
+        return min(self._starts[min(line, len(self._starts)) - 1] + column - 1, len(self.text))
+
+    def part(self, span: Span) -> str:
+        """Return the text of a span."""
+        return self.text[self.offset(span.line, span.column) : self.offset(span.end_line, span.end_column)]
+
+    def apply(self, edits: Iterable[Edit]) -> str:
+        """Return the text with edits that do not overlap."""
+        text = self.text
+        for edit in sorted(edits, key=lambda each: each.span, reverse=True):
+            start, end = self.offset(edit.span.line, edit.span.column), self.offset(edit.span.end_line, edit.span.end_column)
+            text = text[:start] + edit.text + text[end:]
+        return text
+
+    def _body(self) -> str:
+        return self.text.removeprefix("\ufeff")
+
+    def _split(self) -> list[str]:
         if self._lines is None:
-            self._lines = self.text.removeprefix("\ufeff").split("\n")
-        return self._lines[number - 1].rstrip("\r") if 0 < number <= len(self._lines) else ""
+            self._lines = self._body().split("\n")
+        return self._lines
 
 
 @dataclass(slots=True)
@@ -118,8 +184,12 @@ class Reporter:
         valid: Iterable[str] = (),
         near: str | None = None,
         hint: str | None = None,
+        fixes: Iterable[Fix] = (),
     ) -> None:
-        """Add a diagnostic; `near` is the misspelled name that the suggestion should resemble."""
+        """Add a diagnostic; `near` is the misspelled name that the suggestion should resemble.
+
+        A suggestion for a name that stands once in the span becomes a fix, after the given ones.
+        """
         if severity is Severity.WARNING and source.library:
             return
         names: tuple[str, ...] = ()
@@ -129,23 +199,40 @@ class Reporter:
             suggestion = nearest(near, every) if near else None
             more = len(every) - _ALTERNATIVES
             names = (*every[:_ALTERNATIVES], f"and {more} more") if more > 0 else tuple(every)
+        if suggestion and near:
+            fixes = (*fixes, *_respelled(source, span, near, suggestion))
         diagnostic = Diagnostic(
             rule, severity, source.name, span.line, span.column, span.end_line, span.end_column, message,
-            names, suggestion, hint, source.line(span.line),
+            names, suggestion, hint, source.line(span.line), tuple(fixes),
         )  # fmt: skip
         self.found.append((self.sources.setdefault(source.name, len(self.sources)), diagnostic))
 
     def warn(
         self, rule: str, source: Source, span: Span, message: str, *,
-        valid: Iterable[str] = (), near: str | None = None, hint: str | None = None,
+        valid: Iterable[str] = (), near: str | None = None, hint: str | None = None, fixes: Iterable[Fix] = (),
     ) -> None:  # fmt: skip
         """Add a warning, unless the source is a library."""
-        self.report(rule, source, span, message, severity=Severity.WARNING, valid=valid, near=near, hint=hint)
+        self.report(rule, source, span, message, severity=Severity.WARNING, valid=valid, near=near, hint=hint, fixes=fixes)
 
     def sorted(self) -> tuple[Diagnostic, ...]:
         """Return all diagnostics in the order of sources, lines and columns, without duplicates."""
         order = sorted(self.found, key=lambda found: (found[0], found[1].line, found[1].column))
         return tuple(dict.fromkeys(diagnostic for _, diagnostic in order))
+
+
+def replace(title: str, span: Span, text: str) -> Fix:
+    """Return the fix that replaces the text of one span."""
+    return Fix(title, (Edit(span, text),))
+
+
+def _respelled(source: Source, span: Span, wrong: str, right: str) -> tuple[Fix, ...]:
+    """Return the fix that replaces a name, if it stands exactly once in the span."""
+    if span.line != span.end_line:
+        return ()
+    found = list(re.finditer(rf"(?<![\w]){re.escape(wrong)}(?![\w])", source.part(span)))
+    if len(found) != 1:
+        return ()
+    return (replace(f"Change `{wrong}` to `{right}`", span.part(found[0].start(), len(wrong)), right),)
 
 
 def nearest(name: str, candidates: list[str]) -> str | None:

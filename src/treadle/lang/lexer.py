@@ -12,20 +12,10 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from treadle.lang import escapes, scripts
-from treadle.lang.tokens import BINARY_OPERATORS, KEYWORDS, LITERALS, REFERENCES, SIGNS, Token
+from treadle.lang.tokens import BINARY_OPERATORS, KINDS, LITERALS, PATTERNS, REFERENCES, SIGNS, Token
 from treadle.lang.tree import Span
 
-_IDENT = r"[A-Za-z_][A-Za-z0-9_]*"
-_TOKEN = re.compile(
-    rf"(?P<blank>[ \t\r\n\f]+)"
-    rf"|(?P<comment>//[^\n]*|/\*[\s\S]*?\*/)"
-    rf"|(?P<word>{_IDENT}(?:\.{_IDENT})*)"
-    rf"|(?P<input>\$\.{_IDENT}(?:\.{_IDENT})*)"
-    rf'|(?P<string>"[^"\\]*(?:\\[\s\S][^"\\]*)*")'
-    rf"|(?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
-    rf"|(?P<integer>[0-9]+)"
-    rf"|(?P<sign>\+\+|=>|==|!=|<=|>=|&&|\|\||\#\{{|[-+*/%<>!=(){{}}\[\],:;])"
-)
+_TOKEN = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items()))
 _NAMING = re.compile(r"[ \t]*(?:=(?![=>])|:)")
 _OPERAND_ENDS = LITERALS | REFERENCES | {"RPAR", "RSQB", "RBRACE"}
 _NO_BREAK_AFTER = frozenset(
@@ -84,11 +74,11 @@ class Lexer:
         first = self.line
         while (match := _TOKEN.match(self.text, self.position)) is not None:
             text = match.group()
-            if match.lastgroup == "comment":
+            if match.lastgroup in ("comment", "doc"):
                 comment = self._token("COMMENT", text, match.end())
                 if self.keep:
                     self.comments.append(comment)
-                if text.startswith("/**") and len(text) > 4:
+                if match.lastgroup == "doc":
                     doc = text
             elif match.lastgroup == "blank":
                 self._advance(match.end())
@@ -131,7 +121,7 @@ class Lexer:
         return bool(self.open) and self.open[-1] in kinds
 
     def _word_type(self, word: str, end: int, accepted: Container[str]) -> str:
-        keyword = KEYWORDS.get(word)
+        keyword = KINDS.get(word)
         plain = "DOTTED" if "." in word else "NAME"
         if keyword is None or keyword not in accepted:
             return plain

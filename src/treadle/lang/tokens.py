@@ -1,8 +1,83 @@
-"""The tokens of AFL and their names in messages."""
+"""The tokens of AFL: one description as data, for the lexer, the formatter, highlighters and editor grammars.
+
+`PATTERNS` are regular expressions in the common subset of Python, ECMAScript and TextMate (Oniguruma), in the order in which
+they are tried. `KEYWORDS` are contextual: each is a keyword only where the grammar has a place for it, and a plain name
+everywhere else. `SIGNS` are all operators and brackets, longest first.
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+from treadle.lang.program import BUILTIN_TYPES
 from treadle.lang.tree import Span
+
+
+class Role(StrEnum):
+    """The part that a word plays; highlighters map it to a colour."""
+
+    DECLARATION = "declaration"
+    CONTROL = "control"
+    MODIFIER = "modifier"
+    DIRECTIVE = "directive"
+    OPERATOR = "operator"
+    CONSTANT = "constant"
+    STATEMENT = "statement"
+
+
+KEYWORDS = {
+    "namespace": Role.DECLARATION,
+    "use": Role.DECLARATION,
+    "uses": Role.DECLARATION,
+    "facet": Role.DECLARATION,
+    "event": Role.DECLARATION,
+    "workflow": Role.DECLARATION,
+    "implicit": Role.DECLARATION,
+    "schema": Role.DECLARATION,
+    "with": Role.MODIFIER,
+    "as": Role.MODIFIER,
+    "andThen": Role.CONTROL,
+    "yield": Role.CONTROL,
+    "foreach": Role.CONTROL,
+    "in": Role.OPERATOR,
+    "prompt": Role.CONTROL,
+    "system": Role.DIRECTIVE,
+    "template": Role.DIRECTIVE,
+    "model": Role.DIRECTIVE,
+    "script": Role.CONTROL,
+    "true": Role.CONSTANT,
+    "false": Role.CONSTANT,
+    "null": Role.CONSTANT,
+    "when": Role.CONTROL,
+    "case": Role.CONTROL,
+    "catch": Role.CONTROL,
+    "not": Role.OPERATOR,
+    "contains": Role.OPERATOR,
+    "startsWith": Role.OPERATOR,
+    "endsWith": Role.OPERATOR,
+    "sys.log": Role.STATEMENT,
+    "sys.assert": Role.STATEMENT,
+}
+TYPES = BUILTIN_TYPES
+
+# Signs, longest first. Brackets come in pairs; `#{` is closed by `}`.
+OPERATORS = ("++", "=>", "==", "!=", "<=", ">=", "&&", "||", "-", "+", "*", "/", "%", "<", ">", "!", "=")
+BRACKETS = {"(": ")", "{": "}", "[": "]", "#{": "}"}
+SEPARATORS = (",", ":", ";")
+
+IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
+PATTERNS = {
+    "blank": r"[ \t\r\n\f]+",
+    "doc": r"/\*\*(?!/)[\s\S]*?\*/",
+    "comment": r"//[^\n]*|/\*[\s\S]*?\*/",
+    "word": rf"{IDENTIFIER}(?:\.{IDENTIFIER})*",
+    "input": rf"\$\.{IDENTIFIER}(?:\.{IDENTIFIER})*",
+    "string": r'"[^"\\]*(?:\\[\s\S][^"\\]*)*"',
+    "float": r"[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?",
+    "integer": r"[0-9]+",
+    "sign": r"\+\+|=>|==|!=|<=|>=|&&|\|\||\#\{|[-+*/%<>!=(){}\[\],:;]",
+}
+# After `script` or `script python`, `{` opens raw Python that ends with the matching brace outside Python strings and comments.
 
 
 class Token:
@@ -29,8 +104,7 @@ class Token:
         return Span(self.line, self.column, self.end_line, self.end_column)
 
 
-# Words that are keywords where the grammar accepts them, and plain names everywhere else.
-KEYWORDS = {
+KINDS = {
     "namespace": "NAMESPACE",
     "use": "USE",
     "uses": "USE",
@@ -128,7 +202,7 @@ def phrase(type_: str) -> str:
     known = _PHRASES.get(type_)
     if known is not None:
         return known
-    for table in (SIGNS, KEYWORDS):
+    for table in (SIGNS, KINDS):
         for text, name in table.items():
             if name == type_:
                 return f"`{text}`"

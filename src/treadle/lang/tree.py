@@ -7,16 +7,17 @@ pass can overflow the stack.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 MAX_DEPTH = 100
 MAX_BLOCKS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Lines and columns count from 1; the end is exclusive."""
+class Span(NamedTuple):
+    """Lines and columns count from 1, in characters; the end is exclusive. `Source.offset` converts to offsets."""
 
     line: int
     column: int
@@ -26,6 +27,19 @@ class Span:
     def to(self, other: Span) -> Span:
         """Return the span from the start of this one to the end of the other."""
         return Span(self.line, self.column, other.end_line, other.end_column)
+
+    @property
+    def end(self) -> Span:
+        """The empty span at the end of this one."""
+        return Span(self.end_line, self.end_column, self.end_line, self.end_column)
+
+    def part(self, offset: int, length: int) -> Span:
+        """Return a part of a span of one line."""
+        column = self.column + offset
+        return Span(self.line, column, self.line, column + length)
+
+
+NOWHERE = Span(1, 1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,20 @@ class Name:
     @property
     def short(self) -> str:
         return self.text.rpartition(".")[2]
+
+    @property
+    def parts(self) -> tuple[Name, ...]:
+        """The identifiers of a dotted name, each with its own span."""
+        return _parts(self.text.split("."), self.span, 0)
+
+
+def _parts(path: Iterable[str], span: Span, offset: int) -> tuple[Name, ...]:
+    """Return the identifiers of a path, which stands on one line without blanks."""
+    found = []
+    for text in path:
+        found.append(Name(text, span.part(offset, len(text))))
+        offset += len(text) + 1
+    return tuple(found)
 
 
 # --- expressions ---------------------------------------------------------------------------------------------------
@@ -67,6 +95,10 @@ class InputRef:
     span: Span = field(compare=False, repr=False)
     depth: int = field(compare=False, repr=False, default=1)
 
+    @property
+    def parts(self) -> tuple[Name, ...]:
+        return _parts(self.path, self.span, 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:
@@ -75,6 +107,10 @@ class Ref:
     path: tuple[str, ...]
     span: Span = field(compare=False, repr=False)
     depth: int = field(compare=False, repr=False, default=1)
+
+    @property
+    def parts(self) -> tuple[Name, ...]:
+        return _parts(self.path, self.span, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +148,10 @@ class ArrayLiteral:
 class Entry:
     key: Name
     value: Expr
+
+    @property
+    def span(self) -> Span:
+        return self.key.span.to(self.value.span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,27 +207,41 @@ class Param:
     type: Type
     default: Expr | None = None
 
+    @property
+    def span(self) -> Span:
+        return self.name.span.to((self.default or self.type).span)
+
 
 @dataclass(frozen=True, slots=True)
 class Arg:
     name: Name
     value: Expr
 
+    @property
+    def span(self) -> Span:
+        return self.name.span.to(self.value.span)
+
 
 @dataclass(frozen=True, slots=True)
 class Mixin:
+    """`with target(args) as alias`; `parens` is the span from `(` to `)`."""
+
     target: Name
     args: tuple[Arg, ...]
     alias: Name | None
     span: Span = field(compare=False, repr=False)
+    parens: Span = field(compare=False, repr=False, default=NOWHERE)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """`target(args) with ...`; `parens` is the span from `(` to `)`."""
+
     target: Name
     args: tuple[Arg, ...]
     mixins: tuple[Mixin, ...]
     span: Span = field(compare=False, repr=False)
+    parens: Span = field(compare=False, repr=False, default=NOWHERE)
 
 
 # --- blocks --------------------------------------------------------------------------------------------------------
@@ -209,6 +263,7 @@ class Directive:
 
     kind: Name
     text: str
+    span: Span = field(compare=False, repr=False, default=NOWHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +355,7 @@ class Facet:
     catch: Block | TooDeep | None
     doc: str | None
     span: Span = field(compare=False, repr=False)
+    parens: Span = field(compare=False, repr=False, default=NOWHERE)  # of the parameters
 
 
 @dataclass(frozen=True, slots=True)

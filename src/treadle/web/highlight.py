@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from markupsafe import Markup, escape
 
-from treadle.lang.tokens import KEYWORDS
+from treadle.lang.tokens import KEYWORDS, TYPES
 
 _TOKENS = re.compile(
     r"(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))"
@@ -17,7 +17,7 @@ _TOKENS = re.compile(
     r"|(?P<word>\b[A-Za-z_]\w*\b)",
     re.DOTALL,
 )
-_TYPES = frozenset({"String", "Int", "Long", "Double", "Boolean", "Json"})
+_TYPES = frozenset(TYPES)
 
 
 def highlight(text: str) -> list[Markup]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.lang.programs import compiled, error
+from tests.unit.lang.programs import compiled, error, tree_of
 
-from treadle.lang import Severity
+from treadle.lang import Severity, tree
+from treadle.lang.diagnostics import Edit, Source
+from treadle.lang.tree import Span
 
 
 def test_a_rendered_diagnostic_shows_the_line_with_a_marker() -> None:
@@ -54,3 +56,36 @@ def test_warnings_alone_leave_a_program() -> None:
 
 def test_the_same_finding_is_reported_once() -> None:
     assert len(compiled("facet A(x: Lnog)\nfacet B() andThen { s = A(x = 1) t = A(x = 2) }").errors) == 1
+
+
+def test_a_suggestion_for_a_name_is_also_a_fix() -> None:
+    text = "facet F(a: Long)\nworkflow W(size: Long) andThen { s = F(a = 1 + $.siez) }"
+    found = error(text)
+    assert [fix.title for fix in found.fixes] == ["Change `siez` to `size`"]
+    assert Source("s", text).apply(found.fixes[0].edits) == text.replace("siez", "size")
+    assert found.as_json()["fixes"] == [
+        {
+            "title": "Change `siez` to `size`",
+            "edits": [{"line": 2, "column": 50, "end_line": 2, "end_column": 54, "text": "size"}],
+        }
+    ]
+
+
+def test_edits_find_their_places_after_a_byte_order_mark_and_in_any_order() -> None:
+    source = Source("s", "\ufeffab\r\ncd\n")
+    edits = [Edit(Span(2, 3, 2, 3), "!"), Edit(Span(1, 1, 1, 2), "A"), Edit(Span(2, 1, 2, 2), "")]
+    assert source.apply(edits) == "\ufeffAb\r\nd!\n"
+    assert source.part(Span(1, 2, 2, 2)) == "b\r\nc"
+
+
+def test_every_part_of_a_dotted_name_and_of_a_reference_has_its_span() -> None:
+    text = "facet A(x: Json = $.ab.cd[s.tu])"
+    item = tree_of(text).items[0]
+    assert isinstance(item, tree.Facet)
+    default = item.params[0].default
+    assert isinstance(default, tree.Index)
+    assert isinstance(default.target, tree.InputRef)
+    assert isinstance(default.index, tree.Ref)
+    parts = [*default.target.parts, *default.index.parts]
+    assert [(part.text, Source("s", text).part(part.span)) for part in parts] == [(word, word) for word in ("ab", "cd", "s", "tu")]
+    assert item.params[0].span == Span(1, 9, 1, 32)

@@ -31,7 +31,7 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
 
     told = getattr(error, "problem", {}).get("diagnostics") or ()  # reported by a server
     found = [each for each in getattr(error, "diagnostics", ()) if isinstance(each, Diagnostic)]
-    found += [Diagnostic(**each) for each in told]
+    found += [Diagnostic.from_json(each) for each in told]
     first = str(error).partition("\n")[0]
     if as_json:
         told = {"code": error.code, "message": first, "diagnostics": [each.as_json() for each in found]}
