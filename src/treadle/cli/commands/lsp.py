@@ -1,0 +1,26 @@
+"""`treadle lsp`: the language server of AFL."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+from treadle.cli.command import option
+from treadle.cli.output.messages import tell_note
+from treadle.cli.session import Session
+from treadle.model.errors import MissingDependency
+
+
+def lsp(
+    session: Session,
+    stdio: Annotated[bool, option("--stdio", help="Use stdin and stdout; this is the default, and some editors pass it")] = False,
+) -> None:
+    """Serve the Language Server Protocol for AFL to one editor over stdio, until it closes the connection."""
+    if find_spec("pygls") is None:
+        raise MissingDependency("The language server needs the package pygls: pip install 'treadle[lsp]'.")
+    from treadle.lsp.server import make_server
+
+    if sys.stdin.isatty():
+        tell_note("Waiting for an editor to speak the Language Server Protocol on stdin; Ctrl-C stops.")
+    make_server().start_io()
