@@ -42,7 +42,7 @@ STORE_ONLY: dict[str, tuple[str, ...]] = {
     "store backup": ("copy.db",),  # copies the store's own file
     "import mongodump": ("dump",),  # reads files into the store
 }
-IN_PROCESSES = {"top", "mcp"}
+IN_PROCESSES = {"top", "mcp", "lsp"}
 """On both, but they take the terminal or the standard streams of their process."""
 
 FLOW = """\

@@ -18,6 +18,7 @@ HEAVY = [
     "fastapi",
     "httpx",
     "jinja2",
+    "lsprotocol",
     "mcp",
     "opentelemetry",
     "prometheus_client",

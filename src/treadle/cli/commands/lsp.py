@@ -16,7 +16,7 @@ def lsp(
     session: Session,
     stdio: Annotated[bool, option("--stdio", help="Use stdin and stdout; this is the default, and some editors pass it")] = False,
 ) -> None:
-    """Serve the Language Server Protocol for AFL to one editor over stdio, until it closes the connection."""
+    """Serve the Language Server Protocol for AFL to one editor over stdio, until it disconnects."""
     if find_spec("pygls") is None:
         raise MissingDependency("The language server needs the package pygls: pip install 'treadle[lsp]'.")
     from treadle.lsp.server import make_server
