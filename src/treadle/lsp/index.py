@@ -73,7 +73,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A place where a name stands, as offsets."""
+    """The place of a name, as offsets."""
 
     start: int
     end: int

@@ -19,7 +19,7 @@ _NAME = re.compile(r"(?<![\w.$\"])(?P<qualifier>(?:[A-Za-z_]\w*\.)*)(?P<name>[A-
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a file declares, and the names that it needs from elsewhere."""
+    """The declarations of a file, and the names that it needs from elsewhere."""
 
     namespaces: frozenset[str]
     declared: frozenset[str]
