@@ -34,9 +34,9 @@ demo: setup assets ## Run the demo: parallel work, a retry, a killed worker, a r
 up: setup assets ## Start the engine on the store in TREADLE_STORE (default: ./treadle.db)
 	@$(BIN)/treadle up
 
-test: export PYTHONDONTWRITEBYTECODE =# four processes import every test; without cached bytecode, compiling them dominates
+test: export PYTHONDONTWRITEBYTECODE =# six processes import every test; without cached bytecode, compiling them dominates
 test: setup assets ## Run the full test suite, including a real PostgreSQL server
-	@$(BIN)/python -m pytest -q -n 4 --durations=10 -m "not soak"
+	@$(BIN)/python -m pytest -q -n 6 --durations=10 -m "not soak"
 
 check: setup ## Check format, lint, prose, types and layers
 	@$(BIN)/ruff format --check .

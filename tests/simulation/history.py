@@ -147,7 +147,7 @@ class History:
             await asyncio.sleep(1.0)
         simulation.heal()
         give_up_at = simulation.loop.time() + self._longest
-        while simulation.loop.time() < give_up_at and not await is_quiet(self):  # noqa: ASYNC110
+        while simulation.loop.time() < give_up_at and not simulation.problems and not await is_quiet(self):  # noqa: ASYNC110
             await asyncio.sleep(1.0)
         await asyncio.sleep(2.0)
         self._over = True
