@@ -14,12 +14,8 @@ from treadle.evaluator.operators import EvaluationError, describe, is_number, te
 from treadle.evaluator.plan import inputs_in, is_built_in, is_timeout
 from treadle.evaluator.records import StepRow, Value
 from treadle.evaluator.scope import Scope, SignatureScope
+from treadle.lang.mixins import LONGEST_TIMEOUT, TIMEOUT_UNITS
 from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, Step
-
-_UNITS = {
-    "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000, "milliseconds": 1, "ms": 1,
-}  # fmt: skip
-_LONGEST_TIMEOUT = 366 * 86_400_000
 
 
 def given_at_call(args: Iterable[Arg], mixins: Iterable[Mixin], scope: Scope) -> dict[str, Value]:
@@ -124,15 +120,15 @@ def timeout_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet
 def _milliseconds(mixin: Mixin, scope: Scope) -> int | None:
     total = 0.0
     for arg in mixin.args:
-        unit = _UNITS.get(arg.name)
+        unit = TIMEOUT_UNITS.get(arg.name)
         if unit is None:
-            raise EvaluationError(f"Timeout has no `{arg.name}`; it has {', '.join(_UNITS)}")
+            raise EvaluationError(f"Timeout has no `{arg.name}`; it has {', '.join(TIMEOUT_UNITS)}")
         value = evaluate_json(arg.value, scope)
-        if not is_number(value) or abs(value) > _LONGEST_TIMEOUT:
+        if not is_number(value) or abs(value) > LONGEST_TIMEOUT:
             raise EvaluationError(
                 f"Timeout needs a number of {arg.name}, this is {text(value) if is_number(value) else describe(value)}"
             )
         total += value * unit
-    if not 0 < total <= _LONGEST_TIMEOUT:
+    if not 0 < total <= LONGEST_TIMEOUT:
         raise EvaluationError("a Timeout must be more than zero and at most 366 days")
     return max(1, round(total))

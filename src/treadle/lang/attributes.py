@@ -1,32 +1,36 @@
-"""The readable attributes of a facet, a schema or a step, and their types."""
+"""The readable attributes of a facet, a schema or a step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from treadle.lang import program, tree
+from treadle.lang import tree
+from treadle.lang.definitions import Definition, Kind
+from treadle.lang.diagnostics import Source
 from treadle.lang.names import Declared, Opening, Symbols
-
-KnownType = program.Type | None
-STRING = program.NamedType("String")
+from treadle.lang.script_code import read_script
+from treadle.lang.types import STRING, UNKNOWN, NamedType, RecordType, Type
 
 
 @dataclass(slots=True)
 class Attributes:
-    """Names with their types (None: unknown). `open`: other names may exist as well. Layers are searched in order."""
+    """Names with their definitions; layers are searched in order.
 
-    own: dict[str, KnownType] = field(default_factory=dict)
+    `open`: other names may exist as well. `lenient`: reading another name is only a warning.
+    """
+
+    own: dict[str, Definition] = field(default_factory=dict)
     open: bool = False
     base: Attributes | None = None
+    lenient: bool = False
 
     def __contains__(self, name: str) -> bool:
         return name in self.own or (self.base is not None and name in self.base)
 
-    def type_of(self, name: str) -> KnownType:
-        if name in self.own:
-            return self.own[name]
-        return None if self.open or self.base is None else self.base.type_of(name)
+    def find(self, name: str) -> Definition | None:
+        found = self.own.get(name)
+        return found if found is not None or self.base is None else self.base.find(name)
 
     @property
     def any_name(self) -> bool:
@@ -45,17 +49,43 @@ class AttributeTables:
         self._symbols = symbols
         self._inside: dict[int, Attributes] = {}
         self._outside: dict[int, Attributes] = {}
-        self._params: dict[int, dict[str, tree.Param]] = {}
+        self._params: dict[int, dict[str, Definition]] = {}
+        self._returns: dict[int, dict[str, Definition]] = {}
         self._required: dict[int, list[str]] = {}
+        self._fields: dict[str, Mapping[str, Type] | None] = {}
 
-    def params(self, declared: Declared) -> dict[str, tree.Param]:
-        """Return the parameters of a facet by name."""
+    def params(self, declared: Declared) -> dict[str, Definition]:
+        """Return the parameters of a facet, or the fields of a schema, by name."""
         key = id(declared.node)
         if key not in self._params:
-            facet = declared.node
-            assert isinstance(facet, tree.Facet)
-            self._params[key] = {param.name.text: param for param in facet.params}
+            node = declared.node
+            params, kind = (node.params, Kind.PARAMETER) if isinstance(node, tree.Facet) else (node.fields, Kind.FIELD)
+            self._params[key] = self._define(params, kind, declared.opening)
         return self._params[key]
+
+    def returns(self, declared: Declared) -> dict[str, Definition]:
+        """Return the returns of a facet, or the fields of a schema, by name."""
+        if isinstance(declared.node, tree.Schema):
+            return self.params(declared)
+        key = id(declared.node)
+        if key not in self._returns:
+            self._returns[key] = self._define(declared.node.returns, Kind.RETURN, declared.opening)
+        return self._returns[key]
+
+    def fields(self, name: str) -> Mapping[str, Type] | None:
+        """Return the types of the fields of the schema with this qualified name."""
+        if name not in self._fields:
+            declared = self._symbols.schemas.exact.get(name)
+            found = None if declared is None else {each: one.type for each, one in self.params(declared).items()}
+            self._fields[name] = found
+        return self._fields[name]
+
+    def members(self, type_: Type) -> Attributes | None:
+        """Return the names that can follow a dot after a value of this type; None if any name can."""
+        if not isinstance(type_, NamedType):
+            return None
+        declared = self._symbols.schemas.exact.get(type_.name) or self._symbols.facets.exact.get(type_.name)
+        return None if declared is None else self.attributes(declared)
 
     def required(self, declared: Declared) -> list[str]:
         """Return the parameters of a facet that have neither a default nor a value from a signature mixin."""
@@ -74,10 +104,10 @@ class AttributeTables:
         if key not in self._inside:
             facet = declared.node
             assert isinstance(facet, tree.Facet)
-            found = Attributes(open=facet.pre_script is not None)
+            self._inside[key] = found = Attributes()
             self._add_mixins(found, facet, declared.opening)
-            found.own.update(self._types(facet.params, declared.opening))
-            self._inside[key] = found
+            self._add_pre_script(found, facet, declared.opening)
+            found.own.update(self.params(declared))
         return self._inside[key]
 
     def attributes(self, declared: Declared) -> Attributes:
@@ -86,41 +116,83 @@ class AttributeTables:
         if key not in self._outside:
             node, opening = declared.node, declared.opening
             if isinstance(node, tree.Schema):
-                self._outside[key] = Attributes(self._types(node.fields, opening))
+                self._outside[key] = Attributes(dict(self.params(declared)))
             else:
-                found = Attributes(open=not node.returns or node.pre_script is not None)
-                self._outside[key] = found
+                record = node.kind is not tree.FacetKind.EVENT and not node.blocks and node.catch is None
+                self._outside[key] = found = Attributes(open=not node.returns and not record, lenient=not node.returns)
                 self._add_mixins(found, node, opening)
-                found.own.update(self._types(node.params, opening))
-                found.own.update(self._types(node.returns, opening))
+                self._add_pre_script(found, node, opening)
+                found.own.update(self.params(declared))
+                found.own.update(self.returns(declared))
         return self._outside[key]
 
-    def _types(self, params: tuple[tree.Param, ...], opening: Opening) -> dict[str, KnownType]:
-        return {param.name.text: self._symbols.type_of(param.type, opening) for param in params}
+    def _define(self, params: tuple[tree.Param, ...], kind: Kind, opening: Opening) -> dict[str, Definition]:
+        return {
+            param.name.text: Definition(
+                kind, param.name, self._symbols.type_of(param.type, opening), opening.source, param,
+                self._symbols.declared_type(param.type, opening),
+            )
+            for param in reversed(params)
+        }  # fmt: skip
+
+    def _add_pre_script(self, found: Attributes, facet: tree.Facet, opening: Opening) -> None:
+        """Add the keys that the pre-script writes; if they cannot be determined, any name is possible."""
+        if facet.pre_script is None:
+            return
+        code = read_script(facet.pre_script)
+        found.open = found.open or code.open
+        for name in code.writes:
+            at = tree.Name(name, facet.pre_script.span)
+            found.own[name] = Definition(Kind.SCRIPT, at, UNKNOWN, opening.source, facet.pre_script)
 
     def _add_mixins(self, found: Attributes, facet: tree.Facet, opening: Opening) -> None:
         for mixin in facet.mixins:
-            if mixin.alias is not None:
-                found.own[mixin.alias.text] = None
-                continue
-            found.own.update((arg.name.text, None) for arg in mixin.args)
             target = self._symbols.resolve_facet(mixin.target, opening).found
+            if mixin.alias is not None:
+                type_: Type = UNKNOWN if target is None else NamedType(target.qualified_name)
+                found.own[mixin.alias.text] = Definition(Kind.ALIAS, mixin.alias, type_, opening.source, mixin, target)
+                continue
+            for arg in mixin.args:
+                found.own[arg.name.text] = Definition(Kind.ARGUMENT, arg.name, UNKNOWN, opening.source, arg)
             if target is not None and isinstance(target.node, tree.Facet):
-                found.own.update(self._types(target.node.params, target.opening))
-                found.own.update(self._types(target.node.returns, target.opening))
+                found.own.update(self.params(target))
+                found.own.update(self.returns(target))
 
-    def of_call(self, call: tree.Call, declared: Declared | None, *, caught: bool) -> Attributes:
-        """Return the attributes of a step: its callee's, additional arguments of the call, and the error if it is caught."""
-        own: dict[str, KnownType] = {}
+    def of_call(self, step: tree.Step, declared: Declared | None, opening: Opening, types: Mapping[int, Type]) -> Attributes:
+        """Return the attributes of a step: its callee's, additional arguments of the call, and the error if it is caught.
+
+        `types` has the types of the arguments, by the identity of their expressions.
+        """
+        own: dict[str, Definition] = {}
+        call, source = step.call, opening.source
         base = None if declared is None else self.attributes(declared)
         for arg in call.args:
             if base is None or arg.name.text not in base:
-                own[arg.name.text] = None
+                own[arg.name.text] = _argument(arg, source, types)
         for mixin in call.mixins:
             if mixin.alias is not None:
-                own[mixin.alias.text] = None
-            else:
-                own.update((arg.name.text, None) for arg in mixin.args if base is None or arg.name.text not in base)
-        if caught:
-            own.update(error=STRING, error_type=STRING)
-        return Attributes(own, declared is None, base)
+                type_ = RecordType(tuple((arg.name.text, types.get(id(arg.value), UNKNOWN)) for arg in mixin.args))
+                own[mixin.alias.text] = Definition(Kind.ALIAS, mixin.alias, type_, source, mixin)
+                continue
+            target = self._symbols.resolve_facet(mixin.target, opening).found
+            params = {} if target is None else self.params(target)
+            for arg in mixin.args:
+                if (base is None or arg.name.text not in base) and arg.name.text not in own:
+                    own[arg.name.text] = params.get(arg.name.text) or _argument(arg, source, types)
+        if step.catch is not None:
+            own.update(errors(source, step.name, step.catch))
+        yields = step.body is not None and base is not None and base.lenient
+        return Attributes(own, declared is None or yields, base, base is not None and base.lenient)
+
+
+def _argument(arg: tree.Arg, source: Source, types: Mapping[int, Type]) -> Definition:
+    return Definition(Kind.ARGUMENT, arg.name, types.get(id(arg.value), UNKNOWN), source, arg)
+
+
+def errors(source: Source, at: tree.Name, catch: tree.Block | tree.TooDeep) -> dict[str, Definition]:
+    """Return the names that a catch adds."""
+    node = catch if isinstance(catch, tree.Block) else tree.Block(span=catch.span)
+    return {
+        name: Definition(Kind.ERROR, tree.Name(name, at.span), STRING, source, node)
+        for name in ("error", "error_type")
+    }

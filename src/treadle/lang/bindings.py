@@ -1,4 +1,4 @@
-"""Results of the checks for the emitter, keyed by the identity of the tree node."""
+"""Results of the checks for the emitter and for queries, keyed by the identity of the tree node."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from dataclasses import dataclass, field
 
 from treadle.lang import tree
 from treadle.lang.attributes import AttributeTables
+from treadle.lang.definitions import Definition
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Symbols
+from treadle.lang.scope import Scope
+from treadle.lang.types import Type
 
 
 @dataclass(slots=True)
 class Bindings:
     """`callees`: qualified names of calls and mixins; `loops`: references to loop variables; `depends`: per statement;
-    `into`: the alias that a yield, or a mixin of a yield, writes to."""
+    `into`: the alias that a yield, or a mixin of a yield, writes to; `types`: of expressions; `uses`: each name with its meaning
+    (of a reference, the number of the part of its path); `scopes`: of blocks, with the place of the block."""
 
     callees: dict[int, str] = field(default_factory=dict)
     loops: set[int] = field(default_factory=set)
     depends: dict[int, tuple[str, ...]] = field(default_factory=dict)
     into: dict[int, str] = field(default_factory=dict)
+    types: dict[int, Type] = field(default_factory=dict)
+    uses: list[tuple[Source, tree.Name | tree.Ref | tree.InputRef, int, Definition]] = field(default_factory=list)
+    scopes: list[tuple[tree.Span, Scope]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -30,6 +37,10 @@ class Context:
     tables: AttributeTables
     bindings: Bindings = field(default_factory=Bindings)
     implied: dict[str, set[str]] = field(default_factory=dict)  # facet -> parameters that implicits supply
+
+    def use(self, source: Source, name: tree.Name | tree.Ref | tree.InputRef, definition: Definition, part: int = 0) -> None:
+        """Record the meaning of a name, or of one part of a reference."""
+        self.bindings.uses.append((source, name, part, definition))
 
     def report_too_deep(self, node: tree.TooDeep, source: Source, limit: int, what: str) -> None:
         """Report nesting beyond the limit."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from treadle.lang import tree
-from treadle.lang.attributes import STRING, Attributes, AttributeTables
+from treadle.lang.attributes import Attributes, AttributeTables, errors
 from treadle.lang.bindings import Context
 from treadle.lang.check_block import Surroundings, check_block
-from treadle.lang.check_call import check_mixin, check_unique, resolve
+from treadle.lang.check_call import check_args, check_mixin
 from treadle.lang.check_expr import infer
 from treadle.lang.check_script import check_prompt, check_script
+from treadle.lang.check_value import check_default
 from treadle.lang.check_yield import targets_of
+from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Reporter
-from treadle.lang.names import BUILTIN_TYPES, Declared, Opening, Symbols
+from treadle.lang.names import Declared, Opening, Symbols
+from treadle.lang.resolution import check_type, check_unique, resolve_facet
+from treadle.lang.returns import check_returns
 from treadle.lang.scope import Inputs, Scope
+from treadle.lang.types import UNKNOWN
 
 
 def check(symbols: Symbols, reporter: Reporter) -> Context:
@@ -35,8 +40,15 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
                 case tree.Implicit():
                     _check_implicit(item, opening, context)
                 case tree.Use():
-                    pass
+                    _record_use(item, opening, context)
     return context
+
+
+def _record_use(use: tree.Use, opening: Opening, context: Context) -> None:
+    found = context.symbols.namespaces.get(use.name.text)
+    if found is not None and found.node is not None:
+        meaning = Definition(Kind.NAMESPACE, found.node.name, UNKNOWN, found.source, found.node)
+        context.use(opening.source, use.name, meaning)
 
 
 def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, tree.Implicit]]:
@@ -47,36 +59,12 @@ def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, tree.Implicit]]:
 
 
 def _check_fields(params: tuple[tree.Param, ...], rule: str, what: str, opening: Opening, context: Context) -> None:
-    check_unique((param.name for param in params), rule, what, opening.source, context)
+    check_unique((param.name for param in params), rule, what, opening, context)
     for param in params:
         if param.name.text.startswith("_") and what == "parameter":
             message = f"parameter `{param.name.text}` begins with `_`: such keys of a payload belong to the runner"
             context.reporter.report("reserved-parameter", opening.source, param.name.span, message)
         check_type(param.type, opening, context)
-
-
-def check_type(type_: tree.Type, opening: Opening, context: Context) -> None:
-    """Report a type that is neither built in, nor a schema, nor (for a step reference) a facet."""
-    while isinstance(type_, tree.ListType):
-        type_ = type_.element
-    if isinstance(type_, tree.TooDeep):
-        context.report_too_deep(type_, opening.source, tree.MAX_DEPTH, "this type")
-        return
-    name = type_.name
-    if name.text in BUILTIN_TYPES:
-        return
-    found = context.symbols.resolve_type(name, opening)
-    if found.candidates:
-        shown = ", ".join(found.candidates[:12])
-        message = f"type `{name.text}` is ambiguous, it must be qualified: {shown}"
-        context.reporter.report("ambiguous-type", opening.source, name.span, message, valid=found.candidates)
-    elif found.found is None:
-        names: set[str] = set()
-        if context.reporter.detailed:
-            schemas = context.symbols.schemas
-            names = set(BUILTIN_TYPES) | set(schemas.exact if "." in name.text else schemas.short)
-        message = f"unknown type `{name.text}`"
-        context.reporter.report("unknown-type", opening.source, name.span, message, valid=names, near=name.text)
 
 
 def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> None:
@@ -88,28 +76,30 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
     root = Scope(opening, inputs, everywhere=frozenset(_step_names(facet)))
     _check_signature(declared, facet, root, context)
     if facet.pre_script is not None:
-        check_script(facet.pre_script, source, context)
+        check_script(facet.pre_script, inputs, source, context, pre=True)
     if facet.prompt is not None:
         check_prompt(facet, facet.prompt, source, context)
     around = Surroundings(root, inputs, targets_of(declared, context))
     for block in facet.blocks:
         check_block(block, around, context)
     if facet.catch is not None:
-        failed = inputs.inside(Attributes({"error": STRING, "error_type": STRING}), may_have_more=False)
+        failed = inputs.inside(Attributes(errors(source, facet.name, facet.catch)), may_have_more=False)
         check_block(facet.catch, Surroundings(Scope(opening, failed), failed, around.targets), context)
+    check_returns(facet, opening, context)
     _warn_bodiless(facet, opening, context)
 
 
 def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context: Context) -> None:
     source = declared.opening.source
-    for param in (*facet.params, *facet.returns):
-        if param.default is not None:
-            root.label = f"the default of `{param.name.text}`"
-            infer(param.default, root, context)
+    for params, known in ((facet.params, context.tables.params(declared)), (facet.returns, context.tables.returns(declared))):
+        for param in params:
+            if param.default is not None:
+                root.label = f"the default of `{param.name.text}`"
+                check_default(param.default, known[param.name.text], root.label, root, context)
     taken = {param.name.text for param in (*facet.params, *facet.returns)}
     for mixin in facet.mixins:
         root.label = f"mixin `{mixin.target.text}`"
-        check_mixin(mixin, root, context, host=declared)
+        check_mixin(mixin, root, context, host=declared, signature=True)
         if mixin.alias is not None:
             if mixin.alias.text in taken or mixin.alias.text == facet.name.text:
                 message = f"alias `{mixin.alias.text}` is already the name of something else in `{facet.name.text}`"
@@ -128,24 +118,25 @@ def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> Non
 
 def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context) -> None:
     call = implicit.call
-    found = context.symbols.resolve_facet(call.target, opening)
-    declared = resolve(call, found, opening, context, rule="external-facet", what="facet")
-    source = opening.source
-    check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", source, context)
-    inputs = Inputs()
-    if declared is not None:
+    declared = resolve_facet(call, opening, context)
+    check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", opening, context)
+    scope = Scope(opening, Inputs(), label=f"implicit `{implicit.name.text}`")
+    if declared is None:
+        for arg in call.args:
+            infer(arg.value, scope, context)
+    else:
         attributes = context.tables.inputs(declared)
-        inputs = inputs.inside(attributes, may_have_more=attributes.open)
+        scope.inputs = Inputs().inside(attributes, may_have_more=attributes.open)
         for arg in call.args:
             if arg.name.text not in attributes and not attributes.open:
                 message = (
                     f"implicit `{implicit.name.text}` passes `{arg.name.text}`, "
                     f"which is not a parameter of `{declared.qualified_name}`"
                 )
-                context.reporter.report("implicit-parameter", source, arg.name.span, message, valid=attributes, near=arg.name.text)
-    scope = Scope(opening, inputs, label=f"implicit `{implicit.name.text}`")
-    for arg in call.args:
-        infer(arg.value, scope, context)
+                context.reporter.report(
+                    "implicit-parameter", opening.source, arg.name.span, message, valid=attributes, near=arg.name.text
+                )
+        check_args(call.args, declared, context.tables.params(declared), scope, context)
     for mixin in call.mixins:
         check_mixin(mixin, scope, context, host=declared)
 

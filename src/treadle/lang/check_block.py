@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from treadle.lang import program, tree
-from treadle.lang.attributes import Attributes, KnownType
+from treadle.lang import tree
+from treadle.lang.attributes import Attributes
 from treadle.lang.bindings import Context
-from treadle.lang.check_call import check_call, check_unique
+from treadle.lang.check_call import check_call
 from treadle.lang.check_expr import infer, require_boolean
 from treadle.lang.check_script import check_script
 from treadle.lang.check_yield import Targets, check_yields
+from treadle.lang.definitions import Definition, Kind
 from treadle.lang.names import Declared
+from treadle.lang.resolution import check_unique
+from treadle.lang.returns import given_by
 from treadle.lang.scope import Inputs, Scope, StepInfo
-
-_SCALARS = frozenset(["String", "Long", "Int", "Double", "Boolean"])
+from treadle.lang.types import UNKNOWN, ListType, NamedType, describe, is_anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
         return
     outside = around.parent or around.root
     if block.script is not None:
-        check_script(block.script, opening.source, context)
+        check_script(block.script, around.inputs, opening.source, context)
         return
     if block.cases is not None:
         _check_cases(block, block.cases, around, outside, context)
@@ -44,19 +46,21 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
     inputs, loop = around.inputs, None
     if block.foreach is not None:
         loop = _check_foreach(block.foreach, outside, inputs, context)
-        inputs = inputs.inside(Attributes({loop[0]: loop[1]}), may_have_more=False)
+        inputs = inputs.inside(Attributes({loop.name.text: loop}), may_have_more=False)
     scope = Scope(opening, inputs, around.parent, loop, everywhere=around.root.everywhere)
+    context.bindings.scopes.append((block.span, scope))
     _check_statements(block, scope, replace(around, inputs=inputs, parent=scope), context)
 
 
-def _check_foreach(foreach: tree.Foreach, outside: Scope, inputs: Inputs, context: Context) -> tuple[str, KnownType]:
+def _check_foreach(foreach: tree.Foreach, outside: Scope, inputs: Inputs, context: Context) -> Definition:
+    """Check the list, and return the loop variable."""
     view = _view(outside, inputs, "foreach")
-    type_ = infer(foreach.iterable, view, context)
-    name = foreach.variable.text
-    if isinstance(type_, program.NamedType) and type_.name in _SCALARS:
-        message = f"foreach `{name}` needs a list, this is a {type_.name}"
-        context.reporter.warn("foreach-type", outside.opening.source, foreach.iterable.span, message)
-    return name, type_.element if isinstance(type_, program.ListType) else None
+    type_, source = infer(foreach.iterable, view, context), outside.opening.source
+    if not isinstance(type_, ListType) and not is_anything(type_):
+        message = f"foreach `{foreach.variable.text}` needs a list, this is {describe(type_)}"
+        context.reporter.warn("foreach-type", source, foreach.iterable.span, message)
+    element = type_.element if isinstance(type_, ListType) else UNKNOWN
+    return Definition(Kind.LOOP, foreach.variable, element, source, foreach)
 
 
 def _view(outside: Scope, inputs: Inputs, label: str) -> Scope:
@@ -80,8 +84,7 @@ def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surrou
 
 def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, context: Context) -> None:
     steps = [statement for statement in block.statements if isinstance(statement, tree.Step)]
-    source = scope.opening.source
-    check_unique((step.name for step in steps), "duplicate-step", "step", source, context)
+    check_unique((step.name for step in steps), "duplicate-step", "step", scope.opening, context)
     _check_order(block, scope, context)
     for index, step in enumerate(steps):
         if step.name.text not in scope.steps:
@@ -98,7 +101,7 @@ def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, cont
                 done.add(statement.name.text)
             case tree.SysLog():
                 scope.begin("sys.log")
-                check_unique((arg.name for arg in statement.args), "duplicate-argument", "argument", source, context)
+                check_unique((arg.name for arg in statement.args), "duplicate-argument", "argument", scope.opening, context)
                 for arg in statement.args:
                     infer(arg.value, scope, context)
             case tree.SysAssert():
@@ -128,7 +131,6 @@ def _check_order(block: tree.Block, scope: Scope, context: Context) -> None:
 def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> StepInfo:
     symbols, opening = context.symbols, scope.opening
     declared = symbols.resolve_callee(step.call.target, opening).found
-    attributes = context.tables.of_call(step.call, declared, caught=step.catch is not None)
     facets: set[str] = set()
     if declared is not None:
         facets.add(declared.qualified_name)
@@ -139,24 +141,47 @@ def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> S
             found = symbols.resolve_facet(mixin.target, where).found
             if found is not None:
                 facets.add(found.qualified_name)
-    return StepInfo(step, index, declared, attributes, frozenset(facets))
+    type_ = UNKNOWN if declared is None else NamedType(declared.qualified_name)
+    definition = Definition(Kind.STEP, step.name, type_, opening.source, step, declared)
+    return StepInfo(step, index, declared, definition, frozenset(facets))
 
 
 def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
+    declared = info.declared
     check_call(step.call, scope, context)
+    info.attributes = context.tables.of_call(step, declared, scope.opening, context.bindings.types)
     if step.body is None and step.catch is None:
         return
     scope.inside = True
-    declared = info.declared
     if declared is not None and isinstance(declared.node, tree.Schema):
         message = f"step `{step.name.text}` makes an instance of a schema, so its body never runs"
         context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, message)
-    targets = around.targets.inside(step.call, declared)
+    targets = around.targets.inside(step, declared, context)
     inputs = around.inputs.inside(info.attributes, may_have_more=_results_open(declared))
     inner = replace(around, inputs=inputs, targets=targets)
     for block in (step.body, step.catch):
         if block is not None:
             check_block(block, inner, context)
+    if declared is not None and isinstance(declared.node, tree.Facet):
+        info.absent = _absent(step, declared.node, context)
+
+
+def _absent(step: tree.Step, facet: tree.Facet, context: Context) -> dict[str, str]:
+    """Return the returns of a step that its own body or catch, which replace those of its facet, may leave without a value."""
+    found: dict[str, str] = {}
+    names = [each.name.text for each in facet.returns if each.default is None]
+    if step.catch is not None:
+        given = given_by((step.catch,), context)
+        for name in names:
+            if name not in given.always and not given.open:
+                found[name] = "the step's `catch` does not yield it"
+    if step.body is not None and facet.kind is not tree.FacetKind.EVENT:
+        given = given_by((step.body,), context)
+        for name in names:
+            if name not in given.always and not given.open:
+                found[name] = f"the step's body replaces that of `{facet.name.text}` and does not yield it"
+    params = {each.name.text for each in facet.params}
+    return {name: why for name, why in found.items() if name not in params}
 
 
 def _results_open(declared: Declared | None) -> bool:

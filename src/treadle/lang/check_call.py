@@ -1,108 +1,55 @@
-"""Checks calls and mixins: the callee, its arguments, and step references among them."""
+"""Checks calls and mixins: the callee, the arguments that it takes, and step references among them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from treadle.lang import program, tree
+from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.check_expr import infer, note_step
-from treadle.lang.diagnostics import Source
-from treadle.lang.names import BUILTIN_MIXINS, Declared, Opening, Resolution
+from treadle.lang.check_value import check_argument, check_value
+from treadle.lang.definitions import Definition
+from treadle.lang.mixins import BUILTIN_MIXINS, LONGEST_TIMEOUT
+from treadle.lang.names import Declared, Opening
+from treadle.lang.resolution import check_unique, resolve_callee, resolve_facet
 from treadle.lang.scope import Scope
-
-
-def check_unique(names: Iterable[tree.Name], rule: str, what: str, source: Source, context: Context) -> None:
-    """Report every repeated name, with the line of the first."""
-    first: dict[str, int] = {}
-    for name in names:
-        if name.text in first:
-            message = f"{what} `{name.text}` is already given in line {first[name.text]}"
-            context.reporter.report(rule, source, name.span, message)
-        first.setdefault(name.text, name.span.line)
-
-
-def resolve(
-    node: tree.Call | tree.Mixin, found: Resolution, opening: Opening, context: Context, *, rule: str, what: str
-) -> Declared | None:
-    """Record the callee of a call or mixin; report ambiguous and unknown names, the latter as a warning if unqualified."""
-    name, source = node.target, opening.source
-    if found.found is not None:
-        context.bindings.callees[id(node)] = found.found.qualified_name
-        return found.found
-    if found.candidates:
-        shown = ", ".join(found.candidates[:12])
-        message = f"`{name.text}` is ambiguous, it must be qualified: {shown}"
-        context.reporter.report("ambiguous-facet", source, name.span, message, valid=found.candidates)
-        return None
-    known: Iterable[str] = ()
-    if "." in name.text:
-        known = context.symbols.taken if context.reporter.detailed else ()
-        message = f"unknown facet `{name.text}`"
-        context.reporter.report("unknown-facet", source, name.span, message, valid=known, near=name.text)
-        return None
-    known = context.symbols.facets.short if context.reporter.detailed else ()
-    message = f"{what} `{name.text}` is not declared anywhere"
-    context.reporter.warn(rule, source, name.span, message, valid=known, near=name.text)
-    return None
+from treadle.lang.types import DOUBLE, UNKNOWN, NamedType
 
 
 def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | None:
     """Check a step's call and return its callee."""
     opening = scope.opening
-    found = context.symbols.resolve_callee(call.target, opening)
-    declared = resolve(call, found, opening, context, rule="external-facet", what="facet")
-    check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", opening.source, context)
-    _check_args(call.args, declared, scope, context)
-    if declared is not None and isinstance(declared.node, tree.Schema):
-        _check_schema_call(call, declared, declared.node, opening, context)
+    declared = resolve_callee(call, opening, context)
+    check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", opening, context)
+    if declared is None:
+        for arg in call.args:
+            infer(arg.value, scope, context)
+    elif isinstance(declared.node, tree.Schema):
+        _check_schema_call(call, declared, scope, context)
         return declared
-    if declared is not None and isinstance(declared.node, tree.Facet):
-        _check_facet_args(call, declared, opening, context)
+    else:
+        check_args(call.args, declared, context.tables.params(declared), scope, context)
+        _check_given(call, declared, opening, context)
     for mixin in call.mixins:
         check_mixin(mixin, scope, context, host=declared)
     return declared
 
 
-def check_mixin(mixin: tree.Mixin, scope: Scope, context: Context, host: Declared | None) -> Declared | None:
-    """Check `with Target(...)`; arguments may be parameters of the mixin or of the facet it is attached to."""
-    opening = scope.opening
-    declared: Declared | None = None
-    found = context.symbols.resolve_facet(mixin.target, opening)
-    if found.found is not None or mixin.target.text not in BUILTIN_MIXINS:
-        declared = resolve(mixin, found, opening, context, rule="unknown-mixin", what="mixin")
-    check_unique((arg.name for arg in mixin.args), "duplicate-argument", "argument", opening.source, context)
-    _check_args(mixin.args, declared, scope, context)
-    if declared is not None and host is not None and isinstance(host.node, tree.Facet):
-        allowed = context.tables.inputs(declared)
-        outer = context.tables.inputs(host)
-        for arg in mixin.args:
-            if arg.name.text not in allowed and arg.name.text not in outer and not (allowed.open or outer.open):
-                _warn_unknown_argument(arg, declared, opening, allowed, context)
-    return declared
-
-
-def _check_args(args: tuple[tree.Arg, ...], declared: Declared | None, scope: Scope, context: Context) -> None:
-    params: dict[str, tree.Param] = {}
-    if args and declared is not None and isinstance(declared.node, tree.Facet):
-        params = context.tables.params(declared)
+def check_args(
+    args: Iterable[tree.Arg], declared: Declared, params: Mapping[str, Definition], scope: Scope, context: Context
+) -> None:
+    """Check the values of arguments; names without a definition are reported elsewhere."""
     for arg in args:
         param = params.get(arg.name.text)
-        wanted = None
-        if declared is not None and param is not None:
-            wanted = _referenced_facet(param, declared.opening, context)
-        if wanted is None:
+        if param is None:
             infer(arg.value, scope, context)
+        elif param.declared is not None and isinstance(param.declared.node, tree.Facet) and isinstance(param.type, NamedType):
+            context.use(scope.opening.source, arg.name, param)
+            _check_step_reference(arg, param.type.name, scope, context)
         else:
-            _check_step_reference(arg, wanted, scope, context)
-
-
-def _referenced_facet(param: tree.Param, opening: Opening, context: Context) -> str | None:
-    type_ = context.symbols.type_of(param.type, opening)
-    if isinstance(type_, program.NamedType) and type_.name in context.symbols.facets.exact:
-        return type_.name
-    return None
+            what = f"{param.kind} `{arg.name.text}` of `{declared.qualified_name}`"
+            check_argument(arg, param, what, scope, context)
 
 
 def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Context) -> None:
@@ -115,6 +62,7 @@ def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Con
             infer(value, scope, context)
             return
         where, step = hit[0], hit[1]
+        context.bindings.types[id(value)] = NamedType(wanted)
         if note_step(value, where, step, scope, context) and step.facets and wanted not in step.facets:
             actual = ", ".join(sorted(step.facets))
             context.reporter.report(
@@ -122,14 +70,15 @@ def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Con
             )
         return
     type_ = infer(value, scope, context)
-    if isinstance(value, tree.InputRef) and type_ in (None, program.NamedType(wanted)):
+    if isinstance(value, tree.InputRef) and type_ in (UNKNOWN, NamedType(wanted)):
         return
     if isinstance(value, tree.Literal) and value.value is None:
         return
     context.reporter.report("step-reference", source, value.span, message, hint="pass the step by its name alone")
 
 
-def _check_facet_args(call: tree.Call, declared: Declared, opening: Opening, context: Context) -> None:
+def _check_given(call: tree.Call, declared: Declared, opening: Opening, context: Context) -> None:
+    """Warn about arguments that the facet does not have, and parameters without a value."""
     allowed = context.tables.inputs(declared)
     given = {arg.name.text for arg in call.args}
     if not allowed.open:
@@ -140,16 +89,15 @@ def _check_facet_args(call: tree.Call, declared: Declared, opening: Opening, con
         if mixin.alias is None:
             given.update(arg.name.text for arg in mixin.args)
     given |= context.implied.get(declared.qualified_name, set())
-    missing = _first_missing(context.tables.required(declared), given)
+    _warn_missing(call.target, context.tables.required(declared), given, opening, context)
+
+
+def _warn_missing(target: tree.Name, required: Iterable[str], given: set[str], opening: Opening, context: Context) -> None:
+    missing = list(islice((name for name in required if name not in given), 12))
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
-        message = f"call of `{call.target.text}` gives no value for {names}"
-        context.reporter.warn("missing-argument", opening.source, call.target.span, message)
-
-
-def _first_missing(required: list[str], given: set[str]) -> list[str]:
-    """Return the first few required names that are missing, without collecting all of them."""
-    return list(islice((name for name in required if name not in given), 12))
+        message = f"call of `{target.text}` gives no value for {names}"
+        context.reporter.warn("missing-argument", opening.source, target.span, message)
 
 
 def _warn_unknown_argument(arg: tree.Arg, declared: Declared, opening: Opening, valid: Iterable[str], context: Context) -> None:
@@ -157,15 +105,16 @@ def _warn_unknown_argument(arg: tree.Arg, declared: Declared, opening: Opening, 
     context.reporter.warn("unknown-argument", opening.source, arg.name.span, message, valid=valid, near=arg.name.text)
 
 
-def _check_schema_call(call: tree.Call, declared: Declared, schema: tree.Schema, opening: Opening, context: Context) -> None:
-    fields = context.tables.attributes(declared)
-    name = declared.qualified_name
+def _check_schema_call(call: tree.Call, declared: Declared, scope: Scope, context: Context) -> None:
+    opening, fields, name = scope.opening, context.tables.params(declared), declared.qualified_name
+    check_args(call.args, declared, fields, scope, context)
     for arg in call.args:
         if arg.name.text not in fields:
             message = f"schema `{name}` has no field `{arg.name.text}`"
             context.reporter.report("unknown-field", opening.source, arg.name.span, message, valid=fields, near=arg.name.text)
     given = {arg.name.text for arg in call.args}
-    missing = _first_missing([field.name.text for field in schema.fields], given)
+    assert isinstance(declared.node, tree.Schema)
+    missing = list(islice((field.name.text for field in declared.node.fields if field.name.text not in given), 12))
     if missing:
         shown = ", ".join(f"`{each}`" for each in missing)
         message = f"instance of schema `{name}` has no value for {shown}"
@@ -173,3 +122,66 @@ def _check_schema_call(call: tree.Call, declared: Declared, schema: tree.Schema,
     if call.mixins:
         message = f"schema `{name}` cannot have mixins"
         context.reporter.report("mixin-on-schema", opening.source, call.mixins[0].span, message)
+
+
+# --- mixins --------------------------------------------------------------------------------------------------------
+
+
+def check_mixin(
+    mixin: tree.Mixin, scope: Scope, context: Context, host: Declared | None, *, signature: bool = False
+) -> Declared | None:
+    """Check `with Target(...)`; arguments may be parameters of the mixin or of the facet it is attached to."""
+    opening = scope.opening
+    built_in = BUILTIN_MIXINS.get(mixin.target.text)
+    check_unique((arg.name for arg in mixin.args), "duplicate-argument", "argument", opening, context)
+    if built_in is not None and context.symbols.resolve_facet(mixin.target, opening).found is None:
+        _check_built_in(mixin, built_in, host, scope, context)
+        return None
+    declared = resolve_facet(mixin, opening, context)
+    if declared is None:
+        for arg in mixin.args:
+            infer(arg.value, scope, context)
+        return None
+    params = context.tables.params(declared)
+    if host is not None and isinstance(host.node, tree.Facet):
+        allowed, outer = context.tables.inputs(declared), context.tables.inputs(host)
+        if mixin.alias is None:
+            params = {**context.tables.params(host), **params}
+        for arg in mixin.args:
+            if arg.name.text not in allowed and arg.name.text not in outer and not (allowed.open or outer.open):
+                _warn_unknown_argument(arg, declared, opening, allowed, context)
+    check_args(mixin.args, declared, params, scope, context)
+    if signature and mixin.alias is not None:  # it runs as a step of its own
+        given = {arg.name.text for arg in mixin.args} | context.implied.get(declared.qualified_name, set())
+        _warn_missing(mixin.target, context.tables.required(declared), given, opening, context)
+    return declared
+
+
+def _check_built_in(
+    mixin: tree.Mixin, units: Mapping[str, int], host: Declared | None, scope: Scope, context: Context
+) -> None:
+    """Check the arguments of `Timeout`, and that it bounds an event's handler."""
+    source, name, total = scope.opening.source, mixin.target.text, 0.0
+    for arg in mixin.args:
+        if arg.name.text not in units:
+            message = f"`{name}` has no `{arg.name.text}`"
+            context.reporter.report("mixin-argument", source, arg.name.span, message, valid=units, near=arg.name.text)
+            infer(arg.value, scope, context)
+            total = 1
+            continue
+        check_value(arg.value, DOUBLE, f"`{arg.name.text}` of `{name}`", scope, context)
+        total += _constant(arg.value) * units[arg.name.text]
+    if not 0 < total <= LONGEST_TIMEOUT:
+        message = f"a `{name}` must be more than zero and at most 366 days"
+        hint = f"give it a time, as in `{name}(minutes = 5)`" if not mixin.args else None
+        context.reporter.report("mixin-argument", source, mixin.target.span, message, hint=hint)
+    if host is not None and isinstance(host.node, tree.Facet) and host.node.kind is not tree.FacetKind.EVENT:
+        message = f"`{name}` has no effect on {host.node.kind} `{host.qualified_name}`: it bounds the handler of an event facet"
+        context.reporter.warn("mixin-without-effect", source, mixin.target.span, message)
+
+
+def _constant(expr: tree.Expr) -> float:
+    """Return the value of a number as written; 1 if it is computed."""
+    if isinstance(expr, tree.Unary) and expr.operator == "-":
+        return -_constant(expr.operand)
+    return float(expr.value) if isinstance(expr, tree.Literal) and isinstance(expr.value, int | float) else 1.0

@@ -1,163 +1,153 @@
-"""Checks expressions: every reference must resolve, and operators must fit the known types."""
+"""Infers the type of every expression: each reference must resolve, and operators must fit the types of their operands."""
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable
+from typing import Any
 
-from treadle.lang import program, tree
-from treadle.lang.attributes import Attributes, KnownType
+from treadle.lang import tree
 from treadle.lang.bindings import Context
+from treadle.lang.check_operator import check_binary, check_index, check_unary
 from treadle.lang.scope import Scope, StepInfo
+from treadle.lang.types import (
+    BOOLEAN,
+    DOUBLE,
+    LONG,
+    NULL,
+    STRING,
+    UNKNOWN,
+    ListType,
+    NamedType,
+    RecordType,
+    Type,
+    describe,
+    is_anything,
+    join,
+    list_of,
+    may_be,
+)
 
-_ARITHMETIC = frozenset("+-*/%")
-_ORDERED = frozenset(["<", ">", "<=", ">="])
-_BOOLEAN = program.NamedType("Boolean")
-_STRING = program.NamedType("String")
-_LONG = program.NamedType("Long")
-_DOUBLE = program.NamedType("Double")
-_JSON = program.NamedType("Json")
-_LITERALS: dict[tree.LiteralKind, KnownType] = {
-    tree.LiteralKind.STRING: _STRING,
-    tree.LiteralKind.INT: _LONG,
-    tree.LiteralKind.DOUBLE: _DOUBLE,
-    tree.LiteralKind.BOOLEAN: _BOOLEAN,
-    tree.LiteralKind.NULL: None,
+_LITERALS: dict[tree.LiteralKind, Type] = {
+    tree.LiteralKind.STRING: STRING,
+    tree.LiteralKind.INT: LONG,
+    tree.LiteralKind.DOUBLE: DOUBLE,
+    tree.LiteralKind.BOOLEAN: BOOLEAN,
+    tree.LiteralKind.NULL: NULL,
 }
 
 
-def infer(expr: tree.Expr, scope: Scope, context: Context) -> KnownType:
-    """Check an expression, record its references, and return its type if known."""
-    match expr:
-        case tree.Literal():
-            return _LITERALS[expr.kind]
-        case tree.InputRef():
-            return _input(expr, scope, context)
-        case tree.Ref():
-            return _reference(expr, scope, context)
-        case tree.Concat():
-            for operand in expr.operands:
-                infer(operand, scope, context)
-            return _STRING
-        case tree.Binary():
-            left = infer(expr.left, scope, context)
-            right = infer(expr.right, scope, context)
-            return _binary(expr, left, right, scope, context)
-        case tree.Unary():
-            return _unary(expr, infer(expr.operand, scope, context), scope, context)
-        case tree.ArrayLiteral():
-            kinds = {infer(element, scope, context) for element in expr.elements}
-            only = kinds.pop() if len(kinds) == 1 else None
-            return program.ListType(only or _JSON)
-        case tree.MapLiteral():
-            for entry in expr.entries:
-                infer(entry.value, scope, context)
-            return None
-        case tree.Index():
-            target = infer(expr.target, scope, context)
-            infer(expr.index, scope, context)
-            return target.element if isinstance(target, program.ListType) else None
-        case tree.TooDeep():
-            context.report_too_deep(expr, scope.opening.source, tree.MAX_DEPTH, "this expression")
-            return None
-    assert_never(expr)
+def infer(expr: tree.Expr, scope: Scope, context: Context) -> Type:
+    """Check an expression, record its references, and return its type."""
+    type_ = _INFER[type(expr)](expr, scope, context)
+    context.bindings.types[id(expr)] = type_
+    return type_
 
 
 def require_boolean(expr: tree.Expr, scope: Scope, context: Context, what: str) -> None:
     """Check a condition; a known type must be Boolean."""
     found = infer(expr, scope, context)
-    if _not_boolean(found):
+    if not may_be(found, BOOLEAN):
         message = f"{what} must be a Boolean, this is {describe(found)}"
         context.reporter.report("condition-type", scope.opening.source, expr.span, message)
+    elif isinstance(expr, tree.Literal):
+        message = f"{what} is always {'true' if expr.value else 'false'}"
+        context.reporter.warn("constant-condition", scope.opening.source, expr.span, message)
 
 
-def describe(type_: KnownType) -> str:
-    """Return a phrase for a type."""
-    match type_:
-        case program.NamedType(name):
-            return f"a {name}" if name not in ("Int",) else "an Int"
-        case program.ListType():
-            return "a list"
-        case None:
-            return "unknown"
-    assert_never(type_)
+def _literal(expr: tree.Literal, scope: Scope, context: Context) -> Type:
+    return _LITERALS[expr.kind]
 
 
-def _not_boolean(type_: KnownType) -> bool:
-    return type_ is not None and type_ not in (_BOOLEAN, _JSON)
+def _concat(expr: tree.Concat, scope: Scope, context: Context) -> Type:
+    for operand in expr.operands:
+        infer(operand, scope, context)
+    return STRING
 
 
-def _binary(expr: tree.Binary, left: KnownType, right: KnownType, scope: Scope, context: Context) -> KnownType:
-    operator, source = expr.operator, scope.opening.source
-    if operator in _ARITHMETIC:
-        wrong: KnownType = next((kind for kind in (left, right) if kind in (_STRING, _BOOLEAN)), None)
-        if wrong is not None:
-            message = f"operator `{operator}` needs numbers, this is {describe(wrong)}"
-            hint = "use `++` to join text" if _STRING in (left, right) else None
-            context.reporter.report("operator-type", source, expr.span, message, hint=hint)
-            return None
-        if operator == "/" or _DOUBLE in (left, right):
-            return _DOUBLE
-        return _LONG if left is not None and right is not None and _JSON not in (left, right) else None
-    if operator in ("&&", "||"):
-        wrong = next((kind for kind in (left, right) if _not_boolean(kind)), None)
-        if wrong is not None:
-            message = f"operator `{operator}` needs Booleans, this is {describe(wrong)}"
-            context.reporter.report("operator-type", source, expr.span, message)
-    elif operator in _ORDERED and _BOOLEAN in (left, right):
-        message = f"operator `{operator}` cannot order Booleans"
-        context.reporter.report("operator-type", source, expr.span, message, hint="use `==` or `!=`")
-    return _BOOLEAN
+def _binary(expr: tree.Binary, scope: Scope, context: Context) -> Type:
+    left, right = infer(expr.left, scope, context), infer(expr.right, scope, context)
+    return check_binary(expr, left, right, scope.opening.source, context)
 
 
-def _unary(expr: tree.Unary, operand: KnownType, scope: Scope, context: Context) -> KnownType:
-    source = scope.opening.source
-    if expr.operator == "!":
-        if _not_boolean(operand):
-            message = f"operator `!` needs a Boolean, this is {describe(operand)}"
-            context.reporter.report("operator-type", source, expr.span, message)
-        return _BOOLEAN
-    if operand in (_STRING, _BOOLEAN):
-        message = f"operator `-` needs a number, this is {describe(operand)}"
-        context.reporter.report("operator-type", source, expr.span, message)
-        return None
-    return operand
+def _unary(expr: tree.Unary, scope: Scope, context: Context) -> Type:
+    return check_unary(expr, infer(expr.operand, scope, context), scope.opening.source, context)
 
 
-def _input(expr: tree.InputRef, scope: Scope, context: Context) -> KnownType:
+def _array(expr: tree.ArrayLiteral, scope: Scope, context: Context) -> Type:
+    return list_of(join([infer(element, scope, context) for element in expr.elements]))
+
+
+def _map(expr: tree.MapLiteral, scope: Scope, context: Context) -> Type:
+    found = {entry.key.text: infer(entry.value, scope, context) for entry in expr.entries}
+    return RecordType(tuple(found.items()))
+
+
+def _index(expr: tree.Index, scope: Scope, context: Context) -> Type:
+    target, index = infer(expr.target, scope, context), infer(expr.index, scope, context)
+    return check_index(expr, target, index, scope.opening.source, context)
+
+
+def _too_deep(expr: tree.TooDeep, scope: Scope, context: Context) -> Type:
+    context.report_too_deep(expr, scope.opening.source, tree.MAX_DEPTH, "this expression")
+    return UNKNOWN
+
+
+def _input(expr: tree.InputRef, scope: Scope, context: Context) -> Type:
     name = expr.path[0]
-    known, type_ = scope.inputs.find(name)
-    if not known:
-        names = set(scope.inputs) if context.reporter.detailed else set()
-        message = f"unknown input `$.{name}` in {scope.label}"
-        hint = None if names else "there are no inputs here"
-        context.reporter.report("unknown-input", scope.opening.source, expr.span, message, valid=names, near=name, hint=hint)
-    return _path_type(type_, expr.path[1:], expr, scope, context)
+    found, unsure = scope.inputs.find(name)
+    if found is None:
+        if not unsure:
+            _report_unknown_input(expr, scope, context)
+        return UNKNOWN
+    context.use(scope.opening.source, expr, found)
+    return UNKNOWN if unsure else _follow(found.type, expr, 1, scope, context)
 
 
-def _reference(expr: tree.Ref, scope: Scope, context: Context) -> KnownType:
+def _report_unknown_input(expr: tree.InputRef, scope: Scope, context: Context) -> None:
+    name = expr.path[0]
+    names = set(scope.inputs) if context.reporter.detailed else set()
+    hit = scope.find_loop_or_step(name)
+    hint = None if names else "there are no inputs here"
+    if hit is not None and hit[1] is not None:
+        hint = f"`{name}` is a step: write `{'.'.join(expr.path)}` without `$.`"
+    message = f"unknown input `$.{name}` in {scope.label}"
+    context.reporter.report("unknown-input", scope.opening.source, expr.span, message, valid=names, near=name, hint=hint)
+
+
+def _reference(expr: tree.Ref, scope: Scope, context: Context) -> Type:
     name = expr.path[0]
     hit = scope.find_loop_or_step(name)
     if hit is None:
         _report_unknown_step(expr, scope, context)
-        return None
+        return UNKNOWN
     where, step = hit
     if step is None:
+        assert where.loop is not None
         context.bindings.loops.add(id(expr))
-        element = where.loop[1] if where.loop else None
-        return _path_type(element, expr.path[1:], expr, scope, context)
+        context.use(scope.opening.source, expr, where.loop)
+        return _follow(where.loop.type, expr, 1, scope, context)
     if not note_step(expr, where, step, scope, context):
-        return None
+        return UNKNOWN
     if len(expr.path) == 1:
-        message = f"step `{name}` by itself is not a value"
-        hint = f"name one of its attributes, as in `{name}.{next(iter(step.attributes), 'attribute')}`"
-        context.reporter.report("bare-step", scope.opening.source, expr.span, message, hint=hint)
-        return None
+        _report_bare_step(expr, step, scope, context)
+        return UNKNOWN
     return _step_attribute(expr, step, scope, context)
 
 
+def _report_bare_step(expr: tree.Ref, step: StepInfo, scope: Scope, context: Context) -> None:
+    name = expr.path[0]
+    message = f"step `{name}` by itself is not a value"
+    hint = f"name one of its attributes, as in `{name}.{next(iter(step.attributes), 'attribute')}`"
+    if step.declared is not None and isinstance(step.declared.node, tree.Schema):
+        fields = ", ".join(f"{each}: {name}.{each}" for each in step.attributes)
+        hint = f"name one of its fields, or write all of them as a map: `#{{{fields}}}`"
+    context.reporter.report("bare-step", scope.opening.source, expr.span, message, hint=hint)
+
+
 def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, context: Context) -> bool:
-    """Record the dependency on a step; report forward and self references."""
+    """Record the reference to a step and the dependency on it; report forward and self references."""
     current, name = where.current, expr.path[0]
+    context.use(scope.opening.source, expr, step.definition)
     if current is not None and step is current:
         if where.inside:
             return True
@@ -175,35 +165,64 @@ def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, contex
     return True
 
 
-def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Context) -> KnownType:
+def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Context) -> Type:
     name, attribute = expr.path[0], expr.path[1]
-    attributes: Attributes = step.attributes
-    if attribute not in attributes and not attributes.any_name:
-        message = f"step `{name}` ({step.node.call.target.text}) has no attribute `{attribute}`"
-        names = set(attributes) if context.reporter.detailed else set()
-        context.reporter.report("unknown-attribute", scope.opening.source, expr.span, message, valid=names, near=attribute)
-        return None
-    return _path_type(attributes.type_of(attribute), expr.path[2:], expr, scope, context)
+    attributes, source = step.attributes, scope.opening.source
+    found = attributes.find(attribute)
+    if found is None:
+        if not attributes.any_name:
+            message = f"step `{name}` ({step.node.call.target.text}) has no attribute `{attribute}`"
+            names = set(attributes) if context.reporter.detailed else set()
+            say = context.reporter.warn if attributes.lenient else context.reporter.report
+            say("unknown-attribute", source, expr.span, message, valid=names, near=attribute)
+        return UNKNOWN
+    context.use(source, expr, found, 1)
+    if attribute in step.absent and scope.current is not step:
+        message = f"`{name}.{attribute}` may have no value: {step.absent[attribute]}"
+        context.reporter.warn("absent-value", source, expr.span, message)
+    return _follow(found.type, expr, 2, scope, context)
 
 
-def _path_type(
-    type_: KnownType, path: tuple[str, ...], expr: tree.InputRef | tree.Ref, scope: Scope, context: Context
-) -> KnownType:
-    """Return the type at the end of a path into a value; through a step reference the attributes must exist."""
-    for name in path:
-        if not isinstance(type_, program.NamedType):
-            return None
-        facet = context.symbols.facets.exact.get(type_.name)
-        declared = facet or context.symbols.schemas.exact.get(type_.name)
-        if declared is None:
-            return None
-        attributes = context.tables.attributes(declared)
-        if facet is not None and name not in attributes and not attributes.any_name:
-            message = f"facet `{type_.name}` has no attribute `{name}`"
-            context.reporter.report("unknown-attribute", scope.opening.source, expr.span, message, valid=attributes, near=name)
-            return None
-        type_ = attributes.type_of(name)
+def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scope, context: Context) -> Type:
+    """Return the type at the end of a path into a value of the given type."""
+    for part in range(start, len(expr.path)):
+        if is_anything(type_):
+            return UNKNOWN
+        name = expr.path[part]
+        if isinstance(type_, RecordType):
+            fields = dict(type_.fields)
+            if name not in fields:
+                return _report_no_field(type_, part, list(fields), expr, scope, context)
+            type_ = fields[name]
+            continue
+        members = context.tables.members(type_)
+        found = None if members is None else members.find(name)
+        if found is not None:
+            context.use(scope.opening.source, expr, found, part)
+            type_ = found.type
+        elif members is None or not isinstance(type_, NamedType) or type_.name in context.symbols.schemas.exact:
+            return _report_no_field(type_, part, list(members or ()), expr, scope, context)
+        else:
+            if not members.any_name:
+                message = f"facet `{type_.name}` has no attribute `{name}`"
+                say = context.reporter.warn if members.lenient else context.reporter.report
+                say("unknown-attribute", scope.opening.source, expr.span, message, valid=members, near=name)
+            return UNKNOWN
     return type_
+
+
+def _report_no_field(
+    type_: Type, part: int, names: list[str], expr: tree.InputRef | tree.Ref, scope: Scope, context: Context
+) -> Type:
+    """Warn about a field that a value does not have."""
+    shown = ("$." if isinstance(expr, tree.InputRef) else "") + ".".join(expr.path[:part])
+    kind = f"a `{type_.name}`" if names and isinstance(type_, NamedType) else describe(type_)
+    hint = "take one element, as in `[0]`, or loop over it with `foreach`" if isinstance(type_, ListType) else None
+    message = f"`{shown}` is {kind}, which has no field `{expr.path[part]}`"
+    context.reporter.warn(
+        "unknown-field", scope.opening.source, expr.span, message, valid=names, near=expr.path[part], hint=hint
+    )
+    return UNKNOWN
 
 
 def _report_unknown_step(expr: tree.Ref, scope: Scope, context: Context) -> None:
@@ -216,7 +235,21 @@ def _report_unknown_step(expr: tree.Ref, scope: Scope, context: Context) -> None
         where = "steps are visible in their own block and in the bodies below it"
         context.reporter.report("step-of-other-block", source, expr.span, message, valid=valid, hint=where)
         return
-    known, _ = scope.inputs.find(name)
-    hint = f"write `$.{'.'.join(expr.path)}` for an input" if known else None
+    found, unsure = scope.inputs.find(name)
+    hint = f"write `$.{'.'.join(expr.path)}` for an input" if found is not None or unsure else None
     message = f"{scope.label} refers to unknown step `{name}`"
     context.reporter.report("unknown-step", source, expr.span, message, valid=valid, near=name, hint=hint)
+
+
+_INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {
+    tree.Literal: _literal,
+    tree.InputRef: _input,
+    tree.Ref: _reference,
+    tree.Concat: _concat,
+    tree.Binary: _binary,
+    tree.Unary: _unary,
+    tree.ArrayLiteral: _array,
+    tree.MapLiteral: _map,
+    tree.Index: _index,
+    tree.TooDeep: _too_deep,
+}

@@ -1,4 +1,4 @@
-"""Checks scripts and prompts: a script has Python code, a prompt a template whose placeholders are parameters."""
+"""Checks scripts and prompts: a script has Python code that can run, a prompt a template whose placeholders are parameters."""
 
 from __future__ import annotations
 
@@ -7,24 +7,63 @@ import re
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.diagnostics import Source
+from treadle.lang.scope import Inputs
+from treadle.lang.script_code import has_builtin, read_script
+from treadle.model.scripts import SCRIPT_MODULES
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def check_script(script: tree.Script, source: Source, context: Context) -> None:
-    """Report another language than Python, and a script without code."""
+def check_script(script: tree.Script, inputs: Inputs, source: Source, context: Context, *, pre: bool = False) -> None:
+    """Report another language than Python, a script without code, and code that cannot run.
+
+    `inputs` has the names of `params`; a pre-script cannot read what it adds itself.
+    """
     if script.language is not None and script.language.text != "python":
         message = f"unsupported script language `{script.language.text}`"
         context.reporter.report("script-language", source, script.language.span, message, valid=["python"])
+        return
     if not script.code.strip():
         context.reporter.report("empty-script", source, script.span, "this script is empty")
+        return
+    code, warn = read_script(script), context.reporter.warn
+    if code.error is not None:
+        line, message = code.error
+        context.reporter.report("script-syntax", source, _line(script, line, source), f"Python cannot read this script: {message}")
+    for name, line in code.forbidden.items():
+        message = f"scripts cannot import `{name}`"
+        hint = "scripts have no files, network or other packages: do this in the handler of an event facet"
+        warn("script-import", source, _line(script, line, source), message, valid=SCRIPT_MODULES, hint=hint)
+    for name, line in code.undefined.items():
+        message = f"scripts do not have Python's `{name}`" if has_builtin(name) else f"this script never defines `{name}`"
+        warn("script-name", source, _line(script, line, source), message)
+    if code.rebinds is not None:
+        message = "this assigns another value to `result`, so the script has no results"
+        warn("script-result", source, _line(script, code.rebinds, source), message, hint='write `result["name"] = ...`')
+    for name, line in code.reads.items():
+        found, unsure = inputs.find(name)
+        own = pre and found is not None and found.node is script
+        if (found is None and not unsure) or own:
+            message = f"`params` has no `{name}` here"
+            names = [each for each in inputs if not pre or each not in code.writes]
+            warn("script-param", source, _line(script, line, source), message, valid=names, near=name)
+
+
+def _line(script: tree.Script, line: int, source: Source) -> tree.Span:
+    """Return the place of a line of the code, without its indentation."""
+    number = min(script.code_line + line - 1, script.span.end_line)
+    text = source.line(number)
+    start = len(text) - len(text.lstrip())
+    return tree.Span(number, start + 1, number, max(len(text.rstrip()), start + 1) + 1)
 
 
 def check_prompt(facet: tree.Facet, prompt: tree.Prompt, source: Source, context: Context) -> None:
     """Report a missing template, repeated directives and placeholders that are not parameters."""
-    if facet.kind is not tree.FacetKind.EVENT:
+    is_event = facet.kind is tree.FacetKind.EVENT
+    if not is_event:
         message = f"only an event facet's prompt is ever used; `{facet.name.text}` is a {facet.kind}"
         context.reporter.warn("prompt-without-event", source, prompt.span, message)
+    say = context.reporter.report if is_event else context.reporter.warn
     params = {param.name.text for param in facet.params}
     first: dict[str, int] = {}
     for directive in prompt.directives:
@@ -38,7 +77,7 @@ def check_prompt(facet: tree.Facet, prompt: tree.Prompt, source: Source, context
         for name in dict.fromkeys(_PLACEHOLDER.findall(directive.text)):
             if name not in params:
                 message = f"placeholder `{{{name}}}` in `{kind.text}` is not a parameter of `{facet.name.text}`"
-                context.reporter.report("unknown-placeholder", source, kind.span, message, valid=params, near=name)
+                say("unknown-placeholder", source, kind.span, message, valid=params, near=name)
     if "template" not in first:
         message = f"the prompt of `{facet.name.text}` has no `template`"
         context.reporter.report("prompt-template", source, prompt.span, message)

@@ -14,7 +14,7 @@ def declare(files: list[tuple[Source, tree.File]], reporter: Reporter) -> Symbol
         symbols.openings.extend(_openings(source, file, reporter))
     for opening in symbols.openings:
         if opening.namespace is not None:
-            symbols.namespaces.add(opening.namespace)
+            symbols.namespaces.setdefault(opening.namespace, opening)
         for item in opening.items:
             if isinstance(item, tree.Facet | tree.Schema):
                 _declare(Declared(item, opening), symbols, reporter)

@@ -108,7 +108,6 @@ class _Emitter:
         symbols = self._context.symbols
         for param in params:
             type_ = symbols.type_of(param.type, self._opening)
-            assert type_ is not None, "the types of a checked program are known"
             inner = type_
             while isinstance(inner, p.ListType):
                 inner = inner.element

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from treadle.lang import program, tree
+from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Source
 from treadle.lang.tree import Name
+from treadle.lang.types import BUILTIN, UNKNOWN
 
-BUILTIN_TYPES = program.BUILTIN_TYPES
-# Facets that the engine itself implements; they need no declaration.
-BUILTIN_MIXINS = frozenset(["Timeout"])
+_KINDS = {tree.FacetKind.FACET: Kind.FACET, tree.FacetKind.EVENT: Kind.EVENT, tree.FacetKind.WORKFLOW: Kind.WORKFLOW}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,8 +108,9 @@ class Symbols:
     openings: list[Opening] = field(default_factory=list)
     facets: Table = field(default_factory=lambda: Table(strict=True))
     schemas: Table = field(default_factory=lambda: Table(strict=False))
-    namespaces: set[str] = field(default_factory=set)
+    namespaces: dict[str, Opening] = field(default_factory=dict)  # the first opening of each
     taken: dict[str, Declared] = field(default_factory=dict)
+    _definitions: dict[int, Definition] = field(default_factory=dict)
 
     def declare(self, declared: Declared) -> Declared | None:
         """Enter a declaration; return the one that already has its name, if any."""
@@ -121,11 +122,7 @@ class Symbols:
         return None
 
     def resolve_callee(self, name: Name, opening: Opening) -> Resolution:
-        """Resolve a callee: a schema of the current namespace, else a facet, else a schema."""
-        if opening.namespace is not None and "." not in name.text:
-            own = self.schemas.exact.get(opening.qualify(name.text))
-            if own is not None:
-                return Resolution(own)
+        """Resolve a callee: a facet, even if a schema of that name is nearer, else a schema."""
         facet = self.facets.resolve(name.text, opening)
         if facet.found is not None or facet.candidates:
             return facet
@@ -142,14 +139,32 @@ class Symbols:
             return schema
         return self.facets.resolve(name.text, opening)
 
-    def type_of(self, type_: tree.Type, opening: Opening) -> program.Type | None:
-        """Return the type with its name resolved; None if that fails."""
-        if isinstance(type_, tree.ListType):
-            element = self.type_of(type_.element, opening)
-            return None if element is None else program.ListType(element)
-        if isinstance(type_, tree.TooDeep):
+    def declared_type(self, type_: tree.Type, opening: Opening) -> Declared | None:
+        """Return the schema or facet that a type, or the element of a list type, names."""
+        while isinstance(type_, tree.ListType):
+            type_ = type_.element
+        if isinstance(type_, tree.TooDeep) or type_.name.text in BUILTIN:
             return None
-        if type_.name.text in BUILTIN_TYPES:
-            return program.NamedType(type_.name.text)
+        return self.resolve_type(type_.name, opening).found
+
+    def type_of(self, type_: tree.Type, opening: Opening) -> program.Type:
+        """Return the type with its name resolved, or with `UNKNOWN` in its place."""
+        if isinstance(type_, tree.ListType):
+            return program.ListType(self.type_of(type_.element, opening))
+        if isinstance(type_, tree.TooDeep):
+            return UNKNOWN
+        built_in = BUILTIN.get(type_.name.text)
+        if built_in is not None:
+            return built_in
         found = self.resolve_type(type_.name, opening).found
-        return None if found is None else program.NamedType(found.qualified_name)
+        return UNKNOWN if found is None else program.NamedType(found.qualified_name)
+
+    def definition(self, declared: Declared) -> Definition:
+        """Return the definition of a facet or schema."""
+        key = id(declared.node)
+        if key not in self._definitions:
+            node = declared.node
+            kind = Kind.SCHEMA if isinstance(node, tree.Schema) else _KINDS[node.kind]
+            type_ = program.NamedType(declared.qualified_name)
+            self._definitions[key] = Definition(kind, node.name, type_, declared.opening.source, node, declared)
+        return self._definitions[key]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from treadle.lang import tree
-from treadle.lang.attributes import Attributes, KnownType
+from treadle.lang.attributes import Attributes
+from treadle.lang.definitions import Definition
 from treadle.lang.names import Declared, Opening
 
 
@@ -19,14 +20,15 @@ class Inputs:
     def inside(self, attributes: Attributes, *, may_have_more: bool) -> Inputs:
         return Inputs(((attributes, may_have_more), *self.layers))
 
-    def find(self, name: str) -> tuple[bool, KnownType]:
-        """Return whether the name may be read, and its type if certain."""
-        certain = True
+    def find(self, name: str) -> tuple[Definition | None, bool]:
+        """Return the definition of a name, and whether another value may hide or replace it."""
+        unsure = False
         for attributes, may_have_more in self.layers:
-            if name in attributes:
-                return True, attributes.type_of(name) if certain else None
-            certain = certain and not may_have_more
-        return not certain, None
+            found = attributes.find(name)
+            if found is not None:
+                return found, unsure
+            unsure = unsure or may_have_more
+        return None, unsure
 
     def __iter__(self) -> Iterator[str]:
         for attributes, _ in self.layers:
@@ -35,11 +37,15 @@ class Inputs:
 
 @dataclass(slots=True, eq=False)
 class StepInfo:
+    """A step. Its `attributes` are complete when its call was checked, before any expression can read them."""
+
     node: tree.Step
     index: int
     declared: Declared | None
-    attributes: Attributes
+    definition: Definition
     facets: frozenset[str]  # qualified names of its facet and of everything mixed in
+    attributes: Attributes = field(default_factory=Attributes)
+    absent: dict[str, str] = field(default_factory=dict)  # returns that may have no value, with the reason
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +55,7 @@ class Scope:
     opening: Opening
     inputs: Inputs
     parent: Scope | None = None
-    loop: tuple[str, KnownType] | None = None
+    loop: Definition | None = None
     steps: dict[str, StepInfo] = field(default_factory=dict)
     everywhere: frozenset[str] = frozenset()  # all step names of the declaration, to distinguish "unknown" from "elsewhere"
     label: str = "this"
@@ -68,7 +74,7 @@ class Scope:
         while scope is not None:
             if name in scope.steps:
                 return scope, scope.steps[name]
-            if scope.loop is not None and scope.loop[0] == name:
+            if scope.loop is not None and scope.loop.name.text == name:
                 return scope, None
             scope = scope.parent
         return None
@@ -82,5 +88,5 @@ class Scope:
                 if limit is None or info.index < limit.index or (info is limit and scope.inside):
                     yield name
             if scope.loop is not None:
-                yield scope.loop[0]
+                yield scope.loop.name.text
             scope = scope.parent

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from treadle.model.errors import InvalidPolicy
+from treadle.model.scripts import SCRIPT_BUILTINS, SCRIPT_MODULES
 from treadle.model.values import PAYLOAD_LIMIT
 
 SWITCHES = frozenset(
@@ -42,4 +43,5 @@ class ScriptLimits:
 
     def as_settings(self) -> str:
         """Return the settings of the host process as JSON."""
-        return json.dumps({"wall": self.wall_for, "cpu": self.cpu_for, "memory": self.memory_bytes, "off": sorted(self.off)})
+        limits = {"wall": self.wall_for, "cpu": self.cpu_for, "memory": self.memory_bytes, "off": sorted(self.off)}
+        return json.dumps({**limits, "modules": SCRIPT_MODULES, "builtins": SCRIPT_BUILTINS})

@@ -137,12 +137,12 @@ def main(control_fd: int, settings: str) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most > child.HIGHEST:
         resource.setrlimit(resource.RLIMIT_NOFILE, (child.HIGHEST, child.HIGHEST))
-    names.load()
+    given = json.loads(settings)
+    names.load(given["modules"], given["builtins"])
     # Scripts run in UTC and with an empty environment.
     os.environ["TZ"] = "UTC0"  # noqa: TID251
     time.tzset()
     os.environ.clear()  # noqa: TID251
-    given = json.loads(settings)
     limits = Limits(Settings(given["wall"], given["cpu"], given["memory"], tuple(given["off"])))
     limits.isolate()
     control = socket.socket(fileno=_CONTROL)

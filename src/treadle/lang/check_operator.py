@@ -1,0 +1,153 @@
+"""Checks operators against the types of their operands, and derives the types of their results.
+
+Operands that the reference implementation rejects are errors; others that always fail, or always give the same result, are
+warnings.
+"""
+
+from __future__ import annotations
+
+from treadle.lang import tree
+from treadle.lang.bindings import Context
+from treadle.lang.diagnostics import Source
+from treadle.lang.types import (
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    LONG,
+    NULL,
+    STRING,
+    UNKNOWN,
+    ListType,
+    RecordType,
+    Type,
+    comparable,
+    describe,
+    is_anything,
+    is_number,
+    is_scalar,
+    join,
+    may_be,
+)
+
+_ARITHMETIC = frozenset("+-*/%")
+_ORDERED = frozenset(["<", ">", "<=", ">="])
+_CONTAINMENT = frozenset(["in", "not in", "contains"])
+
+
+def check_unary(expr: tree.Unary, operand: Type, source: Source, context: Context) -> Type:
+    """Return the type of `!a` or `-a`."""
+    if expr.operator == "!":
+        if not may_be(operand, BOOLEAN):
+            message = f"operator `!` needs a Boolean, this is {describe(operand)}"
+            context.reporter.report("operator-type", source, expr.span, message)
+        return BOOLEAN
+    if operand in (STRING, BOOLEAN):
+        context.reporter.report("operator-type", source, expr.span, f"operator `-` needs a number, this is {describe(operand)}")
+        return UNKNOWN
+    if not is_number(operand) and not is_anything(operand):
+        context.reporter.warn("operator-type", source, expr.span, f"operator `-` needs a number, this is {describe(operand)}")
+        return UNKNOWN
+    return operand
+
+
+def check_binary(expr: tree.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
+    """Return the type of `a op b`."""
+    operator = expr.operator
+    if operator in _ARITHMETIC:
+        return _arithmetic(expr, left, right, source, context)
+    if operator in ("&&", "||"):
+        wrong = next((kind for kind in (left, right) if not may_be(kind, BOOLEAN)), None)
+        if wrong is not None:
+            message = f"operator `{operator}` needs Booleans, this is {describe(wrong)}"
+            context.reporter.report("operator-type", source, expr.span, message)
+    elif operator in _ORDERED:
+        _ordered(expr, left, right, source, context)
+    elif operator in _CONTAINMENT:
+        container, element = (left, right) if operator == "contains" else (right, left)
+        _containment(expr, container, element, source, context)
+    elif operator in ("startsWith", "endsWith"):
+        if not (may_be(left, STRING) and may_be(right, STRING)):
+            _warn(expr, "needs texts", left, right, source, context)
+    elif not comparable(left, right, context.tables.fields):
+        outcome = "true" if operator == "!=" else "false"
+        message = f"this is always {outcome}: {describe(left)} never equals {describe(right)}"
+        context.reporter.warn("comparison-type", source, expr.span, message)
+    return BOOLEAN
+
+
+def _arithmetic(expr: tree.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
+    operator = expr.operator
+    wrong = next((kind for kind in (left, right) if kind in (STRING, BOOLEAN)), None)
+    if wrong is not None:
+        hint = "use `++` to join text" if STRING in (left, right) else None
+        message = f"operator `{operator}` needs numbers, this is {describe(wrong)}"
+        context.reporter.report("operator-type", source, expr.span, message, hint=hint)
+        return UNKNOWN
+    if operator == "+" and isinstance(left, ListType) and isinstance(right, ListType):
+        return join((left, right))
+    wrong = next((kind for kind in (left, right) if not is_number(kind) and not is_anything(kind)), None)
+    if wrong is not None:
+        if operator == "+" and isinstance(wrong, ListType) and (is_anything(left) or is_anything(right)):
+            return ListType(UNKNOWN)
+        _warn(expr, "needs numbers", left, right, source, context)
+        return UNKNOWN
+    if operator == "/" or DOUBLE in (left, right):
+        return DOUBLE
+    return LONG if is_number(left) and is_number(right) else UNKNOWN
+
+
+def _ordered(expr: tree.Binary, left: Type, right: Type, source: Source, context: Context) -> None:
+    if BOOLEAN in (left, right):
+        message = f"operator `{expr.operator}` cannot order Booleans"
+        context.reporter.report("operator-type", source, expr.span, message, hint="use `==` or `!=`")
+        return
+    texts = may_be(left, STRING) and may_be(right, STRING)
+    numbers = may_be(left, LONG, INT, DOUBLE) and may_be(right, LONG, INT, DOUBLE)
+    if not texts and not numbers:
+        _warn(expr, "needs two numbers or two texts", left, right, source, context)
+
+
+def _containment(expr: tree.Binary, container: Type, element: Type, source: Source, context: Context) -> None:
+    if isinstance(container, ListType):
+        if not comparable(element, container.element, context.tables.fields):
+            outcome = "true" if expr.operator == "not in" else "false"
+            message = f"this is always {outcome}: {describe(container)} never contains {describe(element)}"
+            context.reporter.warn("comparison-type", source, expr.span, message)
+    elif (is_scalar(container) and container != STRING) or container == NULL:
+        message = f"operator `{expr.operator}` needs a list, a map or a text to search, this is {describe(container)}"
+        context.reporter.warn("operator-type", source, expr.span, message)
+    elif not is_anything(container) and not may_be(element, STRING):
+        what = "a text" if container == STRING else "a key of a map"
+        message = f"operator `{expr.operator}` searches for {what}, this is {describe(element)}"
+        context.reporter.warn("operator-type", source, expr.span, message)
+
+
+def _warn(expr: tree.Binary, needs: str, left: Type, right: Type, source: Source, context: Context) -> None:
+    message = f"operator `{expr.operator}` {needs}, these are {describe(left)} and {describe(right)}"
+    context.reporter.warn("operator-type", source, expr.span, message)
+
+
+def check_index(expr: tree.Index, target: Type, index: Type, source: Source, context: Context) -> Type:
+    """Return the type of `target[index]`."""
+    if is_anything(target):
+        return UNKNOWN
+    if isinstance(target, ListType) or target == STRING:
+        if not may_be(index, LONG, INT):
+            message = f"the index of {describe(target)} must be a whole number, this is {describe(index)}"
+            context.reporter.warn("index-type", source, expr.index.span, message)
+        return target.element if isinstance(target, ListType) else STRING
+    if is_scalar(target) or target == NULL:
+        context.reporter.warn("index-type", source, expr.span, f"{describe(target)} has no elements to index")
+        return UNKNOWN
+    if not may_be(index, STRING):
+        message = f"the key of {'a map' if isinstance(target, RecordType) else describe(target)} must be a text"
+        context.reporter.warn("index-type", source, expr.index.span, f"{message}, this is {describe(index)}")
+        return UNKNOWN
+    fields = dict(target.fields) if isinstance(target, RecordType) else context.tables.fields(target.name)
+    key = expr.index.value if isinstance(expr.index, tree.Literal) else None
+    if fields is None or not isinstance(key, str):
+        return UNKNOWN
+    if key not in fields:
+        message = f"{describe(target)} has no field `{key}`"
+        context.reporter.warn("unknown-field", source, expr.index.span, message, valid=fields, near=key)
+    return fields.get(key, UNKNOWN)

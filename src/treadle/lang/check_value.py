@@ -1,0 +1,117 @@
+"""Checks that values fit the types of the parameters, returns and fields that take them."""
+
+from __future__ import annotations
+
+from treadle.lang import tree
+from treadle.lang.bindings import Context
+from treadle.lang.check_expr import infer
+from treadle.lang.definitions import Definition
+from treadle.lang.diagnostics import Edit, Fix
+from treadle.lang.scope import Scope
+from treadle.lang.types import NULL, STRING, ListType, Misfit, NamedType, RecordType, Type, describe, is_number, misfit
+
+
+def check_value(expr: tree.Expr, wanted: Type, what: str, scope: Scope, context: Context, *, hint: str | None = None) -> Type:
+    """Infer an expression and warn if it cannot fit the type; literals are checked part by part, at the place of the part."""
+    if isinstance(expr, tree.MapLiteral) and isinstance(wanted, NamedType):
+        fields = context.tables.fields(wanted.name)
+        if fields is not None:
+            return _check_map(expr, wanted, what, scope, context)
+    if isinstance(expr, tree.ArrayLiteral) and isinstance(wanted, ListType) and expr.elements:
+        for element in expr.elements:
+            check_value(element, wanted.element, f"each element of {what}", scope, context)
+        context.bindings.types[id(expr)] = wanted
+        return wanted
+    found = infer(expr, scope, context)
+    wrong = misfit(found, wanted, context.tables.fields)
+    if wrong is not None:
+        _warn(expr, wrong, what, scope, context, hint)
+    return found
+
+
+def check_default(expr: tree.Expr, definition: Definition, what: str, scope: Scope, context: Context) -> None:
+    """Check the default of a parameter or return; `null` makes it optional."""
+    if _is_null(expr):
+        infer(expr, scope, context)
+    else:
+        check_value(expr, definition.type, what, scope, context)
+
+
+def check_argument(arg: tree.Arg, definition: Definition, what: str, scope: Scope, context: Context) -> Type:
+    """Check the value for a parameter, return or field, which may be null only if its own default is."""
+    context.use(scope.opening.source, arg.name, definition)
+    node = definition.node
+    if _is_null(arg.value) and isinstance(node, tree.Param) and _is_null(node.default):
+        return infer(arg.value, scope, context)
+    hint = None
+    if scope.loop is not None and isinstance(definition.type, ListType) and what.startswith("return"):
+        hint = "in a foreach, each element yields a list, and the lists are joined: write `[...]`"
+    return check_value(arg.value, definition.type, what, scope, context, hint=hint)
+
+
+def _is_null(expr: tree.Expr | None) -> bool:
+    return isinstance(expr, tree.Literal) and expr.value is None
+
+
+def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope, context: Context) -> Type:
+    """Check a map literal for a schema, entry by entry."""
+    source = scope.opening.source
+    declared = context.symbols.schemas.exact[wanted.name]
+    fields = context.tables.params(declared)
+    given = set()
+    for entry in expr.entries:
+        name = entry.key.text
+        given.add(name)
+        if name in fields:
+            context.use(source, entry.key, fields[name])
+            check_value(entry.value, fields[name].type, f"field `{name}` of `{wanted.name}`", scope, context)
+        else:
+            infer(entry.value, scope, context)
+            message = f"schema `{wanted.name}` has no field `{name}`"
+            context.reporter.warn("unknown-field", source, entry.key.span, message, valid=fields, near=name)
+    missing = [name for name in fields if name not in given][:12]
+    if missing:
+        message = f"{what} must be a `{wanted.name}`, this map has no value for {', '.join(f'`{name}`' for name in missing)}"
+        context.reporter.warn("missing-field", source, expr.span, message)
+    context.bindings.types[id(expr)] = wanted
+    return wanted
+
+
+def _warn(expr: tree.Expr, wrong: Misfit, what: str, scope: Scope, context: Context, hint: str | None) -> None:
+    subject = f"{what}: its `{wrong.path.removeprefix('.')}`" if wrong.path else what
+    if wrong.found is None:
+        message = f"{what} has no value for `{wrong.path.removeprefix('.')}`"
+    elif wrong.wanted is None:
+        message = f"{what} has no field `{wrong.path.removeprefix('.')}`"
+    else:
+        message = f"{subject} must be {describe(wrong.wanted)}, this is {describe(wrong.found)}"
+    fixes: tuple[Fix, ...] = ()
+    if not wrong.path and wrong.wanted is not None and wrong.found is not None:
+        fixes, own = _remedy(expr, wrong.wanted, wrong.found, context)
+        hint = hint or own
+    context.reporter.warn("type-mismatch", scope.opening.source, expr.span, message, hint=hint, fixes=fixes)
+
+
+def _remedy(expr: tree.Expr, wanted: Type, found: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
+    """Return the fix and the hint for common mismatches."""
+    if isinstance(wanted, ListType) and misfit(found, wanted.element, context.tables.fields) is None:
+        start = tree.Span(expr.span.line, expr.span.column, expr.span.line, expr.span.column)
+        end = tree.Span(expr.span.end_line, expr.span.end_column, expr.span.end_line, expr.span.end_column)
+        return (Fix("Make it a list of one element", (Edit(start, "["), Edit(end, "]"))),), "write `[...]` for a list of one element"
+    if isinstance(expr, tree.Literal) and isinstance(expr.value, str) and is_number(wanted) and _is_number_text(expr.value, wanted):
+        return (Fix("Write it as a number", (Edit(expr.span, expr.value),)),), "write numbers without quotes"
+    if isinstance(expr, tree.Literal) and wanted == STRING and is_number(found):
+        return (Fix("Write it as text", (Edit(expr.span, f'"{expr.value}"'),)),), "write text in double quotes"
+    if wanted == STRING and not isinstance(found, RecordType | ListType):
+        return (), '`"" ++ value` makes a text of any value'
+    if found == NULL:
+        return (), "declare it with `= null` if it may have no value"
+    if is_number(wanted) and is_number(found):
+        return (), "`/` and Doubles give a Double, which is not a whole number"
+    return (), None
+
+
+def _is_number_text(text: str, wanted: Type) -> bool:
+    whole = text.isascii() and text.isdigit()
+    before, _, after = text.partition(".")
+    return whole or (wanted == NamedType("Double") and before.isdigit() and after.isdigit() and text.isascii())

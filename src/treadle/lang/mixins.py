@@ -1,0 +1,14 @@
+"""Mixins that the engine itself implements: they need no declaration, and their arguments are not attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TIMEOUT_UNITS: Mapping[str, int] = {
+    "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000, "milliseconds": 1, "ms": 1,
+}  # fmt: skip
+"""The arguments of `Timeout`, each in milliseconds; they add up."""
+LONGEST_TIMEOUT = 366 * 86_400_000
+
+BUILTIN_MIXINS: Mapping[str, Mapping[str, int]] = {"Timeout": TIMEOUT_UNITS}
+"""Arguments by mixin."""

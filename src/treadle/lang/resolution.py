@@ -1,0 +1,134 @@
+"""Records what the names of callees, mixins and types mean, and reports those that mean nothing or too much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from treadle.lang import tree
+from treadle.lang.bindings import Context
+from treadle.lang.diagnostics import Edit, Fix
+from treadle.lang.names import Declared, Opening, Resolution, Table
+from treadle.lang.types import BUILTIN
+
+
+def check_unique(names: Iterable[tree.Name], rule: str, what: str, opening: Opening, context: Context) -> None:
+    """Report every repeated name, with the line of the first."""
+    first: dict[str, int] = {}
+    for name in names:
+        if name.text in first:
+            message = f"{what} `{name.text}` is already given in line {first[name.text]}"
+            context.reporter.report(rule, opening.source, name.span, message)
+        first.setdefault(name.text, name.span.line)
+
+
+def resolve_callee(call: tree.Call, opening: Opening, context: Context) -> Declared | None:
+    """Return the facet or schema that a step calls."""
+    found = context.symbols.resolve_callee(call.target, opening)
+    return _record(call, found, opening, context, rule="external-facet", what="facet")
+
+
+def resolve_facet(node: tree.Call | tree.Mixin, opening: Opening, context: Context) -> Declared | None:
+    """Return the facet of an implicit or mixin."""
+    found = context.symbols.resolve_facet(node.target, opening)
+    rule, what = ("unknown-mixin", "mixin") if isinstance(node, tree.Mixin) else ("external-facet", "facet")
+    return _record(node, found, opening, context, rule=rule, what=what)
+
+
+def _record(
+    node: tree.Call | tree.Mixin, found: Resolution, opening: Opening, context: Context, *, rule: str, what: str
+) -> Declared | None:
+    """Record the callee of a call or mixin; report ambiguous and unknown names, the latter as a warning if unqualified."""
+    name, source = node.target, opening.source
+    if found.found is not None:
+        context.bindings.callees[id(node)] = found.found.qualified_name
+        context.use(source, name, context.symbols.definition(found.found))
+        return found.found
+    if found.candidates:
+        _report_ambiguous("ambiguous-facet", f"`{name.text}`", name, found, opening, context)
+        return None
+    near = _near(name, (context.symbols.facets, context.symbols.schemas), opening, context)
+    if "." in name.text:
+        context.reporter.report("unknown-facet", source, name.span, f"unknown facet `{name.text}`", **near)
+        return None
+    message = f"{what} `{name.text}` is not declared anywhere"
+    context.reporter.warn(rule, source, name.span, message, hint=_effect(node), **near)
+    return None
+
+
+def _effect(node: tree.Call | tree.Mixin) -> str:
+    """Return what an undeclared name does at run time, as a hint."""
+    if isinstance(node, tree.Call):
+        return "without a declaration it is a record of its arguments: no handler runs, and it has no returns"
+    hint = "its arguments become parameters of the step, and nothing else happens"
+    if node.target.short.lower() in ("retry", "retries", "backoff"):
+        return f"{hint}; retries belong to the handler: `@handler(..., retry=3)`"
+    return f"{hint}; the only built-in mixin is `Timeout`"
+
+
+class _Near(TypedDict):
+    valid: list[str]
+    near: str
+    fixes: list[Fix]
+
+
+def _near(name: tree.Name, tables: Iterable[Table], opening: Opening, context: Context, *more: str) -> _Near:
+    """Return the names that could be meant, as they must be written here; if another namespace has the name, only those."""
+    if not context.reporter.detailed:
+        return _Near(valid=[], near=name.text, fixes=[])
+    same = sorted(each.qualified_name for table in tables for each in table.short.get(name.short, ()))
+    if same:
+        fixes = [Fix(f"Change `{name.text}` to `{each}`", (Edit(name.span, each),)) for each in same[:12]]
+        return _Near(valid=same, near=same[0], fixes=fixes)
+    found = [*more]
+    for table in tables:
+        if "." in name.text:
+            found += table.exact
+            continue
+        for each, declared in table.short.items():
+            clear = table.resolve(each, opening).found is not None
+            found += [each] if clear else [one.qualified_name for one in declared]
+    return _Near(valid=found, near=name.text, fixes=[])
+
+
+def check_type(type_: tree.Type, opening: Opening, context: Context) -> None:
+    """Report a type that is neither built in, nor a schema, nor (for a step reference) a facet."""
+    while isinstance(type_, tree.ListType):
+        type_ = type_.element
+    if isinstance(type_, tree.TooDeep):
+        context.report_too_deep(type_, opening.source, tree.MAX_DEPTH, "this type")
+        return
+    name = type_.name
+    if name.text in BUILTIN:
+        return
+    found = context.symbols.resolve_type(name, opening)
+    if found.candidates:
+        _report_ambiguous("ambiguous-type", f"type `{name.text}`", name, found, opening, context, imports=True)
+    elif found.found is None:
+        near = _near(name, (context.symbols.schemas,), opening, context, *BUILTIN)
+        context.reporter.report("unknown-type", opening.source, name.span, f"unknown type `{name.text}`", **near)
+    else:
+        context.use(opening.source, name, context.symbols.definition(found.found))
+
+
+def _report_ambiguous(
+    rule: str, shown: str, name: tree.Name, found: Resolution, opening: Opening, context: Context, *, imports: bool = False
+) -> None:
+    candidates = found.candidates
+    message = f"{shown} is ambiguous, it must be qualified: {', '.join(candidates[:12])}"
+    fixes: list[Fix] = []
+    for each in candidates[:12]:
+        fixes.append(Fix(f"Change `{name.text}` to `{each}`", (Edit(name.span, each),)))
+        if imports and (use := _import(each.rpartition(".")[0], opening)) is not None:
+            fixes.append(use)
+    context.reporter.report(rule, opening.source, name.span, message, valid=candidates, fixes=fixes)
+
+
+def _import(namespace: str, opening: Opening) -> Fix | None:
+    """Return the fix that adds `use namespace` before the first declaration, unless a doc comment stands before that."""
+    first = opening.items[0]
+    if not namespace or opening.namespace is None or getattr(first, "doc", None) is not None:
+        return None
+    at = first.span
+    edit = Edit(tree.Span(at.line, at.column, at.line, at.column), f"use {namespace}\n{' ' * (at.column - 1)}")
+    return Fix(f"Add `use {namespace}`", (edit,))

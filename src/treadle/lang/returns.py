@@ -1,0 +1,102 @@
+"""Follows which returns the blocks of a declaration or step give: on every path, on some paths, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from treadle.lang import tree
+from treadle.lang.bindings import Context
+from treadle.lang.names import Opening
+from treadle.lang.script_code import read_script
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Names that get a value: `always` and `sometimes`; `open`: others may get one too."""
+
+    always: frozenset[str] = frozenset()
+    sometimes: frozenset[str] = frozenset()
+    open: bool = False
+
+    def then(self, other: Given) -> Given:
+        """Combine blocks that all run."""
+        return Given(self.always | other.always, self.sometimes | other.sometimes, self.open or other.open)
+
+    def otherwise(self, other: Given) -> Given:
+        """Combine cases of which at least one runs."""
+        return Given(self.always & other.always, self.sometimes | other.sometimes, self.open or other.open)
+
+
+def given_by(blocks: Iterable[tree.Block | tree.TooDeep], context: Context) -> Given:
+    """Return the names that the blocks, which all run, give their owner; a `foreach` counts as if its list had elements."""
+    total = Given()
+    for block in blocks:
+        total = total.then(_given_by_block(block, context))
+    return total
+
+
+def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given:
+    if isinstance(block, tree.TooDeep):
+        return Given(open=True)
+    if block.script is not None:
+        code = read_script(block.script)
+        written = frozenset(code.writes)
+        return Given(written, written, code.open)
+    if block.cases:
+        total: Given | None = None
+        for case in block.cases:
+            each = _given_by_block(case.block, context)
+            total = each if total is None else total.otherwise(each)
+        assert total is not None
+        return total
+    names: set[str] = set()
+    into = context.bindings.into
+    for statement in block.statements:
+        if isinstance(statement, tree.Yield):
+            if id(statement) not in into:
+                names.update(arg.name.text for arg in statement.call.args)
+            for mixin in statement.call.mixins:
+                if id(mixin) not in into:
+                    names.update(arg.name.text for arg in mixin.args)
+    found = frozenset(names)
+    return Given(found, found)
+
+
+def check_returns(facet: tree.Facet, opening: Opening, context: Context) -> None:
+    """Warn about returns of a declaration that no block gives, or that only some paths give."""
+    needed = [each for each in facet.returns if each.default is None]
+    if facet.kind is not tree.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
+        given = given_by(facet.blocks, context)
+        before = read_script(facet.pre_script).writes if facet.pre_script is not None else {}
+        for each in needed:
+            _check_return(each, given, before, facet, opening, context)
+    if facet.catch is not None:
+        given = given_by((facet.catch,), context)
+        for each in needed:
+            if each.name.text not in given.always and not given.open:
+                message = f"return `{each.name.text}` of `{facet.name.text}` gets no value when its `catch` runs"
+                _warn(message, each, opening, context)
+
+
+def _check_return(
+    param: tree.Param, given: Given, before: Iterable[str], facet: tree.Facet, opening: Opening, context: Context
+) -> None:
+    name = param.name.text
+    if name in given.always or given.open:
+        return
+    if name in given.sometimes:
+        _warn(f"return `{name}` of `{facet.name.text}` gets no value in some cases of `when`", param, opening, context)
+    elif name in before:
+        message = f"only the pre-script writes `{name}`; a pre-script adds inputs, so the return `{name}` never gets a value"
+        hint = f"add `andThen {{ yield {facet.name.text}({name} = $.{name}) }}`"
+        context.reporter.warn("pre-script-return", opening.source, param.name.span, message, hint=hint)
+    else:
+        message = f"no block of `{facet.name.text}` yields the return `{name}`, so it never gets a value"
+        hint = f"yield it, as in `yield {facet.name.text}({name} = ...)`, or give it a default"
+        context.reporter.warn("return-never-yielded", opening.source, param.name.span, message, hint=hint)
+
+
+def _warn(message: str, param: tree.Param, opening: Opening, context: Context) -> None:
+    hint = f"yield it there too, or give it a default, as in `{param.name.text}: ... = null`"
+    context.reporter.warn("return-not-always", opening.source, param.name.span, message, hint=hint)

@@ -1,0 +1,183 @@
+"""Facts about the Python code of a script: its syntax, its imports, and the keys of `params` and `result` that it uses."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import warnings
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from treadle.lang import tree
+from treadle.model.scripts import SCRIPT_BUILTINS, SCRIPT_MODULES
+
+_LARGEST = 200_000
+"""Characters of code that are read; longer code is not checked."""
+_OWN = frozenset(["params", "result"])
+_KNOWN = frozenset(SCRIPT_BUILTINS) | {"__import__", "__name__", "__builtins__"}
+_IMPORTABLE = frozenset(SCRIPT_MODULES) | {"__future__"}
+_READING = frozenset(["copy", "get", "items", "keys", "values"])
+
+
+@dataclass(slots=True)
+class ScriptCode:
+    """`writes` and `reads` are keys of `result` and `params` with their lines, counted from 1 in the code.
+
+    `open`: the script may write other keys too. `forbidden` are imports, `undefined` names that the script does not have.
+    """
+
+    error: tuple[int, str] | None = None
+    writes: dict[str, int] = field(default_factory=dict)
+    reads: dict[str, int] = field(default_factory=dict)
+    forbidden: dict[str, int] = field(default_factory=dict)
+    undefined: dict[str, int] = field(default_factory=dict)
+    rebinds: int | None = None
+    open: bool = False
+
+
+def read_script(script: tree.Script) -> ScriptCode:
+    """Return the facts about a script; scripts with the same code share them."""
+    if len(script.code) > _LARGEST or (script.language is not None and script.language.text != "python"):
+        return ScriptCode(open=True)
+    return _read(script.code)
+
+
+@lru_cache(maxsize=512)
+def _read(code: str) -> ScriptCode:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as invalid escapes, which Python accepts
+            parsed = ast.parse(code)
+            compile(parsed, "<script>", "exec", dont_inherit=True)
+        reader = _Reader()
+        reader.visit(parsed)
+    except SyntaxError as error:
+        return ScriptCode(error=(error.lineno or 1, error.msg), open=True)
+    except (ValueError, OverflowError, MemoryError, RecursionError):
+        return ScriptCode(open=True)
+    return reader.finish()
+
+
+class _Reader(ast.NodeVisitor):
+    def __init__(self) -> None:
+        self._found = ScriptCode()
+        self._bound: set[str] = set(_OWN)
+        self._loaded: dict[str, int] = {}
+        self._replaced: set[str] = set()
+        self._any_name = False
+
+    def finish(self) -> ScriptCode:
+        found = self._found
+        if not self._any_name:
+            found.undefined = {
+                name: line for name, line in self._loaded.items() if name not in self._bound and name not in _KNOWN
+            }
+        found.reads = {name: line for name, line in found.reads.items() if name not in self._replaced}
+        return found
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for each in node.names:
+            self._bound.add(each.asname or each.name.partition(".")[0])
+            self._check_import(each.name, node.lineno)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self._check_import("." * node.level + (node.module or ""), node.lineno)
+        for each in node.names:
+            self._bound.add(each.asname or each.name)
+            self._any_name = self._any_name or each.name == "*"
+
+    def _check_import(self, module: str, line: int) -> None:
+        if module not in _IMPORTABLE:
+            self._found.forbidden.setdefault(module, line)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self._loaded.setdefault(node.id, node.lineno)
+            if node.id == "result":
+                self._found.open = True  # passed on: anything may be written
+        else:
+            self._bound.add(node.id)
+            if node.id == "result":
+                self._found.rebinds = self._found.rebinds or node.lineno
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        own = node.value.id if isinstance(node.value, ast.Name) else ""
+        if own not in _OWN or not isinstance(node.slice, ast.Constant):
+            self.generic_visit(node)
+            return
+        key, store = node.slice.value, isinstance(node.ctx, ast.Store)
+        if isinstance(key, str) and own == "result" and store:
+            self._found.writes.setdefault(key, node.lineno)
+        elif isinstance(key, str) and own == "params":
+            if store:
+                self._replaced.add(key)
+            else:
+                self._found.reads.setdefault(key, node.lineno)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if not (isinstance(node.value, ast.Name) and node.value.id == "result" and node.attr in _READING):
+            self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = node.func
+        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "result":
+            given = node.args[0] if node.args else None
+            if called.attr == "setdefault" and isinstance(given, ast.Constant) and isinstance(given.value, str):
+                self._found.writes.setdefault(given.value, node.lineno)
+                self._visit_all(node.args[1:])
+                return
+            if called.attr == "update" and len(node.args) < 2 and (given is None or self._add_keys(given)):
+                for keyword in node.keywords:
+                    if keyword.arg is None:
+                        self._found.open = True
+                    else:
+                        self._found.writes.setdefault(keyword.arg, node.lineno)
+                self._visit_all([*node.args, *(keyword.value for keyword in node.keywords)])
+                return
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name) and node.target.id == "result" and isinstance(node.op, ast.BitOr):
+            self._found.open = not self._add_keys(node.value) or self._found.open
+            self.visit(node.value)
+        else:
+            self.generic_visit(node)
+
+    def _add_keys(self, node: ast.expr) -> bool:
+        """Add the keys of a dict display; return whether all are known."""
+        keys = node.keys if isinstance(node, ast.Dict) else [None]
+        for key in keys:
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+                return False
+            self._found.writes.setdefault(key.value, node.lineno)
+        return True
+
+    def _visit_all(self, nodes: list[ast.expr]) -> None:
+        for each in nodes:
+            self.visit(each)
+
+    def visit_arg(self, node: ast.arg) -> None:
+        self._bind(node.arg)
+        self.generic_visit(node)
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        self._bind(node.name)
+        self.generic_visit(node)
+
+    def _bind(self, name: str | None) -> None:
+        """Note a name that a statement binds; a local `result` or `params` hides the script's own."""
+        if name is not None:
+            self._bound.add(name)
+            self._found.open = self._found.open or name == "result"
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.MatchAs | ast.MatchStar):
+            self._bind(node.name)
+        elif isinstance(node, ast.MatchMapping):
+            self._bind(node.rest)
+        super().visit(node)
+
+
+def has_builtin(name: str) -> bool:
+    """Return whether Python has a built-in of this name, which scripts may lack."""
+    return hasattr(builtins, name)

@@ -1,0 +1,166 @@
+"""Types of values: built-in types, lists, schemas, facets (step references), map literals, null, and the unknown type.
+
+Every expression has a type. `UNKNOWN` is the type of anything that cannot be determined, such as the attributes of an external
+facet or of a name that was already reported; like `Json`, it fits every type, so one mistake causes one diagnostic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from treadle.lang.program import BUILTIN_TYPES, ListType, NamedType
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """The type of a map literal: its keys, in order, with the types of their values."""
+
+    fields: tuple[tuple[str, Type], ...]
+
+
+Type = NamedType | ListType | RecordType
+
+BUILTIN: Mapping[str, NamedType] = {name: NamedType(name) for name in BUILTIN_TYPES}
+STRING, LONG, INT, DOUBLE, BOOLEAN, JSON = (BUILTIN[name] for name in ("String", "Long", "Int", "Double", "Boolean", "Json"))
+UNKNOWN = NamedType("?")
+NULL = NamedType("null")
+
+_ANYTHING = frozenset(["?", "Json"])
+_NUMBERS = frozenset(["Long", "Int", "Double"])
+_SCALARS = _NUMBERS | {"String", "Boolean"}
+_ARTICLES = {"Int": "an Int", "?": "unknown", "Json": "Json", "null": "null"}
+
+Fields = Callable[[str], "Mapping[str, Type] | None"]
+"""Returns the fields of the schema with this qualified name, or None if there is no such schema."""
+
+
+def list_of(element: Type) -> ListType:
+    """Return the type of lists with such elements; unlike the list types of a program, they may be map literals."""
+    return ListType(cast(Any, element))
+
+
+class Misfit(NamedTuple):
+    """Why a value does not fit: the path into the value (`[...]` is any element), the type wanted there, the type found.
+
+    Without `found` the value has nothing at `path`; without `wanted` the schema has no such field.
+    """
+
+    path: str
+    wanted: Type | None
+    found: Type | None
+
+
+def words(type_: Type) -> str:
+    """Return a type in AFL syntax; a map literal as `#{key: Type}`."""
+    if isinstance(type_, NamedType):
+        return type_.name
+    if isinstance(type_, ListType):
+        return f"[{words(type_.element)}]"
+    return "#{" + ", ".join(f"{name}: {words(each)}" for name, each in type_.fields) + "}"
+
+
+def describe(type_: Type) -> str:
+    """Return a type as a noun phrase."""
+    if isinstance(type_, RecordType):
+        return "a map"
+    if isinstance(type_, ListType):
+        return "a list" if is_anything(type_.element) else f"a list ({words(type_)})"
+    return _ARTICLES.get(type_.name) or f"a {type_.name}"
+
+
+def is_anything(type_: Type) -> bool:
+    """Return whether values of this type may be anything."""
+    return isinstance(type_, NamedType) and type_.name in _ANYTHING
+
+
+def is_number(type_: Type) -> bool:
+    return isinstance(type_, NamedType) and type_.name in _NUMBERS
+
+
+def is_scalar(type_: Type) -> bool:
+    """Return whether values of this type have no parts."""
+    return isinstance(type_, NamedType) and type_.name in _SCALARS
+
+
+def may_be(type_: Type, *wanted: NamedType) -> bool:
+    """Return whether a value of this type can be of one of the wanted built-in types."""
+    return is_anything(type_) or type_ in wanted
+
+
+def join(types: Iterable[Type]) -> Type:
+    """Return the type of a value that has one of these types: the common one, a Double for mixed numbers, else Json."""
+    found: Type | None = None
+    for each in types:
+        if found is None or found == each or (found == NULL and not is_anything(each)):
+            found = each
+        elif each == NULL:
+            continue
+        elif is_number(found) and is_number(each):
+            found = DOUBLE if DOUBLE in (found, each) else LONG
+        elif isinstance(found, ListType) and isinstance(each, ListType):
+            found = list_of(join((found.element, each.element)))
+        else:
+            return UNKNOWN if UNKNOWN in (found, each) else JSON
+    return UNKNOWN if found is None else found
+
+
+def misfit(given: Type, wanted: Type, fields: Fields) -> Misfit | None:
+    """Return the first reason why a value of type `given` does not fit the type `wanted`; None if it fits or may fit.
+
+    Whole numbers fit `Double`; schemas and map literals are compared by their fields.
+    """
+    return _misfit(given, wanted, fields, "", set())
+
+
+def _misfit(given: Type, wanted: Type, fields: Fields, path: str, seen: set[tuple[str, str]]) -> Misfit | None:
+    if given is wanted or is_anything(given) or is_anything(wanted):
+        return None
+    wrong = Misfit(path, wanted, given)
+    if isinstance(wanted, ListType):
+        if not isinstance(given, ListType):
+            return wrong
+        return _misfit(given.element, wanted.element, fields, f"{path}[...]", seen)
+    if isinstance(wanted, RecordType):
+        return None if _fields_of(given, fields) is not None else wrong
+    if given == wanted or (is_number(given) and wanted.name == "Double"):
+        return None
+    if is_number(given) and is_number(wanted) and given != DOUBLE:
+        return None
+    if is_scalar(wanted) or wanted == NULL:
+        return wrong
+    needed = fields(wanted.name)
+    has = _fields_of(given, fields)
+    if needed is None:  # a step reference; `check_call` checks its arguments
+        return wrong if is_scalar(given) or isinstance(given, ListType) else None
+    if has is None:
+        return wrong
+    if isinstance(given, NamedType):
+        if (given.name, wanted.name) in seen:
+            return None
+        seen.add((given.name, wanted.name))
+    for name, type_ in needed.items():
+        if name not in has:
+            return Misfit(f"{path}.{name}", type_, None)
+        found = _misfit(has[name], type_, fields, f"{path}.{name}", seen)
+        if found is not None:
+            return found
+    if isinstance(given, RecordType):
+        return next((Misfit(f"{path}.{name}", None, type_) for name, type_ in given.fields if name not in needed), None)
+    return None
+
+
+def _fields_of(type_: Type, fields: Fields) -> Mapping[str, Type] | None:
+    if isinstance(type_, RecordType):
+        return dict(type_.fields)
+    return fields(type_.name) if isinstance(type_, NamedType) else None
+
+
+def comparable(one: Type, other: Type, fields: Fields) -> bool:
+    """Return whether values of the two types can be equal."""
+    if NULL in (one, other):
+        return True
+    if is_number(one) and is_number(other):
+        return True
+    return misfit(one, other, fields) is None or misfit(other, one, fields) is None
