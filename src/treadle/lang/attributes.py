@@ -127,13 +127,11 @@ class AttributeTables:
         return self._outside[key]
 
     def _define(self, params: tuple[tree.Param, ...], kind: Kind, opening: Opening) -> dict[str, Definition]:
-        return {
-            param.name.text: Definition(
-                kind, param.name, self._symbols.type_of(param.type, opening), opening.source, param,
-                self._symbols.declared_type(param.type, opening),
-            )
-            for param in reversed(params)
-        }  # fmt: skip
+        found: dict[str, Definition] = {}
+        for param in params:
+            type_, declared = self._symbols.type_of(param.type, opening), self._symbols.declared_type(param.type, opening)
+            found.setdefault(param.name.text, Definition(kind, param.name, type_, opening.source, param, declared))
+        return found
 
     def _add_pre_script(self, found: Attributes, facet: tree.Facet, opening: Opening) -> None:
         """Add the keys that the pre-script writes; if they cannot be determined, any name is possible."""
@@ -192,7 +190,4 @@ def _argument(arg: tree.Arg, source: Source, types: Mapping[int, Type]) -> Defin
 def errors(source: Source, at: tree.Name, catch: tree.Block | tree.TooDeep) -> dict[str, Definition]:
     """Return the names that a catch adds."""
     node = catch if isinstance(catch, tree.Block) else tree.Block(span=catch.span)
-    return {
-        name: Definition(Kind.ERROR, tree.Name(name, at.span), STRING, source, node)
-        for name in ("error", "error_type")
-    }
+    return {name: Definition(Kind.ERROR, tree.Name(name, at.span), STRING, source, node) for name in ("error", "error_type")}

@@ -157,15 +157,13 @@ def check_mixin(
     return declared
 
 
-def _check_built_in(
-    mixin: tree.Mixin, units: Mapping[str, int], host: Declared | None, scope: Scope, context: Context
-) -> None:
+def _check_built_in(mixin: tree.Mixin, units: Mapping[str, int], host: Declared | None, scope: Scope, context: Context) -> None:
     """Check the arguments of `Timeout`, and that it bounds an event's handler."""
     source, name, total = scope.opening.source, mixin.target.text, 0.0
     for arg in mixin.args:
         if arg.name.text not in units:
             message = f"`{name}` has no `{arg.name.text}`"
-            context.reporter.report("mixin-argument", source, arg.name.span, message, valid=units, near=arg.name.text)
+            context.reporter.warn("mixin-argument", source, arg.name.span, message, valid=units, near=arg.name.text)
             infer(arg.value, scope, context)
             total = 1
             continue
@@ -174,7 +172,7 @@ def _check_built_in(
     if not 0 < total <= LONGEST_TIMEOUT:
         message = f"a `{name}` must be more than zero and at most 366 days"
         hint = f"give it a time, as in `{name}(minutes = 5)`" if not mixin.args else None
-        context.reporter.report("mixin-argument", source, mixin.target.span, message, hint=hint)
+        context.reporter.warn("mixin-argument", source, mixin.target.span, message, hint=hint)
     if host is not None and isinstance(host.node, tree.Facet) and host.node.kind is not tree.FacetKind.EVENT:
         message = f"`{name}` has no effect on {host.node.kind} `{host.qualified_name}`: it bounds the handler of an event facet"
         context.reporter.warn("mixin-without-effect", source, mixin.target.span, message)

@@ -219,9 +219,7 @@ def _report_no_field(
     kind = f"a `{type_.name}`" if names and isinstance(type_, NamedType) else describe(type_)
     hint = "take one element, as in `[0]`, or loop over it with `foreach`" if isinstance(type_, ListType) else None
     message = f"`{shown}` is {kind}, which has no field `{expr.path[part]}`"
-    context.reporter.warn(
-        "unknown-field", scope.opening.source, expr.span, message, valid=names, near=expr.path[part], hint=hint
-    )
+    context.reporter.warn("unknown-field", scope.opening.source, expr.span, message, valid=names, near=expr.path[part], hint=hint)
     return UNKNOWN
 
 

@@ -77,7 +77,7 @@ def check_binary(expr: tree.Binary, left: Type, right: Type, source: Source, con
 
 def _arithmetic(expr: tree.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
     operator = expr.operator
-    wrong = next((kind for kind in (left, right) if kind in (STRING, BOOLEAN)), None)
+    wrong: Type | None = next((kind for kind in (left, right) if kind in (STRING, BOOLEAN)), None)
     if wrong is not None:
         hint = "use `++` to join text" if STRING in (left, right) else None
         message = f"operator `{operator}` needs numbers, this is {describe(wrong)}"

@@ -29,7 +29,7 @@ def check_script(script: tree.Script, inputs: Inputs, source: Source, context: C
     code, warn = read_script(script), context.reporter.warn
     if code.error is not None:
         line, message = code.error
-        context.reporter.report("script-syntax", source, _line(script, line, source), f"Python cannot read this script: {message}")
+        warn("script-syntax", source, _line(script, line, source), f"Python cannot read this script: {message}")
     for name, line in code.forbidden.items():
         message = f"scripts cannot import `{name}`"
         hint = "scripts have no files, network or other packages: do this in the handler of an event facet"
@@ -53,7 +53,7 @@ def _line(script: tree.Script, line: int, source: Source) -> tree.Span:
     """Return the place of a line of the code, without its indentation."""
     number = min(script.code_line + line - 1, script.span.end_line)
     text = source.line(number)
-    start = len(text) - len(text.lstrip())
+    start = script.span.column - 1 if number == script.span.line else len(text) - len(text.lstrip())
     return tree.Span(number, start + 1, number, max(len(text.rstrip()), start + 1) + 1)
 
 

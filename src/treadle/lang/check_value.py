@@ -95,9 +95,8 @@ def _warn(expr: tree.Expr, wrong: Misfit, what: str, scope: Scope, context: Cont
 def _remedy(expr: tree.Expr, wanted: Type, found: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
     """Return the fix and the hint for common mismatches."""
     if isinstance(wanted, ListType) and misfit(found, wanted.element, context.tables.fields) is None:
-        start = tree.Span(expr.span.line, expr.span.column, expr.span.line, expr.span.column)
-        end = tree.Span(expr.span.end_line, expr.span.end_column, expr.span.end_line, expr.span.end_column)
-        return (Fix("Make it a list of one element", (Edit(start, "["), Edit(end, "]"))),), "write `[...]` for a list of one element"
+        edits = (Edit(expr.span.part(0, 0), "["), Edit(expr.span.end, "]"))
+        return (Fix("Make it a list of one element", edits),), "write `[...]` for a list of one element"
     if isinstance(expr, tree.Literal) and isinstance(expr.value, str) and is_number(wanted) and _is_number_text(expr.value, wanted):
         return (Fix("Write it as a number", (Edit(expr.span, expr.value),)),), "write numbers without quotes"
     if isinstance(expr, tree.Literal) and wanted == STRING and is_number(found):

@@ -32,8 +32,9 @@ class Kind(StrEnum):
 
 
 Node = (
-    tree.Namespace | tree.Facet | tree.Schema | tree.Param | tree.Step | tree.Foreach | tree.Mixin | tree.Arg | tree.Script | tree.Block
-)
+    tree.Namespace | tree.Facet | tree.Schema | tree.Param | tree.Step | tree.Foreach
+    | tree.Mixin | tree.Arg | tree.Script | tree.Block
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -130,5 +130,5 @@ def _import(namespace: str, opening: Opening) -> Fix | None:
     if not namespace or opening.namespace is None or getattr(first, "doc", None) is not None:
         return None
     at = first.span
-    edit = Edit(tree.Span(at.line, at.column, at.line, at.column), f"use {namespace}\n{' ' * (at.column - 1)}")
+    edit = Edit(at.part(0, 0), f"use {namespace}\n{' ' * (at.column - 1)}")
     return Fix(f"Add `use {namespace}`", (edit,))

@@ -66,28 +66,27 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
 def check_returns(facet: tree.Facet, opening: Opening, context: Context) -> None:
     """Warn about returns of a declaration that no block gives, or that only some paths give."""
     needed = [each for each in facet.returns if each.default is None]
+    caught = Given() if facet.catch is None else given_by((facet.catch,), context)
     if facet.kind is not tree.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
         given = given_by(facet.blocks, context)
-        before = read_script(facet.pre_script).writes if facet.pre_script is not None else {}
         for each in needed:
-            _check_return(each, given, before, facet, opening, context)
+            _check_return(each, given, caught, facet, opening, context)
     if facet.catch is not None:
-        given = given_by((facet.catch,), context)
         for each in needed:
-            if each.name.text not in given.always and not given.open:
+            if each.name.text not in caught.always and not caught.open:
                 message = f"return `{each.name.text}` of `{facet.name.text}` gets no value when its `catch` runs"
                 _warn(message, each, opening, context)
 
 
-def _check_return(
-    param: tree.Param, given: Given, before: Iterable[str], facet: tree.Facet, opening: Opening, context: Context
-) -> None:
+def _check_return(param: tree.Param, given: Given, caught: Given, facet: tree.Facet, opening: Opening, context: Context) -> None:
     name = param.name.text
     if name in given.always or given.open:
         return
     if name in given.sometimes:
         _warn(f"return `{name}` of `{facet.name.text}` gets no value in some cases of `when`", param, opening, context)
-    elif name in before:
+    elif name in caught.sometimes or caught.open:
+        _warn(f"return `{name}` of `{facet.name.text}` gets a value only when its `catch` runs", param, opening, context)
+    elif facet.pre_script is not None and name in read_script(facet.pre_script).writes:
         message = f"only the pre-script writes `{name}`; a pre-script adds inputs, so the return `{name}` never gets a value"
         hint = f"add `andThen {{ yield {facet.name.text}({name} = $.{name}) }}`"
         context.reporter.warn("pre-script-return", opening.source, param.name.span, message, hint=hint)

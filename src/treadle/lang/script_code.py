@@ -69,9 +69,7 @@ class _Reader(ast.NodeVisitor):
     def finish(self) -> ScriptCode:
         found = self._found
         if not self._any_name:
-            found.undefined = {
-                name: line for name, line in self._loaded.items() if name not in self._bound and name not in _KNOWN
-            }
+            found.undefined = {name: line for name, line in self._loaded.items() if name not in self._bound and name not in _KNOWN}
         found.reads = {name: line for name, line in found.reads.items() if name not in self._replaced}
         return found
 

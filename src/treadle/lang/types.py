@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from treadle.lang.program import BUILTIN_TYPES, ListType, NamedType
+from treadle.lang.program import BUILTIN_TYPES
+from treadle.lang.program import ListType as ListType
+from treadle.lang.program import NamedType as NamedType
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,7 @@ _TYPES = (
     "property", "set", "slice", "staticmethod", "str", "super", "tuple", "type",
 )  # fmt: skip
 _CONSTANTS = ("Ellipsis", "False", "None", "NotImplemented", "True", "__build_class__", "__debug__")
-_EXCEPTIONS = tuple(
-    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
-)
+_EXCEPTIONS = tuple(name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException))
 
 SCRIPT_BUILTINS = _FUNCTIONS + _TYPES + _CONSTANTS + _EXCEPTIONS
 """Built-in functions, types, constants and exceptions of scripts."""

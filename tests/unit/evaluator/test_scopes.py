@@ -25,7 +25,7 @@ def test_a_step_body_reads_the_owners_parameters_then_its_returns_then_outwards(
 
 def test_a_facets_body_sees_nothing_of_its_caller() -> None:
     source = """
-    facet Inner(n: Long) => (r: Json) script { pass } andThen { yield Inner(r = $.outer) }
+    facet Inner(n: Long) => (r: Json) script { print(result) } andThen { yield Inner(r = $.outer) }
     workflow W(outer: Long) => (x: Json) andThen { i = Inner(n = 1) yield W(x = i.r) }
     """
     with pytest.raises(WorkflowFailed, match=r"W\.i: yield of `r`: `\$\.outer` was never given"):

@@ -59,18 +59,25 @@ def test_the_same_name_in_two_namespaces_is_fine() -> None:
 
 @pytest.mark.parametrize("name", ["W", "M", "n.W"])
 def test_a_yield_may_go_to_the_container_or_its_signature_mixins(name: str) -> None:
-    clean(
-        f"namespace n {{ event facet M() => (y: Long) facet G() workflow W() => (x: Long) with M() andThen {{ yield {name}() }} }}"
-    )
+    clean(f"namespace n {{ event facet M() => (y: Long) workflow W() => (x: Long = 0) with M() andThen {{ yield {name}() }} }}")
 
 
 def test_a_yield_in_a_step_body_may_also_go_to_the_facet_of_the_step() -> None:
     text = "event facet E() => (x: Long) workflow W() => (x: Long) andThen { s = E() andThen { yield {t}(x = 1) } }"
+    text = text.replace("=> (x: Long) andThen", "=> (x: Long = 0) andThen")
     clean(text.replace("{t}", "E"))
-    clean(text.replace("{t}", "W"))
     found = error(text.replace("{t}", "V"))
-    assert (found.rule, found.valid) == ("yield-target", ("E", "W"))
+    assert (found.rule, found.valid) == ("yield-target", ("E",))
     assert error("event facet E() => (x: Long) workflow W() andThen { s = E() yield E(x = 1) }").rule == "yield-target"
+
+
+def test_a_yield_in_a_step_body_that_names_the_enclosing_declaration_goes_to_the_step() -> None:
+    found = compiled(
+        "event facet E() => (x: Long) workflow W() => (x: Long) andThen {\n s = E() andThen {\n yield W(x = 1) }\n}"
+    ).warnings
+    assert [(each.rule, each.line) for each in found] == [("return-never-yielded", 1), ("yield-owner", 3)]
+    assert found[1].valid == ("E",)
+    assert found[1].help == "yield to `E` here, and to `W` after the step with values of `s`"
 
 
 def test_placeholders_are_exactly_identifiers_in_braces() -> None:

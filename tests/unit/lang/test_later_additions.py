@@ -61,7 +61,7 @@ def test_catch_belongs_to_a_step_or_to_a_declaration() -> None:
 
 def test_the_error_can_be_read_where_it_is_caught() -> None:
     clean(P + "workflow W() andThen { s = E() catch { t = F(a = s.error ++ s.error_type ++ $.error) } u = F(a = s.error) }")
-    clean(P + "workflow W() => (e: String) andThen { } catch { yield W(e = $.error ++ $.error_type) }")
+    clean(P + "workflow W() => (e: String = null) andThen { } catch { yield W(e = $.error ++ $.error_type) }")
     assert error(P + "workflow W() andThen { s = E() t = F(a = s.error) }").rule == "unknown-attribute"
     assert error(P + "workflow W() andThen { t = F(a = $.error) } catch { }").rule == "unknown-input"
 

@@ -101,11 +101,12 @@ def test_schemas_can_be_called_also_under_a_qualified_name() -> None:
     assert callee("namespace a { schema S { x: Long } workflow W() andThen { s = S(x = 1) } }") == "a.S"
 
 
-def test_a_call_prefers_a_facet_but_the_own_namespace_comes_first() -> None:
+def test_a_call_prefers_a_facet_even_if_a_schema_is_nearer() -> None:
     other = "namespace a { facet S(x: Long) }"
     call = "workflow W() andThen { s = S(x = 1) }"
     assert callee(f"{other} namespace b {{ schema S {{ x: Long }} }} namespace c {{ {call} }}") == "a.S"
-    assert callee(f"{other} namespace b {{ schema S {{ x: Long }} {call} }}") == "b.S"
+    assert callee(f"{other} namespace b {{ schema S {{ x: Long }} {call} }}") == "a.S"
+    assert callee(f"namespace b {{ schema S {{ x: Long }} {call} }}") == "b.S"
 
 
 def test_a_workflow_can_be_called() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.lang.programs import block, clean, error, facet, step, values
+from tests.unit.lang.programs import block, clean, error, facet, step, values, warning
 
 from treadle.lang import program as p
 
 PRELUDE = (
-    "facet F(a: Json = null, b: Json = null)\nfacet R(a: Json = null) => (r: Long, s: Long) andThen { yield R(r = 1) }\n"
+    "facet F(a: Json = null, b: Json = null)\nfacet R(a: Json = null) => (r: Long, s: Long) andThen { yield R(r = 1, s = 2) }\n"
     "event facet E(a: Json = null) => (out: String)\nfacet M(m: Json = null)\n"
 )
 
@@ -32,8 +32,15 @@ def test_dollar_accepts_any_name_below_a_step_whose_attributes_are_not_known() -
     clean("facet P() script { result['n'] = 1 } facet F(a: Json) workflow W() andThen { s = P() andThen { t = F(a = $.n) } }")
 
 
-def test_dollar_accepts_any_name_after_a_pre_script() -> None:
+def test_dollar_reads_what_a_pre_script_writes() -> None:
     clean(PRELUDE + 'workflow W(x: Json) script { result["n"] = 1 } andThen { s = F(a = $.n) }')
+    found = error(PRELUDE + 'workflow W(x: Json) script { result["n"] = 1 } andThen { s = F(a = $.m) }')
+    assert (found.rule, found.valid) == ("unknown-input", ("n", "x"))
+
+
+@pytest.mark.parametrize("code", ["result[params['x']] = 1", "f = result.update", "print(result)", "result.update(params)"])
+def test_dollar_accepts_any_name_after_a_pre_script_that_may_write_any(code: str) -> None:
+    clean(PRELUDE + f"workflow W(x: Json) script {{ {code} }} andThen {{ s = F(a = $.n) }}")
 
 
 def test_dollar_reads_the_loop_variable_and_it_shadows_a_parameter() -> None:
@@ -69,7 +76,7 @@ def test_a_loop_may_run_over_inputs_steps_and_loop_variables_in_scope() -> None:
 
 def test_a_step_reads_returns_parameters_aliases_and_flat_mixin_arguments() -> None:
     text = "workflow W() andThen { s = R(a = 1) with M(m = 2) with M() as n t = F(a = s.{name}) }"
-    for name in ("r", "s", "a", "m", "n", "r.deep"):
+    for name in ("r", "s", "a", "m", "n", "a.deep"):
         clean(PRELUDE + text.replace("{name}", name))
     found = error(PRELUDE + text.replace("{name}", "zz"))
     assert (found.rule, found.valid) == ("unknown-attribute", ("a", "m", "n", "r", "s"))
@@ -77,9 +84,15 @@ def test_a_step_reads_returns_parameters_aliases_and_flat_mixin_arguments() -> N
     assert "`s`" in found.message
 
 
-def test_a_facet_without_returns_and_an_external_one_accept_any_attribute() -> None:
-    clean(PRELUDE + "workflow W() andThen { s = F() t = F(a = s.anything) }")
+def test_an_event_facet_without_returns_and_an_external_facet_accept_any_attribute() -> None:
+    clean(PRELUDE + "event facet Any() workflow W() andThen { s = Any() t = F(a = s.anything) }")
     assert step(PRELUDE + "workflow W() andThen { s = Ext() t = F(a = s.anything) }", "t").depends == ("s",)
+
+
+def test_a_record_has_only_its_parameters_and_arguments() -> None:
+    found = warning(PRELUDE + "workflow W() andThen { s = F() t = F(a = s.anything) }")
+    assert (found.rule, found.valid) == ("unknown-attribute", ("a", "b"))
+    clean(PRELUDE + "workflow W() andThen { s = F() with M(m = 1) t = F(a = s.b, b = s.m) }")
 
 
 def test_a_schema_step_has_the_fields_of_the_schema() -> None:

@@ -62,7 +62,7 @@ def test_the_location_says_on_which_line_the_code_begins() -> None:
 
 
 def test_lines_after_a_script_are_counted_right() -> None:
-    found = error('facet A() script {\n  x = """\n}\n"""\n}\nfacet B(x: Lnog)')
+    found = compiled('facet A() script {\n  x = """\n}\n"""\n}\nfacet B(x: Lnog)').errors[-1]
     assert (found.rule, found.line, found.column) == ("unknown-type", 6, 12)
 
 

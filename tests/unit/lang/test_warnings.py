@@ -48,7 +48,8 @@ def test_an_argument_is_not_missing_when_something_supplies_it(call: str) -> Non
 
 
 def test_event_facets_and_facets_with_bodies_may_declare_returns() -> None:
-    clean("event facet E() => (x: Long) facet F() => (x: Long) andThen { yield F(x = 1) } facet G() => (x: Long) script { y = 1 }")
+    clean("event facet E() => (x: Long) facet F() => (x: Long) andThen { yield F(x = 1) }")
+    clean("facet G() => (x: Long) script { y = 1 } andThen script { result['x'] = 1 }")
 
 
 def test_the_timeout_mixin_needs_no_declaration() -> None:

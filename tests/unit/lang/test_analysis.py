@@ -1,0 +1,114 @@
+"""Queries about a program: types, meanings of names, visible names."""
+
+from __future__ import annotations
+
+from treadle.lang import tree
+from treadle.lang.analysis import Analysis, Kind, Use, analyse
+from treadle.lang.diagnostics import Reporter, Source
+from treadle.lang.parse import parse
+from treadle.lang.types import words
+
+LIBRARY = """\
+namespace shop {
+    schema Line { sku: String, qty: Long }
+    event facet Price(line: Line, factor: Double = 1.0) => (net: Double, lines: [Line])
+}
+"""
+MAIN = """\
+namespace app {
+    use shop
+    workflow Order(lines: [Line]) => (total: [Double]) andThen foreach line in $.lines {
+        price = Price(line = line, factor = line.qty * 1.5)
+        note = Price(line = #{sku: "x" ++ price.net, qty: 1}) andThen {
+            yield Price(net = $.factor + price.net)
+        }
+        yield Order(total = [note.net])
+    }
+}
+"""
+
+
+def analysed(*texts: str) -> tuple[Analysis, list[tree.File]]:
+    reporter, files = Reporter(), []
+    for name, text in zip(("lib.afl", "main.afl"), texts, strict=True):
+        source = Source(name, text)
+        file = parse(source, reporter).file
+        assert file is not None
+        files.append((source, file))
+    found = analyse(files, reporter)
+    assert reporter.found == [], [each.render() for _, each in reporter.found]
+    return found, [file for _, file in files]
+
+
+def place(text: str, mark: str, offset: int = 0) -> tuple[int, int]:
+    """The line and column of a text."""
+    before = text[: text.index(mark) + offset]
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+def at(found: Analysis, mark: str, offset: int = 0) -> Use:
+    use = found.at("main.afl", *place(MAIN, mark, offset))
+    assert use is not None, mark
+    return use
+
+
+def test_every_name_leads_to_its_definition_with_its_type() -> None:
+    found, _ = analysed(LIBRARY, MAIN)
+    for mark, offset, kind, name, type_, source in (
+        ("shop\n", 0, Kind.NAMESPACE, "shop", "?", "lib.afl"),
+        ("Line]", 1, Kind.SCHEMA, "Line", "shop.Line", "lib.afl"),
+        ("$.lines", 3, Kind.PARAMETER, "lines", "[shop.Line]", "main.afl"),
+        ("Price(line = line, f", 0, Kind.EVENT, "Price", "shop.Price", "lib.afl"),
+        ("line = line, f", 0, Kind.PARAMETER, "line", "shop.Line", "lib.afl"),
+        ("line, factor", 0, Kind.LOOP, "line", "shop.Line", "main.afl"),
+        ("line.qty", 5, Kind.FIELD, "qty", "Long", "lib.afl"),
+        ('sku: "x"', 0, Kind.FIELD, "sku", "String", "lib.afl"),
+        ("price.net, qty", 0, Kind.STEP, "price", "shop.Price", "main.afl"),
+        ("price.net, qty", 6, Kind.RETURN, "net", "Double", "lib.afl"),
+        ("$.factor", 2, Kind.PARAMETER, "factor", "Double", "lib.afl"),
+        ("Order(total = ", 0, Kind.WORKFLOW, "Order", "app.Order", "main.afl"),
+        ("total = [", 0, Kind.RETURN, "total", "[Double]", "main.afl"),
+    ):
+        meaning = at(found, mark, offset).definition
+        assert (meaning.kind, meaning.name.text, words(meaning.type), meaning.source.name) == (kind, name, type_, source), mark
+
+
+def test_references_include_the_place_of_the_declaration_and_other_files() -> None:
+    found, _ = analysed(LIBRARY, MAIN)
+    net = found.references(at(found, "price.net, qty", 6).definition)
+    assert [(use.source.name, use.span.line) for use in net] == [
+        ("lib.afl", 3), ("main.afl", 5), ("main.afl", 6), ("main.afl", 6), ("main.afl", 8),
+    ]  # fmt: skip
+    for use in net:
+        assert use.source.line(use.span.line)[use.span.column - 1 : use.span.end_column - 1] == "net"
+
+
+def test_every_expression_has_a_type() -> None:
+    found, files = analysed(LIBRARY, MAIN)
+    namespace = files[1].items[0]
+    assert isinstance(namespace, tree.Namespace)
+    workflow = namespace.items[1]
+    assert isinstance(workflow, tree.Facet)
+    block = workflow.blocks[0]
+    assert isinstance(block, tree.Block)
+    price, note, result = block.statements
+    assert isinstance(price, tree.Step)
+    assert isinstance(note, tree.Step)
+    assert isinstance(result, tree.Yield)
+    assert [words(found.type_of(arg.value)) for arg in price.call.args] == ["shop.Line", "Double"]
+    assert [words(found.type_of(arg.value)) for arg in (*note.call.args, *result.call.args)] == ["shop.Line", "[Double]"]
+    callee = found.callee(note.call)
+    assert callee is not None
+    assert (list(found.params(callee)), list(found.returns(callee))) == (["line", "factor"], ["net", "lines"])
+
+
+def test_visible_names_depend_on_the_place() -> None:
+    found, _ = analysed(LIBRARY, MAIN)
+    first, body, last = place(MAIN, "factor = line"), place(MAIN, "$.factor"), place(MAIN, "[note.net")
+    assert list(found.names_at("main.afl", *first)) == ["line", "price"]
+    assert list(found.names_at("main.afl", *last)) == ["line", "price", "note"]
+    assert set(found.inputs_at("main.afl", *last)) == {"lines", "line"}
+    assert set(found.inputs_at("main.afl", *body)) == {"lines", "line", "factor", "net"}
+    assert set(found.members(found.names_at("main.afl", *last)["note"])) == {"line", "factor", "net", "lines"}
+    assert list(found.members(found.names_at("main.afl", *last)["line"].type)) == ["sku", "qty"]
+    assert found.scope_at("main.afl", 1, 1) is None
