@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from treadle.lang import program, tree
-from treadle.lang.names import BUILTIN_MIXINS, BUILTIN_TYPES, Declared, Opening
+from treadle.lang.mixins import BUILTIN_MIXINS
+from treadle.lang.names import Declared, Opening
+from treadle.lang.program import BUILTIN_TYPES
 from treadle.lang.tree import Name, Span
 from treadle.lsp.document import Document
 from treadle.lsp.index import Index, Kind, Occurrence, Symbol
