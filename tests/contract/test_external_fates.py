@@ -14,6 +14,7 @@ from treadle.kernel.queue.decide import TAKEOVER_LIMIT
 from treadle.kernel.status import read_status, troubles
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.tasks import Server
+from treadle.model.values import decode
 from treadle.testing import StubExternalSpecialist
 
 HANDLE = ExternalProductionHandle("job-1", 1)
@@ -214,3 +215,76 @@ async def test_a_retry_of_a_job_with_a_known_fate_does_not_look_for_it(stage: St
         await stage.tick(seconds)
     assert (await stage.task(task_id)).state == "completed"
     assert (stub.asked, len({token for _, token in stub.started})) == ([], 2)
+
+
+async def unknown_moves(stage: Stage, task_id: str) -> list[dict[str, Any]]:
+    moves = await stage.engine.kernel.reads.list_moves(task_id)
+    return [decode(move.data) for move in moves if move.move == "tool_call.unknown"]
+
+
+async def start_and_die(stage: Stage) -> str:
+    """Let a worker die while it submits a job."""
+    task = await stage.engine.enqueue("render", {})
+    store = stage.engine.kernel.store
+    (held,) = await store.claim([(await stage.task(task.id)).lane_id], "dead", 1000, 1)
+    await stage.engine.kernel.external_jobs.begin(held, held.claim)
+    await stage.clock.advance(1000)
+    await store.wake(10)
+    return task.id
+
+
+ANSWERS = (ExternalProductionFailure("no"), None, {"n": 1}, HANDLE)
+
+
+@pytest.mark.parametrize("lost_by", ["raised", "invalid handle", "worker", "cancel"])
+@pytest.mark.parametrize("found", ["handle", "nothing"])
+async def test_a_submission_of_unknown_outcome_is_logged_and_listed_until_the_service_is_asked(
+    stage: Stage, lost_by: str, found: str
+) -> None:
+    stub = Finding([RenderEvent({"n": 1})], found=list(FOUND[found]))
+    if lost_by in ("raised", "invalid handle"):
+        task_id = await lose_job(stage, stub, lost_by)
+    else:
+        stage.engine.specialist("render", stub)
+        task_id = await start_and_die(stage)
+    if lost_by == "cancel":
+        await stage.engine.cancel(task_id)
+    (effect,) = (await stage.engine.kernel.effects.list_unknown()).effects
+    (logged,) = await unknown_moves(stage, task_id)
+    assert (effect.action, effect.attempt, effect.name, effect.task_id) == ("start", 1, "render", task_id)
+    assert (logged["dedupe_key"], logged["idempotency_key"]) == (effect.dedupe_key, effect.idempotency_key)
+    if stub.started:
+        assert effect.dedupe_key == stub.started[0][1]
+    if lost_by == "cancel":
+        return
+    if lost_by != "worker":
+        await stage.engine.retry(task_id)
+    for seconds in (0, 30, 1):
+        await stage.tick(seconds)
+    assert (await stage.task(task_id)).state == "completed"
+    assert stub.asked == [effect.dedupe_key]
+    assert (await stage.engine.kernel.effects.list_unknown()).effects == []
+    assert await unknown_moves(stage, task_id) == [logged]
+
+
+@pytest.mark.parametrize("returned", ANSWERS)
+async def test_a_submission_with_an_answer_is_known(stage: Stage, returned: Any) -> None:
+    stub = StubExternalSpecialist([RenderEvent({"n": 1})])
+    stub.start_outcome = returned
+    stage.engine.specialist("render", stub)
+    task_id = await stage.dispatch()
+    await stage.tick(1)
+    assert (await stage.engine.kernel.effects.list_unknown()).effects == []
+    assert await unknown_moves(stage, task_id) == []
+
+
+async def test_each_submission_under_one_token_is_an_attempt_of_its_own(stage: Stage) -> None:
+    stub = StubExternalSpecialist([RenderEvent({"n": 1})], start_outcome=OSError("reset"))
+    stage.engine.specialist("render", stub, idempotent_start=True)
+    task_id = await start_and_die(stage)
+    await stage.tick()
+    effects = (await stage.engine.kernel.effects.list_unknown()).effects
+    assert {each.attempt for each in effects} == {1, 2}
+    assert {each.dedupe_key for each in effects} == {stub.started[0][1]}
+    assert len({each.idempotency_key for each in effects}) == 2
+    assert len(await unknown_moves(stage, task_id)) == 2

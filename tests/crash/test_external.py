@@ -72,8 +72,8 @@ async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: S
     shown = await scene.engine.kernel.external_jobs.show(ended.id)
     assert (shown.record.external_job_id, shown.record.token) == (job["id"], job["token"])
     moves = await scene.engine.kernel.reads.list_moves(ended.id)
-    assert [move.move for move in moves] == ["expire", "hand_off", "succeed"]
-    assert decode(moves[1].data)["reattached"] is True
+    assert [move.move for move in moves] == ["tool_call.unknown", "expire", "hand_off", "succeed"]
+    assert decode(moves[2].data)["reattached"] is True
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
@@ -81,7 +81,7 @@ async def test_a_job_that_nobody_can_find_is_of_unknown_outcome_and_not_submitte
     ended = await crash_and_go_on(scene, farm, "external.after_start", "blind_farm")
     assert (ended.state, ended.error_code) == ("failed", "external_outcome_unknown")
     assert len(farm.farm.jobs) == 1
-    assert await scene.moves(ended.id) == ["expire", "tool_call.unknown", "fail"]
+    assert await scene.moves(ended.id) == ["tool_call.unknown", "expire", "fail"]
     assert "the service may or may not have the job" in (await scene.engine.why(ended.id)).text
     tokens = {job["token"] for job in farm.farm.jobs.values()}
     await scene.engine.retry(ended.id)  # an operator has looked, and wants it again: another token (D31)
@@ -104,14 +104,14 @@ async def test_a_service_that_deduplicates_is_told_again_under_the_same_token(sc
     ended = await crash_and_go_on(scene, farm, "external.after_start", "deduping_farm")
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1
-    assert await scene.moves(ended.id) == ["expire", "tool_call.unknown", "hand_off", "succeed"]
+    assert await scene.moves(ended.id) == ["tool_call.unknown", "expire", "hand_off", "succeed"]
 
 
 async def test_a_worker_that_dies_before_submitting_leaves_nothing_at_the_service(scene: Scene, farm: FarmServer) -> None:
     ended = await crash_and_go_on(scene, farm, "external.before_start", "farm")
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1
-    assert await scene.moves(ended.id) == ["expire", "hand_off", "succeed"]
+    assert await scene.moves(ended.id) == ["tool_call.unknown", "expire", "hand_off", "succeed"]
 
 
 @pytest.mark.parametrize("count", [1, 2])

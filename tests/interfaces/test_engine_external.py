@@ -348,3 +348,51 @@ async def test_a_store_that_cannot_be_read_is_no_failure_of_a_specialist() -> No
         async with engine.worker():
             assert await engine.result(made, timeout=BOUND) == {"url": "film"}
     assert (len(specialist.started), refusing.refusals) == (1, [])
+
+
+class Losing(Specialist):
+    """A service that takes a job, fails to answer `misses` times, and has it when asked."""
+
+    def __init__(self, misses: int = 1, *, found: bool = True) -> None:
+        self.misses, self.found = misses, found
+        self.started: list[str] = []
+        self.asked: list[str] = []
+
+    async def start(self, payload: dict[str, Any], ctx: Any) -> Any:
+        self.started.append(ctx.dispatch_token)
+        if len(self.started) <= self.misses:
+            raise OSError("no answer")
+        return {"url": "new.png"}
+
+    async def find(self, token: str) -> Any:
+        self.asked.append(token)
+        return {"url": "found.png"} if self.found else None
+
+
+@pytest.mark.parametrize("by", ["workflow", "function", "gathered function"])
+@pytest.mark.parametrize("engine", ["memory"], indirect=True)
+async def test_a_retried_run_looks_for_its_lost_jobs_under_their_old_tokens(engine: Engine, by: str) -> None:
+    lost, kept = Losing(), Losing(2, found=False)
+    engine.specialist("film.Render", lost)
+    engine.specialist("other", kept)
+
+    @engine.function("film")
+    async def film(payload: Any, ctx: Any) -> Any:
+        if by == "function":
+            return await ctx.external("film.Render", {"scene": "dawn"})
+        return (await ctx.gather(ctx.external("film.Render", {}), ctx.external("other", {})))[0]
+
+    async with engine.worker():
+        if by == "workflow":
+            run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
+        else:
+            run = await engine.start_function("film", {})
+        for _ in range(2 if by == "gathered function" else 1):
+            with pytest.raises(RunFailed, match="no answer"):
+                await engine.run_result(run, timeout=BOUND)
+            await engine.runs.retry(run.id, actor="ada")
+        assert await engine.run_result(run, timeout=BOUND) == {"url": "found.png"}
+    assert (len(lost.started), lost.asked) == (1, lost.started)
+    if by == "gathered function":
+        assert (len(kept.started), kept.asked) == (3, kept.started[:2])
+    assert (await engine.kernel.effects.list_unknown()).effects == []

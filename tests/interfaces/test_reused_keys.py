@@ -69,6 +69,20 @@ async def test_a_batch_with_a_reused_key_stores_nothing(engine: Engine, at: int)
     assert [each.id for each in await engine.enqueue_many(batch)] == [each.id for each in made]
 
 
+@pytest.mark.parametrize("engine", ["memory"], indirect=True)
+async def test_a_thousand_tasks_are_stored_together_and_more_in_order(engine: Engine) -> None:
+    (first,) = await engine.enqueue_many([spec()])
+    new = [TaskSpec(name="a.B", idempotency_key=f"new{n}") for n in range(1500)]
+    with pytest.raises(IdempotencyKeyReused, match=first.id):
+        await engine.enqueue_many([*new[:999], spec(payload={"n": 2})])
+    assert len(await engine.list_tasks(limit=1000)) == 1
+    with pytest.raises(IdempotencyKeyReused, match=first.id):
+        await engine.enqueue_many([*new, spec(payload={"n": 2})])
+    made = await engine.enqueue_many(new)  # with keys, the call can be repeated
+    assert [each.created for each in made] == [False] * 1000 + [True] * 500
+    assert [each.id for each in await engine.enqueue_many(new)] == [each.id for each in made]
+
+
 async def test_a_key_that_a_batch_uses_twice_is_rejected_for_different_requests_only(engine: Engine) -> None:
     other = TaskSpec(name="a.B")
     for change in DIFFERENT:

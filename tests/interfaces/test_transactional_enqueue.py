@@ -305,6 +305,7 @@ async def test_sqlite_says_that_it_cannot(tmp_path):
         '{"name": "a", "policy": 7}',
         '{"name": "a", "timeout_for": 0}',
         '{"name": "a", "id": "no"}',
+        '{"name": "a", "notify": "x"}',
     ],
 )
 async def test_the_function_itself_refuses_what_no_store_keeps(engine, postgres_admin, postgres_schema, spec):
@@ -320,6 +321,29 @@ async def test_the_function_keeps_fields_of_a_newer_policy(engine, postgres_admi
     task = await engine.kernel.store.find_task(str(made))
     assert json.loads(task.policy) == policy
     assert policy_of(task).retries == 2
+
+
+async def test_the_function_itself_rejects_a_reused_key(engine, postgres_admin, postgres_schema):
+    def enqueue(**spec: Any) -> str:
+        text = json.dumps({"name": "work", "idempotency_key": "k"} | spec)
+        return str(postgres_admin.execute(f"select {postgres_schema}.treadle_enqueue_v1(%s::json)", (text,)).fetchone()[0])
+
+    payload = {"n": 1, "deep": {"a": [1, None, "ü"]}}
+    stored = enqueue(payload=payload, unique_key="u")
+    for same in ({"payload": {"deep": {"a": [1.0, None, "ü"]}, "n": 1}}, {"payload": payload, "priority": 3}, {"unique_key": "u"}):
+        assert enqueue(**same) == stored
+    assert enqueue(sealed="@code:zip:abc") == stored  # nothing here can read it
+    assert enqueue(payload={"n": 2}, compare=False) == stored
+    for other in ({"payload": {"n": 2}}, {}, {"name": "else", "payload": payload}, {"task_list": "slow", "payload": payload}):
+        with pytest.raises(psycopg.Error, match=f"was used for a different request, whose task is {stored}") as refused:
+            enqueue(**other)
+        assert refused.value.sqlstate == "TR003"
+    await engine.kernel.queue.cancel(stored)
+    with pytest.raises(psycopg.Error, match=stored):
+        enqueue(payload={"n": 2})
+    await engine.kernel.queue.retry(stored, payload={"n": 5})
+    assert enqueue(payload=payload) == stored
+    assert enqueue(payload=payload, idempotency_key="other") != stored
 
 
 async def test_the_function_serves_any_driver_and_makes_ids_that_sort_by_time(engine, postgres_admin, postgres_schema):

@@ -1,6 +1,6 @@
 """A worker whose poll never comes gets every task that becomes ready, however and wherever that happens (PostgreSQL).
 
-Only `treadle_enqueue_v1` does not notify, because that would serialise the commits of the caller's own transactions.
+`treadle_enqueue_v1` notifies only if asked to, because that serialises the commits of the caller's own transactions.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import asyncpg
 import pytest
 from tests.interfaces.engines import make_engine
 from tests.interfaces.function_driver import until
 from tests.limits import BOUND
 
 from treadle import AwaitingApproval, Engine, ExternalProductionHandle, Production
+from treadle.enqueue.asyncpg import enqueue
 from treadle.model.approvals import ApprovalRequest
 
 NEVER = 3600.0
@@ -205,3 +207,14 @@ async def test_no_way_to_make_a_task_ready_depends_on_the_poll(both: Both) -> No
             async with asyncio.timeout(BOUND):
                 await way(both)
     assert (await both.asks.verify()).problems == ()
+
+
+async def test_the_callers_own_transaction_wakes_a_worker_if_asked(both: Both, postgres_server: str, postgres_schema: str) -> None:
+    connection = await asyncpg.connect(postgres_server)
+    try:
+        async with asyncio.timeout(BOUND):
+            async with connection.transaction():
+                made = await enqueue(connection, "work", schema=postgres_schema, notify=True)
+            await both.asks.result(made.id)
+    finally:
+        await connection.close()

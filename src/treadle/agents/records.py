@@ -183,6 +183,7 @@ def check_registration(registration: HandlerRegistration) -> None:
         check_requirement(each)
     if not isinstance(registration.metadata, dict):
         raise InvalidInput(f"metadata is a dict, not {type(registration.metadata).__name__}.")
+    registration.check_readable()
     encode(registration.metadata, "metadata")
 
 

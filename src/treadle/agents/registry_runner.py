@@ -117,13 +117,16 @@ class RegistryRunner(Agent):
         found = [
             each for each in self._persistence.list_handler_registrations() if matches_topics(each.facet_name, self._config.topics)
         ]
-        if found == self._registrations and len(self._registry) == len(found):
+        readable = [each for each in found if each.unreadable is None]
+        if found == self._registrations and len(self._registry) == len(readable):
             return
         known = {each.facet_name: each for each in self._registrations}
         for each in found:
+            if known.get(each.facet_name) != each and each.unreadable is not None:
+                _log.warning("handler %s is not served: %s Register it again.", each.facet_name, each.unreadable)
             if known.get(each.facet_name) != each and (missing := missing_requirements(each.requirements)):
                 _log.warning("handler %s has unmet requirements: %s", each.facet_name, ", ".join(missing))
-        self._registry.replace([self._handler(each) for each in found])
+        self._registry.replace([self._handler(each) for each in readable])
         self._registrations = found
         if (host := self._host) is not None:
             self._persistence.run(_refresh_lanes(host))

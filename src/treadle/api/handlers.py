@@ -40,6 +40,8 @@ class Handler(ApiRecord):
     """Why the responding server cannot find the module; null: it can."""
     created_at: Instant
     updated_at: Instant
+    unreadable: str | None = None
+    """Why the stored registration cannot be read; runners do not load it. Null: it can be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,7 @@ class TasksApi(Protocol):
     ) -> TasksCreated:
         """Enqueue many tasks; use an `idempotency_key` for each to make the call repeatable.
 
-        Up to 500 are stored together or not at all. A key that identifies a different task, or two different ones of the call,
+        They are stored together or not at all. A key that identifies a different task, or two different ones of the call,
         rejects them with `idempotency_key_reused`.
         """
 

@@ -166,10 +166,14 @@ def make_request(
     deadline: Duration | None = None,
     trace_id: str | None = None,
     root_id: str | None = None,
+    notify: bool = False,
     codec: Codec | None = None,
     payload_limit: int = PAYLOAD_LIMIT,
 ) -> EnqueueRequest:
-    """Check the arguments, which are those of `Engine.enqueue`; `codec` is the engine's, if it has one."""
+    """Check the arguments, which are those of `Engine.enqueue`; `codec` is the engine's, if it has one.
+
+    `notify` wakes waiting workers at the commit, which PostgreSQL serialises with other such commits.
+    """
     if not isinstance(priority, int) or priority not in _PRIORITIES:
         raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {shown(priority)}.")
     if payload is not None and not isinstance(payload, Mapping):
@@ -198,6 +202,8 @@ def make_request(
         "deadline_for": None if deadline is None else milliseconds(deadline, "deadline", positive=True),
         "trace_id": trace_id,
         "root_id": None if root_id is None else parse_id(root_id, "root id"),
+        "notify": notify or None,
+        "compare": None if idempotency_key is None else False,  # `talk` compares, which leaves the transaction usable
     }
     if codec is not None:
         spec["sealed"] = seal(text, codec)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from treadle.model.errors import UnreadableValue
+from treadle.model.values import UNREADABLE_MARK
+
 
 @dataclass(slots=True)
 class HandlerRegistration:
@@ -24,3 +27,13 @@ class HandlerRegistration:
     metadata: dict[str, Any] = field(default_factory=dict)
     created: int = 0
     updated: int = 0
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why the stored metadata or requirements cannot be read, if they cannot; no runner loads such a handler."""
+        return str(self.metadata.get("message")) if UNREADABLE_MARK in self.metadata else None
+
+    def check_readable(self) -> None:
+        """Raise `UnreadableValue` if the stored metadata or requirements cannot be read."""
+        if self.unreadable is not None:
+            raise UnreadableValue(f"The handler of {self.facet_name} cannot be read: {self.unreadable} Register it again.")

@@ -92,6 +92,10 @@ def decode(text: str | None) -> Json:
         raise UnreadableValue(f"A stored value cannot be read: {error}. It is damaged.") from None
 
 
+UNREADABLE_MARK = "@unreadable"
+"""The key of an object that is displayed in place of a value that cannot be read."""
+
+
 def decode_object(text: str | None) -> dict[str, Json]:
     """Decode the JSON text of an object; {} for None. Raises `UnreadableValue` for any other text."""
     found = {} if text is None else decode(text)
@@ -110,4 +114,4 @@ def decode_shown(text: str | None, reader: Callable[[str], Json] = decode_object
 
 def unreadable_json(error: TreadleError) -> dict[str, Json]:
     """Return the displayed form of a value that cannot be read."""
-    return {"@unreadable": error.code, "message": str(error)}
+    return {UNREADABLE_MARK: error.code, "message": str(error)}

@@ -69,7 +69,10 @@ class Handlers(Group, HandlersApi):
             "metadata": metadata,
         }
         given = {name: value for name, value in changes.items() if value is not None}
-        return await self._save(replace(await self.engine.kernel.registrations.get(facet_name), **given))
+        found = await self.engine.kernel.registrations.get(facet_name)
+        if requirements is None or metadata is None:
+            found.check_readable()
+        return await self._save(replace(found, **given))
 
     async def remove(self, facet_name: str) -> HandlerRemoved:
         await self.engine.kernel.registrations.remove(facet_name, actor=self.actor)
@@ -79,6 +82,7 @@ class Handlers(Group, HandlersApi):
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
         found = await self.engine.kernel.registrations.get(facet_name)
+        found.check_readable()
         self.engine.kernel.emit(Operated(f"handler of {facet_name} tried", self.actor))
         trial = await try_outside(found, payload or {}, self.engine.kernel.settings.handler_roots, wait_for)
         return record_of(HandlerTrial, trial, missing_requirements=missing_requirements(found.requirements))

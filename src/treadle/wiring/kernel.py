@@ -150,6 +150,7 @@ class Kernel:
             settle=self._settle_external,
             cancel=self.queue.cancel,
             public_url=settings.public_url,
+            repeated_steps=self._repeated_steps,
         )
         self.remote_workers = RemoteWorkers(
             store,
@@ -282,6 +283,9 @@ class Kernel:
         tasks, rows = await self._follow(task, finish)
         rows = (*rows, *await self.approvals.rows_for_end(task), *await self.external_jobs.rows_for_end(task))
         return (*tasks, *await self.external_jobs.tasks_for_end(task)), rows
+
+    async def _repeated_steps(self, task: Task) -> list[str]:
+        return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
 
     async def _settle_external(self, task: Task, seen: Seen, decided: Finish | Park) -> Answer:
         return await self.run_services.settler.settle(task, seen, decided, PATIENCE)

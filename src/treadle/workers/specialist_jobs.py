@@ -17,6 +17,7 @@ from treadle.kernel.external.service import ExternalJobs, Intent
 from treadle.kernel.store.crashpoints import reach
 from treadle.model.errors import ClaimLost, InvalidInput
 from treadle.model.external import (
+    FATE_UNKNOWN,
     LOST,
     OUTCOME_UNKNOWN,
     UNEXPECTED_POLL,
@@ -143,12 +144,11 @@ async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: Ext
     intent = await external_jobs.begin(ctx.task, ctx.token)
     ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
     if intent.again:
-        outcome = await _reattach(methods, ctx, external_jobs, call, intent)
+        outcome = await _reattach(methods, ctx, call, intent)
         if outcome is not None:
             return outcome
-        if intent.retried:
-            intent = await external_jobs.begin_anew(ctx.task, ctx.token)
-            ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
+        intent = await external_jobs.begin_anew(ctx.task, ctx.token, dataclasses.replace(intent, asked=methods.find is not None))
+        ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
     payload = decode(ctx.task.payload)
     try:
         returned = await call(methods.start, payload, payload=payload)
@@ -160,23 +160,20 @@ async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: Ext
         error = origin(error)
         return Failed(Problem("specialist_raised", f"specialist raised: {error_text(error)}", type_name(error)))
     reach("external.after_start")
-    return _started(methods, ctx, returned, intent.token)
+    outcome = _started(methods, ctx, returned, intent.token)
+    if isinstance(outcome, Failed) and outcome.problem.code not in FATE_UNKNOWN:
+        await external_jobs.resolve_submission(ctx.task, ctx.token)
+    return outcome
 
 
-async def _reattach(
-    methods: SpecialistMethods, ctx: Context, external_jobs: ExternalJobs, call: MethodCaller, intent: Intent
-) -> Outcome | None:
+async def _reattach(methods: SpecialistMethods, ctx: Context, call: MethodCaller, intent: Intent) -> Outcome | None:
     """Find the job that an earlier attempt may have submitted, or fail if that is impossible. None: submit it now.
 
     An operator who retries a task has checked a service that cannot find jobs.
     """
-    if methods.find is None and intent.retried:
+    if methods.find is None and (intent.retried or methods.idempotent_start):
         return None
     if methods.find is None:
-        if methods.idempotent_start:
-            await external_jobs.note_unknown(ctx.task, ctx.token, "submitted again under the same token")
-            return None
-        await external_jobs.note_unknown(ctx.task, ctx.token, "given up")
         return Failed(
             Problem(
                 OUTCOME_UNKNOWN,

@@ -113,7 +113,11 @@ def _table(found: list[Handler], now: datetime) -> RenderableType:
         return plain("No handlers. `treadle handlers register FACET MODULE` adds one.")
     table = grid("facet", "module", "entry point", "version", ">timeout", "updated", "missing")
     for each in found:
-        missing = [*([each.module_uri] if each.missing_module else []), *each.missing_requirements]
+        missing = (
+            ["(unreadable)"]
+            if each.unreadable
+            else [*([each.module_uri] if each.missing_module else []), *each.missing_requirements]
+        )
         table.add_row(
             plain(each.facet_name),
             plain(each.module_uri),

@@ -6,7 +6,7 @@ the task's `wake_at` is the next poll, and the worker that claims the task polls
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from treadle.kernel.external.decide import (
     poll_now,
     unregistered_text,
 )
-from treadle.kernel.external.intents import INTENT, callback_token, intent_of, is_signed, new_intent
+from treadle.kernel.external.intents import INTENT, callback_token, intent_of, is_signed, new_intent, submission_rows
 from treadle.kernel.external.reads import ExternalJobReads
 from treadle.kernel.external.records import Job, ShownJob, cancel_job, change_job, new_job, new_productions, show_job
 from treadle.kernel.queue.decide import BACK_OFF_FOR, HandOff, Polled, ProducedEnd, failure, settlement
@@ -81,12 +81,14 @@ class Intent:
     """The intent stored before `start` is called.
 
     `again`: an earlier attempt stored it, and the service may have the job. `retried`: an operator has retried the task since.
+    `asked`: the service does not have the job.
     """
 
     token: str
     callback: str
     again: bool = False
     retried: bool = False
+    asked: bool = False
 
 
 def _is_fate_unknown(error: str | None) -> bool:
@@ -120,7 +122,9 @@ class ExternalJobs(ExternalJobReads):
         settle: Settle | None = None,
         cancel: Operate | None = None,
         public_url: str = "",
+        repeated_steps: Callable[[Task], Awaitable[Collection[str]]],
     ) -> None:
+        """`repeated_steps` returns the ids of the steps that the task's step repeats after a retry, if they differ from its own."""
         super().__init__(store, namespace)
         self._committer = committer
         self._value_store = value_store
@@ -130,6 +134,7 @@ class ExternalJobs(ExternalJobReads):
         self._settle = settle
         self._cancel = cancel
         self._public_url = public_url
+        self._repeated_steps = repeated_steps
         self._opened: dict[str, _Opened] = {}
         """Jobs being polled by this process, by task."""
 
@@ -153,29 +158,40 @@ class ExternalJobs(ExternalJobReads):
         """Return the intent of the last task of the same step, if its run was retried and the fate of its job is unknown."""
         if task.step_id is None or task.run_id is None:
             return None
+        steps = {task.step_id, *await self._repeated_steps(task)}
         which = TaskFilter(states=(TaskState.FAILED,), namespace=task.namespace, name=task.name, run_id=task.run_id)
-        ended = [each async for each in every_task(self._store, which) if each.step_id == task.step_id]
+        ended = [each async for each in every_task(self._store, which) if each.step_id in steps]
         last = max(ended, key=lambda each: each.finished_at or 0, default=None)
         intent = None if last is None or not _is_fate_unknown(last.error) else intent_of(last)
         if intent is None:
             return None
-        intent = {"token": intent["token"], "key": intent["key"], "version": task.version, "retried": True}
+        intent = {**intent, "version": task.version, "retried": True}
+        intent.pop("record_id", None)
         task.checkpoint = encode({INTENT: intent})  # stored if the task waits, or when the job is found
         return intent
 
-    async def begin_anew(self, task: Task, token: Claim) -> Intent:
-        """Store the intent to submit the task's job under a new token, or raise `ClaimLost`."""
+    async def begin_anew(self, task: Task, token: Claim, missing: Intent | None = None) -> Intent:
+        """Store the intent to submit the task's job, or raise `ClaimLost`.
+
+        It has a new token, unless the job is `missing` at its service after a crash. The calls under the old token are resolved
+        if the service was asked.
+        """
+        old = intent_of(task)
         intent = new_intent(self._ids, task)
-        await self._keep(token, Keep(encode({INTENT: intent})))
-        task.checkpoint = encode({INTENT: intent})
+        rows: tuple[Row, ...] = ()
+        if missing is not None and old is not None:
+            intent = intent if missing.retried else old
+            rows = submission_rows(task, old, "failed") if missing.asked else ()
+        intent = {**intent, "calls": intent.get("calls", 0) + 1}
+        kept = Keep(encode({INTENT: intent}))
+        await self._keep(token, kept, (*rows, *submission_rows(task, intent, "unknown")))
+        task.checkpoint = kept.checkpoint
         reach("external.before_start")
         return Intent(intent["token"], callback_token(task.id, intent))
 
-    async def note_unknown(self, task: Task, token: Claim, what: str) -> None:
-        """Log that it is unknown whether the job was submitted, and `what` happens next."""
-        intent = intent_of(task) or {}
-        data = encode({"action": "start", "token": intent.get("token"), "then": what})
-        await self._keep(token, Keep(task.checkpoint, "tool_call.unknown", data))
+    async def resolve_submission(self, task: Task, token: Claim) -> None:
+        """Record that the service has not taken the job."""
+        await self._keep(token, None, submission_rows(task, intent_of(task), "failed"))
 
     async def open(self, task: Task) -> ExternalProductionRecord:
         """Return the record of the task's job for a poll; or raise `ExternalJobNotFound`."""
@@ -207,7 +223,7 @@ class ExternalJobs(ExternalJobReads):
         productions = decided.productions if isinstance(decided, ProducedEnd) else ()
         produced, rows = new_productions(self._ids, self._value_store, task, productions)
         if task.state != TaskState.AWAITING_EXTERNAL:
-            return plain(decided), rows
+            return plain(decided), (*rows, *submission_rows(task, intent_of(task), "succeeded"))
         opened = self._opened.pop(task.id, None) if isinstance(token, Claim) else None
         if opened is None or opened.claim_version != task.claim_version:  # an earlier claim of this process was lost
             opened = None
@@ -244,16 +260,17 @@ class ExternalJobs(ExternalJobReads):
         )
         record = apply(None, event)
         stored, rows = new_job(self._ids, task, record, event)
+        intent = intent_of(task)
         data = {"external_job_id": record.external_job_id, "record_id": stored.id, "reattached": awaiting.reattached or None}
         park = msgspec.structs.replace(
             plain_park(decided),
             delay=poll_delay(task, record, now),
-            checkpoint=encode({INTENT: (intent_of(task) or {}) | {"record_id": stored.id}}),
+            checkpoint=encode({INTENT: (intent or {}) | {"record_id": stored.id}}),
             data=encode({name: value for name, value in data.items() if value is not None}),
         )
         if record.progress_hint:
             self._emit(ExternalHint(task.id, task.name, record.progress_hint))
-        return park, rows
+        return park, (*rows, *submission_rows(task, intent, "succeeded"))
 
     def _tell(self, task: Task, record: ExternalProductionRecord, decided: Polled) -> None:
         if decided.raised is not None:
@@ -263,8 +280,8 @@ class ExternalJobs(ExternalJobReads):
         elif record.progress_hint:
             self._emit(ExternalHint(task.id, task.name, record.progress_hint))
 
-    async def _keep(self, token: Claim, kept: Keep) -> None:
-        answer = await self._committer.submit(Unit(token, kept))
+    async def _keep(self, token: Claim, kept: Keep | None, rows: tuple[Row, ...]) -> None:
+        answer = await self._committer.submit(Unit(token, kept, rows=rows))
         if answer.verdict is not Verdict.DONE:
             raise ClaimLost(token.task_id, token.version)
 

@@ -15,7 +15,16 @@ from typing import Unpack
 from treadle.api.functions import Function
 from treadle.api.options import FunctionOptions
 from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_run, task_message
-from treadle.kernel.functions.steps import Recorded, check_version, is_function, lane_name, parse_lane_name, place_key, read_step
+from treadle.kernel.functions.steps import (
+    Recorded,
+    check_version,
+    is_function,
+    lane_name,
+    parse_lane_name,
+    place_key,
+    read_step,
+    step_id,
+)
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Committer, Stale
@@ -312,6 +321,12 @@ class Functions:
         """All recorded steps of the run in program order; large values are references."""
         rows = [read_step(step, self._value_store) for step in await all_steps(self._store, parse_id(run_id, "run id"))]
         return sorted(rows, key=lambda each: (place_key(each.place) if each.place else (), each.redo))
+
+    async def list_repeated(self, task: Task) -> list[str]:
+        """The ids of the steps that retries have replaced by the task's step."""
+        step = await self._store.find_step(task.step_id or "")
+        recorded = None if step is None else read_step(step, self._value_store)
+        return [] if recorded is None else [step_id(task.run_id or "", recorded.place, redo) for redo in range(recorded.redo)]
 
     async def version_of(self, run: Run) -> int:
         """The version that executes the run now, possibly by adoption."""

@@ -31,7 +31,7 @@ from treadle.model.values import PAYLOAD_LIMIT, Json
 PATIENCE = 15.0
 """Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
 
-_TASKS_PER_UNIT = 500
+_TASKS_PER_UNIT = 1000
 _PRIORITIES = range(-1_000_000, 1_000_001)
 
 
@@ -114,8 +114,8 @@ class Queue:
     async def enqueue(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
         """Store the tasks; all are checked first, so an invalid one changes nothing.
 
-        Up to 500 are atomic; more are stored in several commits, in order. After an error, repeat the call only with unique or
-        idempotency keys: without them it creates new tasks. Raises `IdempotencyKeyReused`, and stores none of the 500, if a key
+        Up to 1000 are atomic; more are stored in several commits, in order. After an error, repeat the call only with unique or
+        idempotency keys: without them it creates new tasks. Raises `IdempotencyKeyReused`, and stores none of the 1000, if a key
         identifies a task with another name, list or payload, stored earlier or given earlier in the same call.
         """
         now = None

@@ -107,10 +107,15 @@ class Flows:
         return made
 
     async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
-        """Store the flow under the next version of the name; runs in progress keep their pinned version."""
+        """Store the flow under the next version of the name; runs in progress keep their pinned version.
+
+        A stored flow that is damaged is replaced.
+        """
         check_name(name, "flow name")
         flow, _, _ = await self.compile_aside(sources)
-        await self._committer.submit(Unit(rows=(PutFlow(flow),)), self._patience)
+        stored = await self._store.find_flow(flow.id)
+        anew = stored is not None and not self._is_readable(stored)
+        await self._committer.submit(Unit(rows=(PutFlow(flow, anew),)), self._patience)
         return await self._store.publish_flow(self._namespace, name, flow.id, actor)
 
     def complete(self, program: Mapping[str, Any]) -> tuple[Flow, Program]:
@@ -190,15 +195,31 @@ class Flows:
         flow = await self._store.find_flow(flow_id)
         if flow is None:
             raise FlowNotFound(flow_id)
+        program = self._load(flow)
+        self._remember(flow_id, program)
+        return program
+
+    def _load(self, flow: Flow) -> Program:
         try:
-            program = Program.load(decode(self._value_store.plain(flow.program)))
+            return Program.load(decode(self._value_store.plain(flow.program)))
         except UnreadableValue:
             raise
         except Exception as error:  # the loader trusts what it wrote
-            what = f"The program of the flow {flow_id} cannot be read: {error}."
+            what = f"The program of the flow {flow.id} cannot be read: {error}."
             raise UnreadableValue(f"{what} It is damaged, or a newer version wrote it.") from None
-        self._remember(flow_id, program)
-        return program
+
+    def check(self, flow: Flow) -> None:
+        """Raise `UnreadableValue` for a stored flow whose sources or program cannot be read."""
+        self.sources(flow)
+        self._load(flow)
+
+    def _is_readable(self, flow: Flow) -> bool:
+        """Whether the flow can be read here, or perhaps by a process that has its codec."""
+        try:
+            self.check(flow)
+        except UnreadableValue:
+            return any(map(self._value_store.is_foreign, (flow.sources, flow.program)))
+        return True
 
     def _remember(self, flow_id: str, program: Program) -> None:
         self._programs[flow_id] = program

@@ -176,9 +176,10 @@ class ClearInbox:
 
 @dataclass(frozen=True, slots=True)
 class PutFlow:
-    """Insert a flow unless it exists."""
+    """Insert a flow unless it exists; `anew` replaces the sources and the program of an existing one."""
 
     flow: Flow
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

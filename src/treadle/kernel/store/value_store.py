@@ -193,6 +193,11 @@ class ValueStore:
         """Return the text to store, encoded if there is a codec."""
         return text if self._codec is None else seal(text, self._codec)
 
+    def is_foreign(self, text: str) -> bool:
+        """Return whether the text was encoded by a codec that this process does not have."""
+        name = text[6:].partition(":")[0] if text.startswith("@code:") and not text.startswith(PLAIN) else None
+        return name is not None and (self._codec is None or self._codec.name != name)
+
     def plain(self, text: str) -> str:
         """Return the decoded text."""
         if not text.startswith("@code:"):
@@ -200,7 +205,7 @@ class ValueStore:
         if text.startswith(PLAIN):
             return text[len(PLAIN) :]
         name, _, stored = text[6:].partition(":")
-        if self._codec is None or self._codec.name != name:
+        if self._codec is None or self.is_foreign(text):
             raise UnreadableValue(f"A value was stored with the codec {name!r}; give the engine that codec to read it.")
         try:
             return self._codec.decode(stored)

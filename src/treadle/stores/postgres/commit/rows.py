@@ -95,8 +95,9 @@ class _Kinds:
         match row:
             case PutRun() | PutRecord() | ChangeRecord():
                 pass  # `insert_runs` and `write_records` wrote it
-            case PutFlow(flow):
-                self.flows[flow.id] = row
+            case PutFlow(flow, anew):
+                if anew or flow.id not in self.flows:
+                    self.flows[flow.id] = row
             case PutBlob():
                 self.blobs.append(row)
             case PutSteps(steps=steps):
@@ -136,6 +137,9 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
     if flows := [kinds.flows[flow_id].flow for flow_id in sorted(kinds.flows)]:
         columns = ([f.id for f in flows], [f.namespace for f in flows], [f.sources for f in flows], [f.program for f in flows])
         await connection.execute(_SQL["put_flows"], *columns)
+        for row in kinds.flows.values():
+            if row.anew:
+                await connection.execute(_SQL["replace_flow"], row.flow.id, row.flow.sources, row.flow.program)
     if blobs := sorted(kinds.blobs, key=lambda blob: blob.digest):
         await connection.execute(_SQL["put_blobs"], [blob.digest for blob in blobs], [blob.value for blob in blobs])
         await connection.execute(_SQL["use_blobs"], [blob.root_id for blob in blobs], [blob.digest for blob in blobs])

@@ -73,6 +73,10 @@ insert into flows (id, namespace, sources, program, created_at)
 select *, (select treadle_now()) from unnest($1::text[], $2::text[], $3::text[], $4::text[])
 on conflict do nothing;
 
+-- name: replace_flow
+-- Replace the sources and the program of a damaged flow.
+update flows set sources = $2::text, program = $3::text where id = $1::text;
+
 -- name: put_blobs
 -- Insert large values that do not exist.
 insert into blobs (digest, value) select * from unnest($1::text[], $2::text[]) on conflict do nothing;

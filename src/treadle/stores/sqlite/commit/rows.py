@@ -71,8 +71,8 @@ def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now
                 connection.execute(_SQL["put_inbox"], {"step_id": step_id, "inbox": inbox})
             case ClearInbox(step_ids):
                 connection.execute(_SQL["clear_inbox"], {"ids": to_json(step_ids)})
-            case PutFlow(flow):
-                connection.execute(_SQL["put_flow"], msgspec.structs.asdict(flow) | {"now": now})
+            case PutFlow(flow, anew):
+                connection.execute(_SQL["put_flow"], msgspec.structs.asdict(flow) | {"now": now, "anew": anew})
             case PutBlob(digest, value, root_id):
                 connection.execute(_SQL["put_blob"], {"digest": digest, "value": value})
                 connection.execute(_SQL["use_blob"], {"digest": digest, "root_id": root_id})

@@ -42,10 +42,10 @@ update steps set inbox = :inbox where id = :step_id and inbox is null;
 update steps set inbox = null where id in (select value from json_each(:ids));
 
 -- name: put_flow
--- Insert a flow that does not exist.
+-- Insert a flow that does not exist, or replace its sources and program.
 insert into flows (id, namespace, sources, program, created_at)
 values (:id, :namespace, :sources, :program, :now)
-on conflict do nothing;
+on conflict do update set sources = excluded.sources, program = excluded.program where :anew;
 
 -- name: put_blob
 -- Insert a large value that does not exist.

@@ -1,0 +1,3 @@
+-- Nothing changes: it has no function that enqueues.
+
+select 1;
