@@ -30,6 +30,7 @@ class Both:
     works: Engine
     asks: Engine
     tokens: list[str]
+    release: asyncio.Event
 
 
 class Service:
@@ -46,7 +47,7 @@ class Service:
         return Production({"polled": True})
 
 
-def _register(engine: Engine, tokens: list[str]) -> None:
+def _register(engine: Engine, tokens: list[str], release: asyncio.Event) -> None:
     failed: set[str] = set()
 
     @engine.handler("work")
@@ -64,6 +65,10 @@ def _register(engine: Engine, tokens: list[str]) -> None:
     async def ask(payload: dict[str, Any], ctx: Any) -> Any:
         return AwaitingApproval(ApprovalRequest.of("May I?")) if ctx.approval_decision is None else {"done": True}
 
+    @engine.handler("hold")
+    async def hold() -> None:
+        await release.wait()
+
     @engine.function("hear")
     async def hear(payload: dict[str, Any], ctx: Any) -> int:
         return len([await ctx.wait_for("s") for _ in range(payload["count"])])
@@ -80,9 +85,10 @@ def _register(engine: Engine, tokens: list[str]) -> None:
 async def both(postgres_url: str) -> AsyncIterator[Both]:
     works, asks = make_engine(postgres_url), make_engine(postgres_url)
     tokens: list[str] = []
-    _register(works, tokens)
+    release = asyncio.Event()
+    _register(works, tokens, release)
     async with works, asks, works.worker(poll_interval=NEVER):
-        yield Both(works, asks, tokens)
+        yield Both(works, asks, tokens, release)
 
 
 async def _enqueued(both: Both) -> None:
@@ -170,12 +176,19 @@ async def _limited(both: Both) -> None:
 
 async def _limit_raised(both: Both) -> None:
     await both.asks.lists.limit_key("held", 1)
-    first = await both.asks.enqueue("ask", limit_key="held")
+    both.release.clear()
+    first = await both.asks.enqueue("hold", limit_key="held")
+    await until(lambda: _holds(both, first.id))
     await both.asks.pause(second := await both.asks.enqueue("work", limit_key="held"))
     await both.asks.resume(second)
     await both.asks.lists.limit_key("held", 2)
     await both.asks.result(second)
-    await both.asks.cancel(first)
+    both.release.set()
+    await both.asks.result(first)
+
+
+async def _holds(both: Both, task_id: str) -> bool:
+    return (await both.asks.get_task(task_id)).owner_id is not None
 
 
 async def _slowed_and_limited(both: Both) -> None:
