@@ -9,6 +9,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -19,10 +20,13 @@ from tests.interfaces import poisoned_scene as scene
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.agents import Evaluator, Persistence, RegistryRunner
+from treadle.api.flows import SourceText
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.access import OPEN
 from treadle.model.errors import TaskFailed, TreadleError, UnreadableValue
 from treadle.service import Service
+from treadle.settings import Settings
 
 DAMAGES = ("truncated", "empty", "list", "number", "null", "text", "mistyped", "newer")
 Query = Callable[..., list[Any]]
@@ -38,6 +42,8 @@ class Poison:
         self.touched: set[str] = set()
         self.rows: dict[str, str] = {}
         """The ids of the damaged records, by entity."""
+        self.damaged: dict[str, str] = {}
+        """The ids of the damaged rows, by table, column and group."""
 
     def damage(self, kind: str, only: str = "") -> None:
         for table, columns in scene.TEXTS.items():
@@ -60,6 +66,7 @@ class Poison:
             return
         if self.write(f"update {table} set {column} = ? where {key} = ?", text, row_id):
             self.touched |= self._owners(table, key, row_id)
+            self.damaged[f"{table}.{column}.{each or ''}"] = str(row_id)
             if table == "records":
                 self.rows[str(each)] = str(row_id)
 
@@ -252,6 +259,76 @@ async def test_damaged_rows_are_listed_as_unreadable_and_can_be_ended_or_repaire
         assert "unreadable" not in left
         assert (await service.objectives.get(rows["objective"])).title == "Anew"
         assert (await engine.kernel.verify()).problems == ()
+
+
+NOT_SCANNED = ("log.", "lines.", "idempotency_outcomes.", "blobs.", "record_items.", "steps.inbox", "steps.state", "servers.error")
+"""Texts for display, items and large values."""
+
+
+async def _verified(engine: Engine) -> list[str]:
+    problems, after = list[str](), None
+    while True:
+        page = await Service(engine, OPEN).store.verify(after=after, limit=7)
+        problems += page.problems
+        assert page.holds == (not page.problems)
+        if (after := page.next_after) is None:
+            return problems
+
+
+async def test_verify_names_every_damaged_row_and_its_repair(poison: Poison, tmp_path: Path) -> None:
+    async with scene.make(poison.url, tmp_path) as engine:
+        assert await _verified(engine) == []
+        poison.damage("truncated")
+        problems = await _verified(engine)
+    for where, row_id in poison.damaged.items():
+        if where.startswith("mail"):
+            row_id = poison.query("select id from mail where seq = ?", row_id)[0][0]
+        if not where.startswith(NOT_SCANNED):
+            assert [each for each in problems if row_id in each], (where, problems)
+    assert all(len(each) < 600 for each in problems)
+    (schedule,) = [each for each in problems if each.startswith("schedule ")]
+    assert "cannot be read" in schedule
+    assert "Repair: `treadle schedules edit`" in schedule
+
+
+@pytest.mark.parametrize("column", ["sources", "program"])
+async def test_publishing_a_damaged_flow_again_repairs_it(poison: Poison, tmp_path: Path, column: str) -> None:
+    poison.damage("truncated", f"flows.{column}")
+    async with scene.make(poison.url, tmp_path) as engine:
+        service = Service(engine, OPEN)
+        before = (await service.flows.list()).flows
+        await service.flows.publish("films", [SourceText("film.afl", scene.FLOW)])
+        assert [each.flow_id for each in (await service.flows.list()).flows] == [each.flow_id for each in before]
+        assert (await service.flows.get("films")).sources[0].text == scene.FLOW
+        film = poison.query("select id from runs where workflow = 'film.Film' order by id")[0][0]
+        await service.runs.cancel(film)
+        await service.runs.rerun(film)
+        assert await _verified(engine) == []
+
+
+@pytest.mark.parametrize("column", ["metadata", "requirements"])
+async def test_a_damaged_registration_is_listed_and_not_loaded(poison: Poison, tmp_path: Path, column: str) -> None:
+    poison.damage("truncated", f"handler_registrations.{column}")
+    (name,) = poison.damaged.values()
+    async with scene.make(poison.url, tmp_path) as engine:
+        handlers = Service(engine, OPEN).handlers
+        listed = {each.facet_name: each.unreadable for each in (await handlers.list()).handlers}
+        assert f"Its {column} cannot be read" in (listed.pop(name) or "")
+        assert (len(listed), set(listed.values())) == (2, {None})
+        for call in (
+            partial(handlers.test, name),
+            partial(handlers.edit, name, version="2"),
+            partial(handlers.edit, name, metadata={}),
+        ):
+            with pytest.raises(UnreadableValue, match="Register it again"):
+                await call()
+    with Persistence(poison.url, settings=Settings()) as persistence:
+        runner = RegistryRunner(persistence, Evaluator(persistence))
+        runner.refresh()
+        assert runner.registered_names() == sorted(listed)
+        runner.register_handler(name, "missing", metadata={"n": 1})
+        runner.refresh()
+        assert runner.registered_names() == sorted([name, *listed])
 
 
 async def _listed(engine: Engine, rows: dict[str, str]) -> None:

@@ -82,7 +82,7 @@ class StoreInfo(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class VerifyPage(ApiRecord):
-    """Histories checked against the state tables, and external jobs' records checked against their events."""
+    """Histories checked against the state tables, external jobs' records against their events, and stored bodies."""
 
     holds: bool
     """Whether they are all consistent."""
@@ -174,7 +174,7 @@ class StoreApi(Protocol):
         after: Annotated[str | None, Doc("`next_after` of the previous call")] = None,
         limit: Annotated[int, Doc("Histories per call, up to 1000", 1000)] = 1000,
     ) -> VerifyPage:
-        """Check that the log explains the rows, one page of histories per call."""
+        """Check that the log explains the rows, and that every stored body can be read, one page per call."""
 
     @contract.get("/store/keep")
     async def keeps(self) -> RetentionRules:

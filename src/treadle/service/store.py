@@ -15,6 +15,7 @@ from treadle.api.store import (
     VerifyPage,
 )
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.bodies import PARTS
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
 from treadle.kernel.store.retention import START, PruneReport
@@ -24,7 +25,7 @@ from treadle.model.ids import parse_id
 from treadle.service.group import Group
 
 _JOBS = "external"
-"""Prefix of cursors for the second part of a verification: records of external jobs, after all histories."""
+"""Prefix of cursors for the second part of a verification: records of external jobs, after all histories. Bodies follow."""
 
 
 class Store(Group, StoreApi):
@@ -64,7 +65,10 @@ class Store(Group, StoreApi):
         at_id = parse_id(at, "cursor") if at else None
         if half == _JOBS:
             problems, before_id = await self.engine.kernel.external_upkeep.check_page(at_id, limit)
-            return VerifyPage(not problems, 0, problems, None if before_id is None else f"{_JOBS}:{before_id}")
+            return VerifyPage(not problems, 0, problems, f"{PARTS[0]}:" if before_id is None else f"{_JOBS}:{before_id}")
+        if half in PARTS:
+            problems, following = await self.engine.kernel.bodies.check_page(half, at_id, limit)
+            return VerifyPage(not problems, 0, problems, None if following is None else ":".join(following))
         if half:
             raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
         report, after_id = await verify_page(self.engine.kernel.store, at_id, limit)

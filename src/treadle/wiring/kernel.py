@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from treadle.kernel.access.requests import Requests
     from treadle.kernel.access.sessions import Sessions
     from treadle.kernel.access.tokens import Tokens
+    from treadle.kernel.bodies import Bodies
     from treadle.kernel.external.rebuild import ExternalUpkeep
     from treadle.kernel.functions.service import Functions
     from treadle.kernel.reads.throughput import Throughput
@@ -99,8 +100,8 @@ class Kernel:
         self.registry = registry
         self.function_registry = function_registry
         self.extensions = extensions
-        store = (store_of or make_store)(url, clock)
-        self.store = store = sealed_store(store, codec)
+        self._plain_store = (store_of or make_store)(url, clock)
+        self.store = store = sealed_store(self._plain_store, codec)
         self.committer = committer = Committer(store, clock, emit)
         self.value_store = value_store = ValueStore(store, codec)
         self.queue = Queue(
@@ -218,6 +219,13 @@ class Kernel:
         from treadle.kernel.external.rebuild import ExternalUpkeep
 
         return ExternalUpkeep(self.store, self.committer, namespace=self.settings.namespace)
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        """The check of stored bodies."""
+        from treadle.kernel.bodies import Bodies
+
+        return Bodies(self._plain_store, self.value_store, self.flows, namespace=self.settings.namespace)
 
     @cached_property
     def tokens(self) -> Tokens:

@@ -46,14 +46,18 @@ async def migrate(
     session.show({"store": url, "schema_version": version}, lambda: plain(f"{url} is at schema version {version}"))
 
 
+_PROBLEMS = 1000
+"""Limit on the problems that are listed."""
+
+
 async def verify(session: Session) -> None:
-    """Check that the log explains every row; list the problems and exit 1 if it does not."""
+    """Check that the log explains every row, and that every stored body can be read; list the problems and exit 1 if not."""
     checked, problems, after = 0, list[str](), None
     async with session.api() as api:
         while True:
             page = await api.store.verify(after=after)
             checked, after = checked + page.checked, page.next_after
-            problems += page.problems
+            problems = (problems + page.problems)[:_PROBLEMS]
             if after is None:
                 break
             tell_progress(session, f"{checked} histories checked")
@@ -68,8 +72,9 @@ def _report(checked: int, problems: list[str]) -> RenderableType:
 
     if not problems:
         return plain(f"The log is consistent: {checked} histories checked, no problems.", "green")
+    count = f"{len(problems)} or more" if len(problems) == _PROBLEMS else len(problems)
     return Group(
-        plain(f"The log is NOT consistent: {checked} histories checked, {len(problems)} problem(s):", "bold red"),
+        plain(f"The store is NOT consistent: {checked} histories checked, {count} problem(s):", "bold red"),
         *(plain(f"  {problem}") for problem in problems),
     )
 

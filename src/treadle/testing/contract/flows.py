@@ -28,6 +28,17 @@ async def test_a_flow_is_stored_once(store: Store, clock: StoreClock) -> None:
     assert await store.find_flow("nothing") is None
 
 
+async def test_a_damaged_flow_can_be_replaced(store: Store, clock: StoreClock) -> None:
+    await put(store, flow("aaaa", sources="[dam"), flow("bbbb"))
+    made_at = clock.now()
+    await clock.advance(5)
+    await store.commit([Unit(rows=(PutFlow(flow("aaaa", sources='["new"]'), anew=True),)), Unit(rows=(PutFlow(flow("aaaa")),))])
+    found, other = await store.find_flow("aaaa" * 16), await store.find_flow("bbbb" * 16)
+    assert found is not None
+    assert other is not None
+    assert (found.sources, found.created_at, other.sources) == ('["new"]', made_at, "[]")
+
+
 async def test_versions_count_by_name_and_namespace(store: Store, clock: StoreClock) -> None:
     one, two = flow("aaaa"), flow("bbbb")
     await put(store, one, two)
