@@ -13,7 +13,6 @@ TOGETHER = (
     "tests/http/test_curl_worker.py",
     "tests/interfaces/test_cli_parity.py",
     "tests/interfaces/test_cli_server_troubles.py",
-    "tests/unit/lang/test_lark.py",
     "tests/unit/stores/test_sqlite_plans.py",
     "tests/unit/stores/test_sqlite_run_plans.py",
     "tests/unit/workers/test_scripts.py",

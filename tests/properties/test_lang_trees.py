@@ -13,6 +13,7 @@ from tests.unit.lang.programs import tree_of
 from treadle.lang import compile_sources, format_source, tree
 from treadle.lang.printer import print_expr, print_file
 from treadle.lang.scripts import dedent
+from treadle.lang.statements import NOT_STEPS
 from treadle.lang.tree import LiteralKind, Name, Span
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "golden" / "lang").glob("*.afl"))
@@ -20,7 +21,8 @@ AT = Span(1, 1, 1, 1)
 WORDS = ["a", "b", "Foo", "in", "with", "yield", "script", "null", "case", "andThen", "x1", "_y"]
 names = st.sampled_from(WORDS).map(lambda text: Name(text, AT))
 dotted = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(lambda parts: Name(".".join(parts), AT))
-texts = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)
+step_names = st.sampled_from([word for word in WORDS if word not in NOT_STEPS]).map(lambda text: Name(text, AT))
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)
 
 literals = st.one_of(
     texts.map(lambda value: tree.Literal(LiteralKind.STRING, value, AT)),
@@ -82,7 +84,7 @@ def _cases(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def _plain(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A block of statements whose steps have bodies and catches."""
     catches = st.none() | inner | _cases(inner)
-    steps = st.builds(tree.Step, names, calls, st.none() | _bodies(inner), catches, st.just(AT))
+    steps = st.builds(tree.Step, step_names, calls, st.none() | _bodies(inner), catches, st.just(AT))
     sys = st.builds(tree.SysLog, args, st.just(AT)) | st.builds(tree.SysAssert, expressions, st.just(AT))
     yields = st.builds(tree.Yield, calls, st.just(AT))
     return st.lists(steps | sys | yields, max_size=3).map(lambda found: tree.Block(tuple(found), span=AT))

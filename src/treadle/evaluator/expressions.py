@@ -15,6 +15,7 @@ from treadle.lang.program import (
     ArrayLiteral,
     Binary,
     Boolean,
+    Chain,
     Concat,
     Double,
     Expr,
@@ -51,8 +52,10 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
             values = [evaluate_json(operand, scope) for operand in operands]
             scope.draft.sizes.check_sum(*values)
             return operators.concat(values)
-        case Binary():
-            return _binary(expr, scope)
+        case Binary(operator, left, right):
+            return _binary(operator, evaluate_json(left, scope), right, scope)
+        case Chain():
+            return _chain(expr, scope)
         case Unary(operator, operand):
             value = evaluate_json(operand, scope)
             return operators.invert(value) if operator == "!" else operators.negate(value)
@@ -75,17 +78,23 @@ def evaluate_condition(expr: Expr, scope: Scope, what: str) -> bool:
     return operators.boolean(evaluate_json(expr, scope), what)
 
 
-def _binary(expr: Binary, scope: Scope) -> Json:
-    left = evaluate_json(expr.left, scope)
-    if expr.operator in ("&&", "||"):
-        what = f"operator `{expr.operator}`"
-        if operators.boolean(left, what) is (expr.operator == "||"):
+def _chain(expr: Chain, scope: Scope) -> Json:
+    value = evaluate_json(expr.operands[0], scope)
+    for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
+        value = _binary(operator, value, operand, scope)
+    return value
+
+
+def _binary(operator: str, left: Json, operand: Expr, scope: Scope) -> Json:
+    if operator in ("&&", "||"):
+        what = f"operator `{operator}`"
+        if operators.boolean(left, what) is (operator == "||"):
             return left
-        return operators.boolean(evaluate_json(expr.right, scope), what)
-    right = evaluate_json(expr.right, scope)
-    if expr.operator == "+" and isinstance(left, str | list) and isinstance(right, str | list):
+        return operators.boolean(evaluate_json(operand, scope), what)
+    right = evaluate_json(operand, scope)
+    if operator == "+" and isinstance(left, str | list) and isinstance(right, str | list):
         scope.draft.sizes.check_sum(left, right)
-    return operators.binary(expr.operator, left, right)
+    return operators.binary(operator, left, right)
 
 
 def evaluate_named(name: str, expr: Expr, scope: Scope, what: str) -> Value:

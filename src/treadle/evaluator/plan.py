@@ -10,6 +10,7 @@ from treadle.lang.program import (
     Binary,
     Block,
     Boolean,
+    Chain,
     Concat,
     Double,
     Expr,
@@ -122,7 +123,7 @@ def inputs_in(expr: Expr) -> Iterator[str]:
         match left.pop():
             case InputRef(path):
                 yield path[0]
-            case Concat(operands):
+            case Concat(operands) | Chain(operands):
                 left.extend(operands)
             case Binary(_, one, other):
                 left += [one, other]

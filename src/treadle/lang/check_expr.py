@@ -69,6 +69,15 @@ def _binary(expr: tree.Binary, scope: Scope, context: Context) -> Type:
     return check_binary(expr, left, right, scope.opening.source, context)
 
 
+def _chain(expr: tree.Chain, scope: Scope, context: Context) -> Type:
+    first = expr.operands[0]
+    found = infer(first, scope, context)
+    for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
+        pair = tree.Binary(operator, first, operand, operand.span)
+        found = check_binary(pair, found, infer(operand, scope, context), scope.opening.source, context)
+    return found
+
+
 def _unary(expr: tree.Unary, scope: Scope, context: Context) -> Type:
     return check_unary(expr, infer(expr.operand, scope, context), scope.opening.source, context)
 
@@ -245,6 +254,7 @@ _INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {
     tree.Ref: _reference,
     tree.Concat: _concat,
     tree.Binary: _binary,
+    tree.Chain: _chain,
     tree.Unary: _unary,
     tree.ArrayLiteral: _array,
     tree.MapLiteral: _map,

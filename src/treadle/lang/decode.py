@@ -331,6 +331,8 @@ def decode_expr(json: Json, note: Note = lambda _: False) -> p.Expr:
             return p.Concat(tuple(map(inner, json["operands"])))
         case "BinaryExpr":
             return p.Binary(json["operator"], inner(json["left"]), inner(json["right"]))
+        case "ChainExpr":
+            return p.Chain(tuple(map(inner, json["operands"])), tuple(json["operators"]))
         case "UnaryExpr":
             return p.Unary(json["operator"], inner(json["operand"]))
         case "ArrayLiteral":

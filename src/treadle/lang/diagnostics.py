@@ -10,6 +10,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
+from treadle.lang.hints import SYNONYMS
 from treadle.lang.tree import Span
 
 _ALTERNATIVES = 12  # how many valid names a message lists
@@ -237,6 +238,9 @@ def _respelled(source: Source, span: Span, wrong: str, right: str) -> tuple[Fix,
 
 def nearest(name: str, candidates: list[str]) -> str | None:
     """Return the most similar candidate, if any is similar."""
+    meant = SYNONYMS.get(name.lower())
+    if meant in candidates:
+        return meant
     close = difflib.get_close_matches(name, candidates[:500], n=1, cutoff=0.6)
     if close:
         return close[0]

@@ -194,6 +194,8 @@ class _Emitter:
                 return p.Concat(tuple([self._expr(operand) for operand in expr.operands]))
             case tree.Binary():
                 return p.Binary(expr.operator, self._expr(expr.left), self._expr(expr.right))
+            case tree.Chain():
+                return p.Chain(tuple([self._expr(operand) for operand in expr.operands]), expr.operators)
             case tree.Unary():
                 return p.Unary(expr.operator, self._expr(expr.operand))
             case tree.ArrayLiteral():

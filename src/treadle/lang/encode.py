@@ -8,6 +8,7 @@ Beyond the reference's keys there are:
 - `into` on YieldStmt and on a yield's MixinCall: the signature alias that is written to.
 - AndThenBlock `when`: a list of WhenCase {condition (absent: default), block}; `sys`: a list of SysStmt {kind, args,
   condition, text}. StepStmt and declarations `catch`: an AndThenBlock. MixinSig `alias`.
+- ChainExpr {operators, operands}: more than 32 operands joined by binary operators of one level, from the left.
 - LoopRef {path}: a loop variable written without `$.`; StepRef with a path of one name: the step itself.
 - `codeLine` in the location of a ScriptBlock: the line of the source where `code` begins.
 """
@@ -183,6 +184,8 @@ def encode_expr(expr: p.Expr) -> Json:
             return {"type": "ConcatExpr", "operands": list(map(encode_expr, operands))}
         case p.Binary(operator, left, right):
             return {"type": "BinaryExpr", "operator": operator, "left": encode_expr(left), "right": encode_expr(right)}
+        case p.Chain(operands, operators):
+            return {"type": "ChainExpr", "operators": list(operators), "operands": list(map(encode_expr, operands))}
         case p.Unary(operator, operand):
             return {"type": "UnaryExpr", "operator": operator, "operand": encode_expr(operand)}
         case p.ArrayLiteral(elements):

@@ -6,32 +6,32 @@ import re
 import unicodedata
 
 _ESCAPE = re.compile(
-    r"\\(?:(?P<simple>[\"'\\abfnrtv])|(?P<octal>[0-7]{1,3})|x(?P<x>[0-9A-Fa-f]{2})|u(?P<u>[0-9A-Fa-f]{4})"
+    r"\\(?:u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2})|(?P<simple>[\"'\\abfnrtv])|(?P<octal>[0-7]{1,3})|x(?P<x>[0-9A-Fa-f]{2})|u(?P<u>[0-9A-Fa-f]{4})"
     r"|U(?P<U>[0-9A-Fa-f]{8})|N\{(?P<N>[^}\n\"]*)\}|(?P<join>\r?\n)|(?P<other>[\s\S]))"
 )
 _SIMPLE = {'"': '"', "'": "'", "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class BadEscape(ValueError):
-    """A malformed escape; `offset` counts from the start of the string's content."""
+    """A malformed escape, or one of a character that cannot be stored; `offset` counts from the start of the content."""
 
-    def __init__(self, text: str, offset: int) -> None:
+    def __init__(self, text: str, offset: int, *, malformed: bool = True) -> None:
         super().__init__(text)
         self.text = text
         self.offset = offset
+        self.malformed = malformed
 
 
 def decode(content: str) -> str:
-    """Decode the content of a string literal; raise `BadEscape` for a malformed escape.
+    """Decode the content of a string literal; raise `BadEscape` for a malformed escape, U+0000 and half a surrogate pair.
 
     Known: `\\" \\' \\\\ \\a \\b \\f \\n \\r \\t \\v`, octal, `\\xXX`, `\\uXXXX` (also as a surrogate pair), `\\UXXXXXXXX`,
     `\\N{name}`, and a backslash at the end of a line, which joins the lines. Any other escape keeps its backslash.
     """
     if "\\" not in content:
         return content
-    text = _ESCAPE.sub(_decode_one, content)
-    return _PAIR.sub(lambda pair: pair.group().encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    return _ESCAPE.sub(_checked, content)
 
 
 def encode(text: str) -> str:
@@ -40,10 +40,20 @@ def encode(text: str) -> str:
     return f'"{escaped}"'
 
 
+def _checked(match: re.Match[str]) -> str:
+    text = _decode_one(match)
+    if _UNSTORABLE.search(text):
+        raise BadEscape(match.group(), match.start(), malformed=False)
+    return text
+
+
 def _decode_one(match: re.Match[str]) -> str:
     kind = match.lastgroup
     value = match.group(kind) if kind else ""
     match kind:
+        case "pair":
+            units = bytes.fromhex(value.replace("\\u", ""))
+            return units.decode("utf-16-be")
         case "simple":
             return _SIMPLE[value]
         case "octal":

@@ -10,15 +10,11 @@ from dataclasses import dataclass, field
 from treadle.lang.diagnostics import Diagnostic, Reporter, Source
 from treadle.lang.parse import parse
 from treadle.lang.scripts import dedent, find_end
-from treadle.lang.tokens import LITERALS, REFERENCES, Token
+from treadle.lang.tokens import CLOSERS, OPENERS, OPERAND_ENDS, WORDS, Role, Token
 
 _INDENT = "    "
-_OPENERS = frozenset(["_LPAR", "LBRACE", "LSQB", "MAP_OPEN"])
-_CLOSERS = frozenset(["RPAR", "RBRACE", "RSQB"])
-_OPERAND_ENDS = LITERALS | REFERENCES | {"RPAR", "RSQB", "RBRACE"}
-_TIGHT_AFTER = frozenset(["_LPAR", "LSQB", "MAP_OPEN"])
-_TIGHT_BEFORE = frozenset(["RPAR", "RSQB", "_COMMA", "_SEMI", "_COLON"])
-_CONTINUED = frozenset(["_ARROW", "WITH", "_AS"])
+_TIGHT_AFTER = frozenset(["(", "[", "#{"])
+_TIGHT_BEFORE = frozenset([")", "]", ",", ";", ":"])
 
 
 class CannotFormat(ValueError):
@@ -32,11 +28,11 @@ class CannotFormat(ValueError):
 def format_source(text: str, name: str = "<source>") -> str:
     """Return the formatted text; raise `CannotFormat` for text that does not parse."""
     reporter = Reporter()
-    parsed = parse(Source(name, text), reporter, keep_tokens=True)
+    parsed = parse(Source(name, text), reporter)
     if parsed.file is None:
         raise CannotFormat(reporter.sorted())
     writer = _Writer(text)
-    for token in sorted(parsed.lexer.tokens + parsed.lexer.comments, key=lambda each: each.start_pos):
+    for token in sorted(parsed.lexed.tokens[:-1] + parsed.lexed.comments, key=lambda each: each.start):
         writer.write(token)
     return writer.finish()
 
@@ -50,11 +46,11 @@ class _Writer:
     in_list: list[bool] = field(default_factory=list)
     open: list[int] = field(default_factory=list)  # for each open bracket, the level of its line
     level: int = 0
-    last_kind: str = ""  # of the last token that is not a comment
+    operand_before: bool = False  # the last token that is not a comment ends an operand
 
     def write(self, token: Token) -> None:
         previous = self.previous
-        gap = self.source[previous.end_pos if previous else 0 : token.start_pos]
+        gap = self.source[previous.end if previous else 0 : token.start]
         newlines = gap.count("\n") if previous else 0
         if previous is None or newlines:
             self._break(token, newlines)
@@ -70,13 +66,13 @@ class _Writer:
     def _break(self, token: Token, newlines: int) -> None:
         """Begin a new line, after at most one empty line, and none next to the inside of a brace."""
         self.level = self.open[-1] + 1 if self.open else 0
-        if token.type in _CLOSERS and self.open:
+        if token.kind in CLOSERS and self.open:
             self.level = self.open[-1]
-        elif token.type in _CONTINUED and not (self.open and self._inside_list()):
+        elif (token.kind == "=>" or token.role is Role.MODIFIER) and not (self.open and self._inside_list()):
             self.level += 1
         previous = self.previous
         if previous is not None:
-            hugging = previous.type in _OPENERS or token.type in _CLOSERS
+            hugging = previous.kind in OPENERS or token.kind in CLOSERS
             self.pieces.append("\n\n" if newlines > 1 and not hugging else "\n")
         self.pieces.append(_INDENT * self.level)
 
@@ -84,40 +80,39 @@ class _Writer:
         return bool(self.in_list) and self.in_list[-1]
 
     def _spaced(self, previous: Token, token: Token) -> bool:
-        before, after = previous.type, token.type
-        if "COMMENT" in (before, after):
+        before, after = previous.kind, token.kind
+        if "comment" in (before, after):
             return True
         if self.unary:
-            return before == after == "PLUS"
+            return before == after == "+"
         if before in _TIGHT_AFTER or after in _TIGHT_BEFORE:
             return False
-        if after == "RBRACE":
-            return before != "LBRACE" and not self._inside_list()
-        if after == "_LPAR":
-            return not (before in REFERENCES or before in ("SYS_LOG", "SYS_ASSERT"))
-        if after == "LSQB":
-            return before not in _OPERAND_ENDS
+        if after == "}":
+            return before != "{" and not self._inside_list()
+        if after == "(":
+            return before not in WORDS or previous.role not in (None, Role.STATEMENT)
+        if after == "[":
+            return not _ends_operand(previous)
         return True
 
     def _track(self, token: Token) -> None:
-        kind = token.type
-        if kind == "COMMENT":
+        kind = token.kind
+        if kind == "comment":
             return
-        operand_before = self.last_kind in _OPERAND_ENDS
-        self.unary = kind == "BANG" or (kind in ("PLUS", "MINUS") and not operand_before)
-        self.last_kind = kind
-        if kind in _OPENERS:
+        self.unary = kind == "!" or (kind in ("+", "-") and not self.operand_before)
+        self.operand_before = _ends_operand(token)
+        if kind in OPENERS:
             self.open.append(self.level)
-            self.in_list.append(kind != "LBRACE")
-        elif kind in _CLOSERS and self.open:
+            self.in_list.append(kind != "{")
+        elif kind in CLOSERS and self.open:
             self.open.pop()
             self.in_list.pop()
 
     def _text(self, token: Token) -> str:
-        raw = self.source[token.start_pos : token.end_pos]
-        if token.type == "COMMENT":
+        raw = self.source[token.start : token.end]
+        if token.kind == "comment":
             return self._comment(raw)
-        if token.type == "CODE":
+        if token.kind == "code":
             return self._code(raw, token.value)
         return raw
 
@@ -139,3 +134,7 @@ class _Writer:
         end = find_end(text, 1)
         same = end == len(text) - 1 and dedent(text[1:end])[0] == code
         return text if same else raw
+
+
+def _ends_operand(token: Token) -> bool:
+    return token.kind in OPERAND_ENDS and token.role in (None, Role.CONSTANT)

@@ -1,202 +1,239 @@
-"""Splits AFL into tokens; a word is a keyword only where the parser accepts that keyword.
+"""Splits AFL into tokens in one pass with one regular expression, and reports text that cannot be read.
 
-The parser requests one token at a time and passes the kinds that its state accepts. They decide between keyword and name,
-between `{` and a raw Python block, and where a newline stands for a token. Newlines are allowed wherever a statement or list may
-break; `_check_newline` rejects the others.
+Keywords are contextual, so words are all of one kind and the parser decides; it marks keywords with their role. Only `{` after
+`script` needs context here: it opens raw Python. Text that cannot be read becomes the token that was probably meant.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
 from dataclasses import dataclass, field
 
 from treadle.lang import escapes, scripts
-from treadle.lang.tokens import BINARY_OPERATORS, KINDS, LITERALS, PATTERNS, REFERENCES, SIGNS, Token
+from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
+from treadle.lang.tokens import PATTERNS, Token
 from treadle.lang.tree import Span
 
-_TOKEN = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items()))
-_NAMING = re.compile(r"[ \t]*(?:=(?![=>])|:)")
-_OPERAND_ENDS = LITERALS | REFERENCES | {"RPAR", "RSQB", "RBRACE"}
-_NO_BREAK_AFTER = frozenset(
-    ["NAMESPACE", "USE", "FACET", "EVENT", "WORKFLOW", "IMPLICIT", "SCHEMA", "YIELD", "_COLON", "_AS", "FOREACH", "WITH"]
+_BLANK = re.compile(PATTERNS["blank"])
+_TOKEN = re.compile(
+    r"[ \t\r\n\f]*(?:" + "|".join(f"(?P<{kind}>{rule})" for kind, rule in PATTERNS.items() if kind != "blank") + ")"
 )
-_NO_BREAK_BEFORE = frozenset(["_COLON", "_EQ"])
-_CLOSERS = frozenset(["RPAR", "RSQB", "RBRACE"])
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_NUMBER_TAIL = re.compile(r"[0-9A-Za-z_]+")
+_REST_OF_LINE = re.compile(r"[^\n]*")
+_UNCLOSED = re.compile(r'"[^"\n]*')
+_FOREIGN_STRING = re.compile(r"'((?:[^'\n\\]|\\.)*)'|“([^”\n]*)”|`([^`\n]*)`")
+_DOLLAR = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\}?")
+_FOREIGN_NAME = re.compile(r"[^\W\d]\w*")
+_MEANT = {"&": "&&", "|": "||", "→": "=>", "⇒": "=>", "≠": "!=", "≤": "<=", "≥": ">="}
+_NAME_FOLLOWS = frozenset(["in", "namespace", "schema", "use", "uses", "as"])  # after these, `script` is a name
 _MAX_DIGITS = 4000
 
 
-class LexError(Exception):
-    """A place where no token can be read."""
-
-    def __init__(self, rule: str, message: str, span: Span, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.rule = rule
-        self.message = message
-        self.span = span
-        self.hint = hint
-
-
 @dataclass(slots=True)
-class Lexer:
-    """Reads one source from start to end; with `keep` it collects all tokens and comments for the formatter."""
+class Lexed:
+    """The tokens, of which the last has the kind `end`; comments are apart."""
 
-    text: str
-    keep: bool = False
-    position: int = 0
-    line: int = 1
-    line_start: int = 0
-    previous: str = ""  # the kind of the last token
-    second: str = ""  # and of the one before it
-    open: list[str] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     comments: list[Token] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if self.text.startswith("\ufeff"):
-            self.position = self.line_start = 1
 
-    def next(self, accepted: Container[str]) -> Token:
-        """Return the next token, of an accepted kind if the text allows it; `$END` at the end. Raises `LexError`."""
-        doc, broken = self._skip()
-        token = self._read(accepted, broken)
-        token.doc = doc
-        if self.keep and token.start_pos < token.end_pos:
-            self.tokens.append(token)
-        if broken:
-            self._check_newline(token)
-        self._remember(token)
-        return token
+def lex(source: Source, reporter: Reporter) -> Lexed:
+    """Split a whole source; takes linear time and never raises."""
+    return _Lexer(source, reporter).run()
 
-    def _skip(self) -> tuple[str | None, bool]:
-        """Skip blanks and comments; return the last doc comment and whether there was a newline."""
-        doc: str | None = None
-        first = self.line
-        while (match := _TOKEN.match(self.text, self.position)) is not None:
-            text = match.group()
-            if match.lastgroup in ("comment", "doc"):
-                comment = self._token("COMMENT", text, match.end())
-                if self.keep:
-                    self.comments.append(comment)
-                if match.lastgroup == "doc":
-                    doc = text
-            elif match.lastgroup == "blank":
-                self._advance(match.end())
+
+class _Lexer:
+    def __init__(self, source: Source, reporter: Reporter) -> None:
+        self.source, self.text, self.reporter = source, source.text, reporter
+        self.found = Lexed()
+        self.position = self.line_start = 1 if source.text.startswith("\ufeff") else 0
+        self.line = 1
+        self.doc: str | None = None
+        self.broken = False  # there was a newline since the last token
+
+    def run(self) -> Lexed:
+        text, match, append = self.text, _TOKEN.match, self.found.tokens.append
+        self._check_characters()
+        position = self.position
+        while True:
+            found = match(text, position)
+            if found is None:
+                self.position = position
+                if not self._unreadable():
+                    return self.found
+                position = self.position
+                continue
+            kind = found.lastgroup or ""
+            word = found.group(kind)
+            end = found.end()
+            start = end - len(word)
+            if start != position and "\n" in (gap := text[position:start]):
+                self.line += gap.count("\n")
+                self.line_start = text.rindex("\n", position, start) + 1
+                self.broken = True
+            if kind == "word":
+                kind = "dotted" if "." in word else "name"
+            elif kind == "sign" and not (word == "{" and self._opens_script()):
+                kind = word
             else:
-                break
-        return doc, self.line > first
+                self.position = start
+                self._other(kind, word, end)
+                position = self.position
+                continue
+            line, column = self.line, start - self.line_start + 1
+            append(Token(kind, word, start, end, Span(line, column, line, column + end - start), self.broken, self.doc))
+            self.broken, self.doc, position = False, None, end
 
-    def _read(self, accepted: Container[str], broken: bool) -> Token:
-        text = self.text
-        ended = self.position >= len(text)
-        if (broken or ended) and self._after_namespace() and text[self.position : self.position + 1] != "{":
-            return self._token("_FILE_SCOPE", "", self.position)
-        if ended:
-            return self._token("$END", "", self.position)
-        if broken and "_FIELD_BREAK" in accepted and self._in("SCHEMA") and text[self.position] not in ",}":
-            return self._token("_FIELD_BREAK", "", self.position)
-        match = _TOKEN.match(text, self.position)
-        if match is None:
-            raise self._unreadable()
-        word, end = match.group(), match.end()
-        match match.lastgroup:
-            case "word":
-                return self._token(self._word_type(word, end, accepted), word, end)
-            case "input":
-                return self._token("INPUT", word, end)
+    def _check_characters(self) -> None:
+        if (bad := _UNSTORABLE.search(self.text)) is not None:
+            line = self.text.count("\n", 0, bad.start()) + 1
+            column = bad.start() - (self.text.rfind("\n", 0, bad.start()) + 1) + 1
+            shown = f"U+{ord(bad.group()):04X}"
+            message = f"the character {shown} cannot be stored"
+            self.reporter.report("bad-character", self.source, Span(line, column, line, column + 1), message, hint="remove it")
+
+    def _opens_script(self) -> bool:
+        """Return whether the last tokens are `script` or `script` and a language, as keywords."""
+        tokens = self.found.tokens
+        for back in (1, 2):
+            if len(tokens) < back or tokens[-back].kind != "name":
+                return False
+            if tokens[-back].text == "script":
+                return len(tokens) == back or tokens[-back - 1].text not in _NAME_FOLLOWS
+        return False
+
+    def _other(self, kind: str, word: str, end: int) -> None:
+        """Add a token that may span lines or needs decoding."""
+        match kind:
+            case "comment" | "doc":
+                self.found.comments.append(self._token("comment", end))
+                if kind == "doc":
+                    self.doc = word
             case "string":
-                return self._string(word, end)
+                self._string(word, end)
+            case "sign":
+                self._script()
             case "float" | "integer":
-                return self._number(match.lastgroup, word, end)
+                self._number(kind, word, end)
             case _:
-                if word == "{" and "CODE" in accepted:
-                    return self._code()
-                return self._token(SIGNS[word], word, end)
+                self._add(kind, end)
 
-    def _after_namespace(self) -> bool:
-        """Return whether `namespace name` was read last; the parser's state is shared with other names and cannot tell."""
-        return self.second == "NAMESPACE" and self.previous in ("NAME", "DOTTED")
-
-    def _in(self, *kinds: str) -> bool:
-        return bool(self.open) and self.open[-1] in kinds
-
-    def _word_type(self, word: str, end: int, accepted: Container[str]) -> str:
-        keyword = KINDS.get(word)
-        plain = "DOTTED" if "." in word else "NAME"
-        if keyword is None or keyword not in accepted:
-            return plain
-        if plain in accepted and _NAMING.match(self.text, end):
-            return plain
-        return keyword
-
-    def _string(self, word: str, end: int) -> Token:
+    def _string(self, word: str, end: int) -> None:
+        start = self.position
         try:
             value = escapes.decode(word[1:-1])
         except escapes.BadEscape as bad:
-            before = word[: bad.offset + 1]
-            line = self.line + before.count("\n")
-            column = self.position - self.line_start + 1 + len(before)
-            if "\n" in before:
-                column = len(before) - before.rindex("\n")
-            span = Span(line, column, line, column + len(bad.text))
-            raise LexError("bad-escape", f"malformed escape `{bad.text}` in a string", span) from None
-        return self._token("STRING", value, end)
+            value = word[1:-1]
+            line, column = self._place(start + 1 + bad.offset)
+            rule = "bad-escape" if bad.malformed else "bad-character"
+            message = f"malformed escape `{bad.text}` in a string" if bad.malformed else f"`{bad.text}` cannot be stored"
+            self.reporter.report(rule, self.source, Span(line, column, line, column + len(bad.text)), message)
+        self._add("string", end).value = value
 
-    def _number(self, kind: str, word: str, end: int) -> Token:
-        token = self._token("FLOAT" if kind == "float" else "INTEGER", word, end)
-        if len(word) > _MAX_DIGITS or (kind == "float" and float(word) == float("inf")):
-            raise LexError("number-too-large", "this number is too large", token.span)
-        return token
+    def _place(self, offset: int) -> tuple[int, int]:
+        """Return line and column of an offset within the token that begins here."""
+        newlines = self.text.count("\n", self.position, offset)
+        start = self.text.rindex("\n", self.position, offset) + 1 if newlines else self.line_start
+        return self.line + newlines, offset - start + 1
 
-    def _code(self) -> Token:
-        start = self.position + 1
-        end = scripts.find_end(self.text, start)
-        if end is None:
-            column = self.position - self.line_start + 1
-            span = Span(self.line, column, self.line, column + 1)
-            raise LexError("unbalanced-script", "the script that begins here has no closing `}`", span)
-        code, dropped = scripts.dedent(self.text[start:end])
-        line = self.line + dropped
-        token = self._token("CODE", code, end + 1)
-        token.code_line = line
-        return token
-
-    def _unreadable(self) -> LexError:
-        char = self.text[self.position]
-        column = self.position - self.line_start + 1
-        span = Span(self.line, column, self.line, column + 1)
-        if char == '"':
-            return LexError("syntax-error", 'the string that begins here has no closing `"`', span)
-        if self.text.startswith("/*", self.position):
-            return LexError("syntax-error", "the comment that begins here has no closing `*/`", span)
-        hint = "use double quotes for strings" if char == "'" else None
-        return LexError("syntax-error", f"unexpected character `{char}`", span, hint)
-
-    def _check_newline(self, token: Token) -> None:
-        """Reject a line that begins with a binary operator, or breaks between a keyword and its operand."""
-        if self._in("LSQB", "MAP_OPEN"):
+    def _number(self, kind: str, word: str, end: int) -> None:
+        if (tail := _NUMBER_TAIL.match(self.text, end)) is not None:
+            token = self._add("integer", tail.end())
+            fixes = [replace(f"Write `{meant}`", token.span, meant)] if (meant := _number_meant(token.text)) else []
+            self._report(token, f"malformed number `{token.text[:40]}`", "write `1.0e5`, not `1e5`; `1000`, not `1_000`", fixes)
+            token.text = "0"
             return
-        kind, last = token.type, self.previous
-        if kind in BINARY_OPERATORS and last in _OPERAND_ENDS and self.open:
-            hint = f"end the previous line with `{token.value}` instead"
-            raise LexError("syntax-error", f"a line cannot begin with the operator `{token.value}`", token.span, hint)
-        if kind in _NO_BREAK_BEFORE or (kind == "_LPAR" and last in ("NAME", "DOTTED")) or last in _NO_BREAK_AFTER:
-            what = f"`{token.value}`" if token.value else "this"
-            raise LexError("syntax-error", f"unexpected line break before {what}", token.span, "join the two lines")
+        token = self._add(kind, end)
+        if len(word) > _MAX_DIGITS or (kind == "float" and float(word) == float("inf")):
+            self._report(token, "this number is too large", rule="number-too-large")
+            token.text = "0"
 
-    def _remember(self, token: Token) -> None:
-        kind = token.type
-        if kind in ("_LPAR", "LBRACE", "LSQB", "MAP_OPEN"):
-            self.open.append("SCHEMA" if kind == "LBRACE" and self.second == "SCHEMA" else kind)
-        elif kind in _CLOSERS and self.open:
-            self.open.pop()
-        self.second, self.previous = self.previous, kind
+    def _script(self) -> None:
+        end = scripts.find_end(self.text, self.position + 1)
+        if end is None:
+            token = self._add("bad", self.position + 1)
+            self._report(token, "the script that begins here has no closing `}`", rule="unbalanced-script")
+            self._advance(len(self.text))
+            return
+        code, dropped = scripts.dedent(self.text[self.position + 1 : end])
+        line = self.line + dropped
+        token = self._add("code", end + 1)
+        token.value, token.code_line = code, line
 
-    def _token(self, kind: str, value: str, end: int) -> Token:
+    def _unreadable(self) -> bool:
+        """Handle text that is no token; at the end of the text, add the last token and return False."""
+        if (blank := _BLANK.match(self.text, self.position)) is not None:
+            self.broken = self.broken or "\n" in blank.group()
+            self._advance(blank.end())
+        at = self.position
+        if at >= len(self.text):
+            self._add("end", at)
+            return False
+        char, text = self.text[at], self.text
+        if char == '"':
+            end = _end(_UNCLOSED, text, at)
+            token = self._add("string", end)
+            self._report(token, 'the string that begins here has no closing `"`')
+            token.value = token.text[1:]
+        elif text.startswith("/*", at):
+            self._report(self._token("bad", at + 1), "the comment that begins here has no closing `*/`")
+            self._advance(len(text))
+        elif char == "#":
+            token = self._token("comment", _end(_REST_OF_LINE, text, at))
+            fix = replace("Write `//`", token.span.part(0, 1), "//")
+            self._report(token, "`#` does not begin a comment", "AFL comments begin with `//`", [fix])
+        elif text.startswith("```", at):
+            self._fence()
+        elif char in "'“`" and (string := _FOREIGN_STRING.match(text, at)) is not None:
+            token = self._add("string", string.end())
+            token.value = string[1] or string[2] or string[3] or ""
+            fix = replace("Use double quotes", token.span, escapes.encode(token.value))
+            self._report(token, f"unexpected character `{char}`", "use double quotes for strings", [fix])
+        elif char == "$" and (name := _DOLLAR.match(text, at)) is not None:
+            token = self._add("input", name.end())
+            token.text = f"$.{name[1]}"
+            fix = replace(f"Write `{token.text}`", token.span, token.text)
+            self._report(token, "unexpected character `$`", "an input is written `$.name`", [fix])
+        elif char in "?.":
+            self._add(char, at + 1)
+        elif char in _MEANT:
+            token = self._add(_MEANT[char], at + 1)
+            token.text = token.kind
+            fix = replace(f"Write `{token.kind}`", token.span, token.kind)
+            self._report(token, f"unexpected character `{char}`", f"write `{token.kind}`", [fix])
+        elif (name := _FOREIGN_NAME.match(text, at)) is not None:
+            token = self._add("name", name.end())
+            self._report(token, f"unexpected character `{char}`", "names consist of ASCII letters, digits and `_`")
+        else:
+            token = self._add("bad", at + 1)
+            self._report(token, f"unexpected character `{char}`")
+        return True
+
+    def _fence(self) -> None:
+        token = self._token("comment", _end(_REST_OF_LINE, self.text, self.position))
+        line = Span(token.span.line, 1, token.span.line + 1, 1)
+        fix = Fix("Remove the fence", (Edit(line, ""),))
+        self._report(token, "unexpected Markdown fence", "give only the AFL between the fences", [fix])
+
+    def _report(
+        self, token: Token, message: str, hint: str | None = None, fixes: list[Fix] | None = None, *, rule: str = ""
+    ) -> None:
+        self.reporter.report(rule or "syntax-error", self.source, token.span, message, hint=hint, fixes=fixes or ())
+        token.reported = True
+
+    def _add(self, kind: str, end: int) -> Token:
+        token = self._token(kind, end)
+        self.found.tokens.append(token)
+        self.broken, self.doc = False, None
+        return token
+
+    def _token(self, kind: str, end: int) -> Token:
         """Return the token from here to `end`, and advance to `end`."""
         start, line, column = self.position, self.line, self.position - self.line_start + 1
         self._advance(end)
-        return Token(kind, value, start, end, line, column, self.line, end - self.line_start + 1)
+        span = Span(line, column, self.line, end - self.line_start + 1)
+        return Token(kind, self.text[start:end], start, end, span, self.broken, self.doc)
 
     def _advance(self, end: int) -> None:
         newlines = self.text.count("\n", self.position, end)
@@ -204,3 +241,19 @@ class Lexer:
             self.line += newlines
             self.line_start = self.text.rindex("\n", self.position, end) + 1
         self.position = end
+
+
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    found = pattern.match(text, start)
+    return found.end() if found else start + 1
+
+
+def _number_meant(text: str) -> str | None:
+    """Return the AFL form of a number in the notation of other languages."""
+    if re.fullmatch(r"[0-9]+[eE][0-9]+", text):
+        return re.sub(r"[eE]", ".0e", text)
+    if re.fullmatch(r"[0-9]+(_[0-9]+)+", text):
+        return text.replace("_", "")
+    if re.fullmatch(r"0[xX][0-9A-Fa-f]+", text):
+        return str(int(text, 16))
+    return text[:-1] if re.fullmatch(r"[0-9]+[lLfFdD]", text) else None

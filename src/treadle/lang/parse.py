@@ -1,154 +1,388 @@
-"""Parses text to a syntax tree: one LALR pass over Lark's tables; a syntax error becomes a readable diagnostic.
+"""Parses a source to a syntax tree by recursive descent: declarations, blocks and calls.
 
-Lark reads the grammar and builds the tables. The loop over them is here, because the lexer must see the parser's state
-before each token, and because it is the hottest loop of the compiler: `InteractiveParser.accepts()`, the public alternative,
-copies the parser for every token. The tables are not public API of Lark: pyproject.toml bounds its version, and
-tests/unit/lang/test_lark.py reports the parts that changed.
+Takes linear time; the stack is bounded, because groups and blocks nested too deeply are skipped. After a syntax error parsing
+continues with the next list, statement or declaration, so that one pass reports all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any, NamedTuple
+from dataclasses import replace as dataclass_replace
 
-from lark import Lark
-from lark.lexer import Lexer as LarkLexer
-from lark.parsers.lalr_analysis import Shift
-
-from treadle.lang.build import Builder
-from treadle.lang.diagnostics import Reporter, Source
-from treadle.lang.lexer import Lexer, LexError
-from treadle.lang.tokens import Token, phrases
-from treadle.lang.tree import File
-
-
-class _Unused(LarkLexer):
-    """Lark requires a lexer class, but never calls it."""
-
-    __future_interface__ = 2
-
-    def __init__(self, conf: Any) -> None:
-        pass
-
-    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[Any]:
-        return iter(())
-
-
-class _Action(NamedTuple):
-    """Shift to the state `target`, or (if there is a `build`) reduce `size` values to one and continue by rule `target`."""
-
-    build: Callable[[list[Any]], Any] | None
-    size: int
-    target: Any
-
-
-class _Tables(NamedTuple):
-    actions: dict[Any, dict[str, _Action]]
-    gotos: dict[Any, dict[str, Any]]
-    start: Any
-    end: Any
-
-
-def _tables() -> _Tables:
-    grammar = files("treadle.lang").joinpath("afl.lark").read_text(encoding="utf-8")
-    lark = Lark(grammar, parser="lalr", lexer=_Unused, transformer=Builder())
-    conf = lark.parse_interactive().parser_state.parse_conf
-    actions: dict[Any, dict[str, _Action]] = {}
-    gotos: dict[Any, dict[str, Any]] = {}
-    for state, row in conf.states.items():
-        actions[state], gotos[state] = {}, {}
-        for name, (kind, arg) in row.items():
-            if kind is not Shift:
-                actions[state][name] = _Action(conf.callbacks[arg], len(arg.expansion), arg.origin.name)
-            elif name.isupper():
-                actions[state][name] = _Action(None, 0, arg)
-            else:
-                gotos[state][name] = arg
-    return _Tables(actions, gotos, conf.start_state, conf.end_state)
-
-
-_TABLES = _tables()
+from treadle.lang import hints, tree
+from treadle.lang.cursor import Failed
+from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
+from treadle.lang.lexer import Lexed, lex
+from treadle.lang.scripts import dedent
+from treadle.lang.statements import StatementParser
+from treadle.lang.tokens import WORDS, Token
+from treadle.lang.tree import FacetKind, File, Name, Span
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The tree, or None after a syntax error; `lexer` has the tokens and comments if they were kept."""
+    """The tree, or None after a syntax error; `partial` is always there, without the parts that could not be read."""
 
     file: File | None
-    lexer: Lexer
+    partial: File
+    lexed: Lexed
 
 
-def parse(source: Source, reporter: Reporter, *, keep_tokens: bool = False) -> Parsed:
-    """Parse one source; at most one syntax error is reported. Takes linear time and bounded stack."""
-    lexer = Lexer(source.text, keep_tokens)
-    try:
-        items = _run(lexer, source, reporter)
-    except LexError as error:
-        reporter.report(error.rule, source, error.span, error.message, hint=error.hint)
-        items = None
-    return Parsed(None if items is None else File(source.name, items), lexer)
+def parse(source: Source, reporter: Reporter) -> Parsed:
+    """Parse one source and report its syntax errors."""
+    unread = Reporter(sources=reporter.sources)
+    lexed = lex(source, unread)
+    before = len(reporter.found)
+    parser = _Parser(source, lexed, reporter)
+    partial = File(source.name, parser.items())
+    _name_arguments(parser.unnamed, partial, reporter)
+    reporter.found += [each for each in unread.found if not _inside(each[1].span, parser.skipped)]
+    ok = len(reporter.found) == before and not unread.found
+    return Parsed(partial if ok else None, partial, lexed)
 
 
-def _run(lexer: Lexer, source: Source, reporter: Reporter) -> Any:
-    """Return the value of the start rule; None after an unexpected token."""
-    actions, gotos, start, end = _TABLES
-    states: list[Any] = [start]
-    values: list[Any] = []
-    while True:
-        row = actions[states[-1]]
-        token = lexer.next(row)
-        kind = token.type
-        reduced: list[list[Any]] = []  # the states that each reduction before this token removed
-        while True:
-            action = row.get(kind)
-            if action is None:
-                for taken in reversed(reduced):
-                    states[-1:] = taken
-                _report_unexpected(source, reporter, token, states)
-                return None
-            build, size, target = action
-            if build is None:
-                states.append(target)
-                values.append(token)
+def _inside(place: Span, skipped: list[tuple[Span, Span]]) -> bool:
+    """Return whether an unreadable text stands where the parser has skipped anyway, because of an error before it."""
+    return any(first[:2] < place[:2] < last[:2] for first, last in skipped)
+
+
+def _name_arguments(unnamed: list[tuple[int, str, int, Span]], file: File, reporter: Reporter) -> None:
+    """Add fixes to the errors about arguments without a name, where this file declares the callee."""
+    if not unnamed:
+        return
+    items = [inner for item in file.items for inner in (item.items if isinstance(item, tree.Namespace) else (item,))]
+    params = {item.name.text: item.params for item in items if isinstance(item, tree.Facet)}
+    params |= {item.name.text: item.fields for item in items if isinstance(item, tree.Schema)}
+    for number, callee, position, span in unnamed:
+        known = params.get(callee.rpartition(".")[2], ())
+        if position < len(known):
+            name = known[position].name.text
+            fix = Fix(f"Name it `{name}`", (Edit(span.until(span), f"{name} = "),))
+            order, found = reporter.found[number]
+            reporter.found[number] = (order, dataclass_replace(found, fixes=(fix,)))
+
+
+_TOP = ("namespace", "use", "uses", "facet", "event", "workflow", "implicit", "schema")
+_TAIL = ("with", "script", "andThen", "prompt", "catch")
+
+
+class _Parser(StatementParser):
+    def items(self) -> tuple[tree.Namespace | tree.Item, ...]:
+        """Parse the whole source."""
+        found: list[tree.Namespace | tree.Item] = []
+        while self.tok.kind != "end":
+            self.item(found, None)
+        return tuple(found)
+
+    def item(self, found: list[tree.Namespace | tree.Item], namespace: Token | None) -> None:
+        """Parse one declaration; after an error advance to the next one."""
+        token = self.tok
+        self.column = self.margin(token)
+        self.ended = False
+        level = len(self.brackets)
+        try:
+            match token.text:
+                case ";":
+                    self.advance()
+                case "facet" | "workflow" | "event":
+                    found.append(self.facet())
+                case "schema":
+                    found.append(self.schema())
+                case "implicit":
+                    found.append(self.implicit())
+                case "use" | "uses":
+                    found.append(self.use())
+                case "namespace" if namespace is None:
+                    found.append(self.namespace())
+                case _:
+                    self.foreign_item(namespace)
+        except Failed:
+            self.next_item(level)
+
+    def next_item(self, level: int) -> None:
+        """After an error in a declaration: advance to the next one."""
+        first = self.tok.span
+        self._find_item(level)
+        self.skipped.append((first, self.tok.span))
+
+    def _find_item(self, level: int) -> None:
+        del self.brackets[level:]
+        start = self.index
+        depth = 0
+        while self.tok.kind != "end":
+            if self.begins_declaration() and (self.tok.broken or depth == 0) and self.index > start:
+                return
+            if self.begins_declaration() and self.index == start and self.tok is not self.failed_item:
+                self.failed_item = self.tok
+                return
+            if self.tok.kind in ("{", "#{"):
+                depth += 1
+            elif self.tok.kind == "}":
+                if depth == 0 and level:
+                    return
+                depth = max(0, depth - 1)
+            self.advance()
+
+    failed_item: Token | None = None  # the declaration at which the last error was
+
+    def foreign_item(self, namespace: Token | None) -> None:
+        token = self.tok
+        expected = ["a declaration"] + (["`}`"] if namespace is not None else [])
+        meant = hints.DECLARATIONS.get(token.text)
+        if meant is not None and self.ahead().kind in WORDS and token.kind == "name":
+            fix = replace(f"Write `{meant}`", token.span, meant)
+            hint = f"write `{meant}`" + (" inside a namespace" if meant == "use" else "")
+            self.report(token.span, f"unexpected `{token.text}`; expected a declaration", hint, [fix])
+            token.text = meant
+            return
+        if token.text == "namespace":
+            hint = "write the full name, such as `namespace a.b { ... }`, beside the first"
+            raise self.failed(token.span, "unexpected `namespace`: namespaces do not nest", hint)
+        if token.text in ("yield", "andThen", "with", "catch", "script", "prompt"):
+            hint = f"`{token.text}` belongs to a declaration or a block; is there a `}}` too many before it?"
+            raise self.failed(token.span, f"unexpected `{token.text}`; expected {' or '.join(expected)}", hint)
+        if token.kind == "}":
+            self.report(token.span, "unexpected `}`; expected a declaration or the end of the file", "there is a `}` too many")
+            self.advance()
+            return
+        raise self.unexpected(*expected, words=_TOP if self.ahead().kind in WORDS else (), fresh=True)
+
+    # --- declarations
+
+    def namespace(self) -> tree.Namespace:
+        word = self.keyword()
+        self.join()
+        name = self.dotted()
+        token = self.tok
+        if token.kind != "{":
+            if token.broken or token.kind == "end":
+                return tree.Namespace(name, (), True, word.doc, word.span.to(name.span))
+            raise self.unexpected("`{`", "the end of the line")
+        opener = self.open()
+        level = len(self.brackets)
+        items: list[tree.Namespace | tree.Item] = []
+        while self.tok.kind not in ("}", "end"):
+            if self.tok.text == "namespace" and self.begins_declaration() and self.tok.span.column <= word.span.column:
                 break
-            at = len(states) - size
-            children = values[at - 1 :]
-            reduced.append(states[at:])
-            del values[at - 1 :], states[at:]
-            state = gotos[states[-1]][target]
-            states.append(state)
-            values.append(build(children))
-            if state == end and kind == "$END":
-                return values[-1]
-            row = actions[state]
+            self.item(items, opener)
+        del self.brackets[level:]
+        inner = tuple(item for item in items if not isinstance(item, tree.Namespace))
+        try:
+            last = self.close("a declaration").span
+        except Failed:
+            self.brackets.pop()
+            last = self.previous.span
+        return tree.Namespace(name, inner, False, word.doc, word.span.to(last))
 
+    def use(self) -> tree.Use:
+        word = self.keyword()
+        self.join()
+        name = self.dotted()
+        return tree.Use(name, word.span.to(name.span))
 
-def _report_unexpected(source: Source, reporter: Reporter, token: Token, stack: list[Any]) -> None:
-    expected = phrases({kind for kind in _TABLES.actions[stack[-1]] if _accepts(stack, kind)})
-    found = "end of the file" if token.type == "$END" else f"`{source.text[token.start_pos : token.end_pos][:40]}`"
-    if token.type == "CODE":
-        found = "a script"
-    wanted = f"expected {', '.join(expected[:-1])} or {expected[-1]}" if len(expected) > 1 else f"expected {expected[0]}"
-    reporter.report("syntax-error", source, token.span, f"unexpected {found}; {wanted}")
+    def implicit(self) -> tree.Implicit:
+        word = self.keyword()
+        self.join()
+        name = self.name()
+        self.join_before("=")
+        self.take("=")
+        call = self.call()
+        return tree.Implicit(name, call, word.span.to(call.span))
 
+    def schema(self) -> tree.Schema:
+        word = self.keyword()
+        self.join()
+        name = self.name()
+        if self.tok.kind == "(":
+            raise self.failed(
+                self.tok.span, "unexpected `(`; expected `{`", f"fields stand in braces: `schema {name.text} {{ ... }}`"
+            )
+        if self.tok.kind != "{":
+            raise self.unexpected("`{`")
+        fields, close = self.sequence(self.field, self._begins_field, lines=True)
+        return tree.Schema(name, fields, word.doc, word.span.to(close.span))
 
-def _accepts(stack: list[Any], kind: str) -> bool:
-    """Return whether a token of this kind would be shifted; a state's own row also lists reductions that fail later."""
-    pushed: list[Any] = []  # states above stack[:depth]
-    depth = len(stack)
-    while True:
-        state = pushed[-1] if pushed else stack[depth - 1]
-        action = _TABLES.actions[state].get(kind)
-        if action is None:
-            return False
-        if action.build is None or (kind == "$END" and action.target == "start"):
-            return True
-        for _ in range(action.size):
-            if pushed:
-                pushed.pop()
-            else:
-                depth -= 1
-        state = pushed[-1] if pushed else stack[depth - 1]
-        pushed.append(_TABLES.gotos[state][action.target])
+    def _begins_field(self) -> bool:
+        return self.tok.kind == "name" and self.ahead().kind == ":"
+
+    def field(self) -> tree.Param:
+        return self.param(fields=True)
+
+    def param(self, *, fields: bool = False) -> tree.Param:
+        token = self.tok
+        name = self.name("`}`" if fields else "`)`")
+        if self.tok.kind == ":":
+            self.join_before(":")
+            self.advance()
+            self.join()
+            type_ = self.type()
+        else:
+            name, type_ = self._untyped(token)
+        default = None
+        if self.tok.kind == "=" and not fields:
+            self.join_before("=")
+            self.advance()
+            default = self.expr()
+        return tree.Param(name, type_, default)
+
+    def _untyped(self, token: Token) -> tuple[Name, tree.Type]:
+        """Report a parameter without `:` and continue as if it had one."""
+        after = self.tok
+        name = Name(token.text, token.span)
+        at = token.span.end
+        if after.kind in WORDS and not after.broken:
+            message = f"unexpected `{after.text}`; expected `:`"
+            self.advance()
+            if token.text[:1].isupper() and not after.text[:1].isupper():
+                span, text = token.span.to(after.span), f"{after.text}: {token.text}"
+                self.report(after.span, message, f"a parameter is written `{text}`", [replace(f"Write `{text}`", span, text)])
+                return Name(after.text, after.span), tree.NamedType(name, token.span)
+            self.report(after.span, message, fixes=[Fix("Insert `:`", (Edit(at, ":"),))])
+            return name, tree.NamedType(Name(after.text, after.span), after.span)
+        if after.kind in (",", ")", "="):
+            hint = f"every parameter has a type, such as `{token.text}: Json`"
+            fix = Fix("Insert `: Json`", (Edit(at, ": Json"),))
+            self.report(after.span, f"unexpected `{self.shown(after)}`; expected `:`", hint, [fix])
+            return name, tree.NamedType(Name("Json", at), at)
+        raise self.unexpected("`:`")
+
+    def params(self) -> tuple[tuple[tree.Param, ...], Token]:
+        return self.sequence(self.param, self._begins_field, "an operator")
+
+    def facet(self) -> tree.Facet:
+        first = self.keyword()
+        kind = FacetKind.EVENT if first.text == "event" else FacetKind(first.text)
+        self.join()
+        if kind is FacetKind.EVENT:
+            self._event_facet(first)
+        name = self.name()
+        self.bound = set()
+        self.owner, self.results = name.text, ()
+        opener = self.tok
+        if opener.kind == "(":
+            self.join_before("(")
+            params, close = self.params()
+        else:
+            params, close = self._no_params(), self.previous
+            opener = close
+        returns, end = self.returns(close)
+        self.results = tuple(param.name.text for param in returns)
+        mixins = self.mixins(in_block=False)
+        last = mixins[-1].span if mixins else end
+        self.expect_tail()
+        pre_script = prompt = None
+        blocks: list[tree.Block | tree.TooDeep] = []
+        if self.tok.text == "prompt":
+            prompt = self.prompt()
+            last = prompt.span
+        else:
+            if self.tok.text == "script":
+                pre_script = self.script()
+                last = pre_script.span
+            while self.tok.text == "andThen":
+                blocks.append(self.then(with_script=True))
+                last = blocks[-1].span
+                self.expect_tail()
+        catch = None
+        if self.tok.text == "catch":
+            catch = self.catch()
+            last = catch.span
+        parens = opener.span.to(close.span)
+        return tree.Facet(
+            kind, name, params, returns, mixins, pre_script, tuple(blocks), prompt, catch, first.doc, first.span.to(last), parens,
+        )  # fmt: skip
+
+    def _event_facet(self, first: Token) -> None:
+        if self.tok.text == "facet":
+            self.keyword()
+            self.join()
+        elif self.tok.kind == "name" and self.ahead().kind == "(":
+            at = first.span.end
+            message = f"unexpected `{self.tok.text}`; expected `facet`"
+            self.report(self.tok.span, message, "write `event facet`", [Fix("Insert `facet`", (Edit(at, " facet"),))])
+        else:
+            raise self.unexpected("`facet`", words=("facet",))
+
+    def _no_params(self) -> tuple[tree.Param, ...]:
+        if self.tok.kind in ("{", "=>") or self.tok.text in _TAIL:
+            at = self.previous.span.end
+            fix = Fix("Insert `()`", (Edit(at, "()"),))
+            self.report(at, "expected `(`: the list of parameters is missing", "write `()` if there are none", [fix])
+            return ()
+        raise self.unexpected("`(`")
+
+    def returns(self, close: Token) -> tuple[tuple[tree.Param, ...], Span]:
+        token = self.tok
+        if token.kind == "-" and self.ahead().kind == ">":
+            self.advance()
+            span = token.span.to(self.advance().span)
+            self.report(span, "unexpected `->`; expected `=>`", "returns follow `=>`", [replace("Write `=>`", span, "=>")])
+        elif token.kind == ":" and self.ahead().kind in (*WORDS, "["):
+            self.report(token.span, "unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`")
+            self.advance()
+        elif token.kind == "=>":
+            self.advance()
+        else:
+            return (), close.span
+        if self.tok.kind == "(":
+            returns, end = self.params()
+            return returns, end.span
+        if (self.tok.kind in WORDS and not self.begins_declaration()) or self.tok.kind == "[":
+            start = self.tok.span
+            type_ = self.type()
+            edits = (Edit(start.until(start), "(result: "), Edit(type_.span.end, ")"))
+            message = f"unexpected `{self.source.part(start)}`; expected `(`"
+            self.report(start, message, "returns are named: `=> (result: Long)`", [Fix("Name it `result`", edits)])
+            return (tree.Param(Name("result", start), type_),), type_.span
+        raise self.unexpected("`(`")
+
+    def expect_tail(self) -> None:
+        """Report a block without `andThen`, and misspelled words that begin a block."""
+        token = self.tok
+        if token.kind == "{":
+            at = self.previous.span.end
+            fix = Fix("Insert `andThen`", (Edit(token.span.until(token.span), "andThen "),))
+            self.report(
+                at if token.broken else token.span, "unexpected `{`; expected `andThen`", "a block follows `andThen`", [fix]
+            )
+            self.pretend("andThen")
+        elif token.kind == "name" and token.text not in _TOP and token.text not in _TAIL:
+            self.respell({"andThen", "script", "prompt", "catch", "with"}, blocks=True)
+        elif token.kind == "=" and self.ahead().kind == "{":
+            fix = replace("Write `andThen`", token.span, "andThen")
+            self.report(token.span, "unexpected `=`; expected `andThen`", "a block follows `andThen`", [fix])
+            token.kind, token.text = "name", "andThen"
+
+    def prompt(self) -> tree.Prompt:
+        word = self.keyword()
+        if self.tok.kind != "{":
+            raise self.unexpected("`{`")
+        self.open()
+        found: list[tree.Directive] = []
+        while self.tok.kind != "}":
+            if self.tok.text not in ("system", "template", "model"):
+                words = ("system", "template", "model")
+                raise self.unexpected("`model`", "`system`", "`template`", "`}`", words=words)
+            kind = self.keyword()
+            if self.tok.kind in (":", "=") and self.ahead().kind == "string":
+                fix = replace("Remove it", self.tok.span, "")
+                self.report(self.tok.span, f"unexpected `{self.tok.kind}`", f'write `{kind.text} "..."`', [fix])
+                self.advance()
+            if self.tok.kind != "string":
+                raise self.unexpected("a string in double quotes")
+            text = self.advance()
+            found.append(tree.Directive(Name(kind.text, kind.span), text.value, kind.span.to(text.span)))
+        return tree.Prompt(tuple(found), word.span.to(self.close().span))
+
+    def script(self) -> tree.Script:
+        word = self.keyword()
+        language = self.name() if self.tok.kind == "name" else None
+        code = self.tok
+        if code.kind not in ("string", "code"):
+            raise self.unexpected("a string in double quotes", "`{` and Python code", *([] if language else ["a name"]))
+        self.advance()
+        text, line = code.value, code.code_line
+        if code.kind == "string":
+            text, dropped = dedent(text, flush=True)
+            line += dropped
+        return tree.Script(language, text, line, word.span.to(code.span))

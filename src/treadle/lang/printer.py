@@ -31,6 +31,11 @@ def print_expr(expr: tree.Expr, level: int = 0) -> str:
             own = _LEVELS.get(expr.operator, _COMPARISON)
             left = print_expr(expr.left, own if own != _COMPARISON else own + 1)
             return _enclosed(f"{left} {expr.operator} {print_expr(expr.right, own + 1)}", own, level)
+        case tree.Chain():
+            own = _LEVELS[expr.operators[0]]
+            parts = [print_expr(expr.operands[0], own)]
+            parts += [f"{sign} {print_expr(each, own + 1)}" for sign, each in zip(expr.operators, expr.operands[1:], strict=True)]
+            return _enclosed(" ".join(parts), own, level)
         case tree.Unary():
             return _enclosed(expr.operator + print_expr(expr.operand, _UNARY), _UNARY, level)
         case tree.ArrayLiteral():

@@ -77,6 +77,14 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
+class Chain:
+    """A long run of binary operators of one level, from the left: `operators[n]` stands before `operands[n + 1]`."""
+
+    operands: tuple[Expr, ...]
+    operators: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unary:
     """Operators: `-` and `!`."""
 
@@ -111,6 +119,7 @@ Expr = (
     | LoopRef
     | Concat
     | Binary
+    | Chain
     | Unary
     | ArrayLiteral
     | MapLiteral

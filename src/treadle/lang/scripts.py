@@ -39,13 +39,14 @@ def find_end(text: str, start: int) -> int | None:
     return None
 
 
-def dedent(code: str) -> tuple[str, int]:
+def dedent(code: str, *, flush: bool = False) -> tuple[str, int]:
     """Return the code without its common indentation, and the number of lines dropped before its first line.
 
-    The first line is stripped on its own, because it may follow the brace; blank lines at both ends are removed.
+    The first line is stripped on its own, because it may follow the brace; blank lines at both ends are removed. With `flush`,
+    code that begins in the first column keeps its indentation.
     """
     lines = [line.rstrip("\r") for line in code.split("\n")]
-    margin = _margin([line for line in lines[1:] if line.strip()])
+    margin = 0 if flush and code[:1].strip() else _margin([line for line in lines[1:] if line.strip()])
     shown = [lines[0].strip(" \t")] + [line[margin:] if line.strip() else "" for line in lines[1:]]
     first = next((number for number, line in enumerate(shown) if line), 0)
     while shown and not shown[-1]:

@@ -28,6 +28,10 @@ class Span(NamedTuple):
         """Return the span from the start of this one to the end of the other."""
         return Span(self.line, self.column, other.end_line, other.end_column)
 
+    def until(self, other: Span) -> Span:
+        """Return the span from the start of this one to the start of the other."""
+        return Span(self.line, self.column, other.line, other.column)
+
     @property
     def end(self) -> Span:
         """The empty span at the end of this one."""
@@ -130,6 +134,16 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
+class Chain:
+    """A long run of binary operators of one level, from the left: `operators[n]` stands before `operands[n + 1]`."""
+
+    operands: tuple[Expr, ...]
+    operators: tuple[str, ...]
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
+
+
+@dataclass(frozen=True, slots=True)
 class Unary:
     operator: str
     operand: Expr
@@ -177,7 +191,7 @@ class TooDeep:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-Expr = Literal | InputRef | Ref | Concat | Binary | Unary | ArrayLiteral | MapLiteral | Index | TooDeep
+Expr = Literal | InputRef | Ref | Concat | Binary | Chain | Unary | ArrayLiteral | MapLiteral | Index | TooDeep
 
 # --- types, parameters, calls --------------------------------------------------------------------------------------
 

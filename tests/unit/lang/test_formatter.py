@@ -31,7 +31,7 @@ a=1,
  }
 
 
-   script = F( )
+   catch = F( )
   yield  F( c=1 )
 
 }
@@ -58,7 +58,7 @@ andThen {
         );
     }
 
-    script = F()
+    catch = F()
     yield F(c = 1)
 }
 workflow W() andThen script {

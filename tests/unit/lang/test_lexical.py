@@ -6,6 +6,7 @@ import pytest
 from tests.unit.lang.programs import block, clean, default, error, facet, program
 
 from treadle.lang import program as p
+from treadle.lang.diagnostics import Source
 from treadle.lang.tokens import KEYWORDS
 
 
@@ -16,10 +17,43 @@ def test_every_word_with_a_role_can_be_a_parameter() -> None:
     assert [param.name for param in found.params] == words
 
 
-@pytest.mark.parametrize("word", ["script", "with", "yield", "andThen", "in", "facet", "catch", "when", "as", "null", "not"])
+@pytest.mark.parametrize("word", ["with", "in", "foreach", "as", "catch", "when", "not", "model", "system", "template", "python"])
 def test_a_word_with_a_role_can_name_a_step(word: str) -> None:
     text = f"facet F(v: Long)\nworkflow W() andThen {{\n a = F(v = 1)\n {word} = F(v = a.v)\n b = F(v = {word}.v)\n}}"
     assert [step.name for step in block(text).steps] == ["a", word, "b"]
+
+
+@pytest.mark.parametrize(
+    "word", ["namespace", "use", "facet", "event", "workflow", "implicit", "schema", "andThen", "prompt", "script", "true", "null"]
+)
+def test_a_keyword_that_the_reference_rejects_cannot_name_a_step(word: str) -> None:
+    found = error(f"facet F(v: Long)\nworkflow W() andThen {{\n {word} = F(v = 1)\n}}")
+    assert (found.rule, found.line, found.column) == ("syntax-error", 3, 2)
+    assert f"`{word}` is a keyword" in found.message
+
+
+def test_yield_with_an_equals_sign_is_a_typo_with_a_fix() -> None:
+    text = "workflow W() => (x: Long) andThen {\n yield = W(x = 1)\n}"
+    found = error(text)
+    assert (found.line, found.message) == (2, "unexpected `=` after `yield`")
+    assert Source("s", text).apply(found.fixes[0].edits) == text.replace("yield =", "yield")
+
+
+@pytest.mark.parametrize(
+    ("written", "column"),
+    [
+        (r'"\u0000"', 22),
+        (r'"a\0"', 23),
+        (r'"\x00"', 22),
+        (r'"\ud800"', 22),
+        (r'"ab\udfff!"', 24),
+        (r'"\N{NULL}"', 22),
+        ('"\0"', 22),
+    ],
+)
+def test_a_character_that_no_store_takes_is_an_error_at_its_place(written: str, column: int) -> None:
+    found = error(f"facet A(x: String = {written})")
+    assert (found.rule, found.line, found.column) == ("bad-character", 1, column)
 
 
 @pytest.mark.parametrize("word", ["null", "in", "with", "true", "case", "template"])

@@ -87,4 +87,5 @@ def test_schema_fields_may_be_separated_by_newlines_alone() -> None:
 
 
 def test_schema_fields_on_one_line_need_a_comma() -> None:
-    assert error("namespace n { schema S { a: Long b: Long } }").column == 34
+    found = error("namespace n { schema S { a: Long b: Long } }")
+    assert (found.message, found.column) == ("a comma is missing here", 33)

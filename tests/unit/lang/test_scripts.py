@@ -54,6 +54,11 @@ def test_strings_hold_code_that_is_dedented_too() -> None:
     assert script('script "\n    x = 1\n    y = 2\n"').code == "x = 1\ny = 2"
 
 
+def test_a_string_that_begins_in_the_first_column_keeps_its_lines() -> None:
+    assert script('script "if a:\n    b()\n\n    c()\n"').code == "if a:\n    b()\n\n    c()"
+    assert script('script "x = 1\ny = 2"').code == "x = 1\ny = 2"
+
+
 def test_the_location_says_on_which_line_the_code_begins() -> None:
     for text, line in (("script { x = 1 }", 1), ("script {\n\n x = 1 }", 3), ("\n\nscript\n{\n x = 1 }", 5)):
         location = script(text).location

@@ -16,7 +16,6 @@ DEEP = {
     "lists": ("facet A(x: Json = ", "[", "1", "]", ")"),
     "maps": ("facet A(x: Json = ", "#{a:", "1", "}", ")"),
     "list types": ("facet A(x: ", "[", "Long", "]", ")"),
-    "sums": ("facet A(x: Long = 1", "+1", "", "", ")"),
     "indexes": ("facet A(v: Json, x: Json = $.v", "[0]", "", "", ")"),
     "blocks": ("facet F() workflow W() andThen {", "a = F() andThen {", "", "}", "}"),
     "cases": ("facet F() workflow W() andThen {", "a = F() andThen when { case _ => {", "", "}}", "}"),
@@ -67,6 +66,15 @@ def test_unclosed_nesting_is_a_syntax_error() -> None:
 
 def test_a_long_concatenation_is_not_deep() -> None:
     assert program(f"facet A(x: String = {' ++ '.join(['1'] * 20_000)})")
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "&&", "||"])
+@pytest.mark.parametrize("count", [33, 101, 5000])
+def test_a_long_flat_chain_of_operators_is_not_deep(operator: str, count: int) -> None:
+    value = "true" if operator in ("&&", "||") else "1"
+    result = compiled(f"facet A(x: Json = {f' {operator} '.join([value] * count)})")
+    assert result.ok, result.render()
+    assert Program.load(json.loads(json.dumps(result.program))).dump() == result.program
 
 
 def test_ten_thousand_declarations_compile() -> None:

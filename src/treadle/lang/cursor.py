@@ -1,0 +1,279 @@
+"""The parser's place in the tokens: lookahead, brackets, and syntax errors with recovery.
+
+An error is reported where its token is missing: at the end of the previous token if the line ends there. It raises `Failed`;
+the nearest list, statement or declaration catches it, skips to a place where parsing can go on, and continues. Nothing is
+reported twice at one place, nor where the lexer has reported something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest
+from treadle.lang.lexer import Lexed
+from treadle.lang.tokens import BRACKETS, CLOSERS, KEYWORDS, OPENERS, WORDS, Token
+from treadle.lang.tree import Name, Span, TooDeep
+
+_T = TypeVar("_T")
+_DECLARATIONS = frozenset(["namespace", "facet", "event", "workflow", "implicit", "schema", "use", "uses"])
+_SHOWN = 40
+
+
+class Failed(Exception):
+    """A syntax error that has been reported."""
+
+
+class Cursor:
+    """Reads tokens from first to last. `tok` is the next one; `brackets` are those that are open."""
+
+    def __init__(self, source: Source, lexed: Lexed, reporter: Reporter) -> None:
+        self.source = source
+        self.reporter = reporter
+        self.tokens = lexed.tokens
+        self.index = 0
+        self.tok = self.tokens[0]
+        self.brackets: list[Token] = []
+        self.column = 1  # of the current statement or declaration; lines that begin there or before it are not part of its lists
+        self.suspect: Token | None = None  # an opening brace whose closing brace stands too far left
+        self.ended = False  # a declaration began before all braces were closed
+        self.silent_at = -1  # the token at which an error has been reported
+        self.skipped: list[tuple[Span, Span]] = []  # from the token that could not be read to the one where parsing went on
+
+    # --- tokens
+
+    def advance(self) -> Token:
+        """Take the next token; the last one stays."""
+        token = self.tok
+        if token.kind != "end":
+            self.index += 1
+            self.tok = self.tokens[self.index]
+        return token
+
+    def ahead(self, count: int = 1) -> Token:
+        return self.tokens[min(self.index + count, len(self.tokens) - 1)]
+
+    @property
+    def previous(self) -> Token:
+        return self.tokens[max(self.index - 1, 0)]
+
+    def keyword(self) -> Token:
+        """Take the next token as a keyword."""
+        token = self.advance()
+        token.role = KEYWORDS[token.text]
+        return token
+
+    def names_something(self) -> bool:
+        """Return whether the next token is followed by `=` or `:` on its line, and so is a name and not a keyword."""
+        after = self.ahead()
+        return after.kind in ("=", ":") and not after.broken
+
+    def name(self, *expected: str) -> Name:
+        """Take an identifier."""
+        token = self.tok
+        if token.kind != "name":
+            raise self.unexpected("a name", *expected)
+        self.advance()
+        return Name(token.text, token.span)
+
+    def dotted(self, *expected: str) -> Name:
+        """Take an identifier or a qualified name."""
+        token = self.tok
+        if token.kind not in WORDS:
+            raise self.unexpected("a name", "a qualified name", *expected)
+        self.advance()
+        return Name(token.text, token.span)
+
+    def take(self, kind: str, *expected: str) -> Token:
+        """Take a sign."""
+        if self.tok.kind != kind:
+            raise self.unexpected(f"`{kind}`", *expected)
+        return self.advance()
+
+    def join(self) -> None:
+        """Report a line break before the next token."""
+        if self.tok.broken and self.tok.kind not in CLOSERS and self.tok.kind != "end":
+            self.report(self.tok.span, f"unexpected line break before `{self.shown(self.tok)}`", "join the two lines")
+
+    # --- brackets
+
+    def open(self) -> Token:
+        """Take an opening bracket."""
+        token = self.advance()
+        self.brackets.append(token)
+        return token
+
+    def close(self, *expected: str) -> Token:
+        """Take the bracket that closes the innermost open one."""
+        opener = self.brackets[-1]
+        sign = BRACKETS[opener.kind]
+        if self.tok.kind != sign:
+            raise self.unexpected(f"`{sign}`", *expected)
+        self.brackets.pop()
+        if self.tok.broken and self.suspect is None and opener.kind == "{" and self.tok.span.column < self.margin(opener):
+            self.suspect = opener
+        return self.advance()
+
+    def margin(self, token: Token) -> int:
+        """Return the column in which the line of a token begins."""
+        line = self.source.line(token.span.line)
+        return len(line) - len(line.lstrip()) + 1
+
+    def sequence(
+        self, item: Callable[[], _T], begins: Callable[[], bool], *expected: str, lines: bool = False
+    ) -> tuple[tuple[_T, ...], Token]:
+        """Parse items between brackets, separated by commas, of which the last may be followed by one; return the last bracket.
+
+        With `lines`, the end of a line separates items, too.
+        """
+        opener = self.open()
+        sign = BRACKETS[opener.kind]
+        level = len(self.brackets)
+        found: list[_T] = []
+        try:
+            while self.tok.kind != sign:
+                found.append(item())
+                if self.tok.kind == ",":
+                    self.advance()
+                elif self.tok.kind != sign and not (lines and self.tok.broken):
+                    if not begins() or (self.tok.broken and self.tok.span.column <= self.column):
+                        raise self.unexpected(*expected, "`,`", f"`{sign}`")
+                    at = self.previous.span.end
+                    self.report(at, "a comma is missing here", fixes=[Fix("Insert `,`", (Edit(at, ","),))])
+        except Failed:
+            inner = len(self.brackets) - level
+            del self.brackets[level:]
+            if not (self._skip_to(sign, inner) or (inner and self._skip_to(sign, 0))):
+                raise
+        return tuple(found), self.close()
+
+    def _skip_to(self, sign: str, depth: int) -> bool:
+        """Advance to the closing bracket of the current list, unless the statement seems to end before it."""
+        for index in range(self.index, len(self.tokens)):
+            token = self.tokens[index]
+            if token.kind == "end" or (token.broken and token.span.column <= self.column and token.kind != sign):
+                return False
+            if token.kind in OPENERS:
+                depth += 1
+            elif token.kind in CLOSERS:
+                if depth == 0:
+                    if token.kind == sign:
+                        self.skipped.append((self.tok.span, token.span))
+                        self.index, self.tok = index, token
+                    return token.kind == sign
+                depth -= 1
+        return False
+
+    def skip_group(self) -> Token:
+        """Advance past the group that the next token opens, however deep it is; return its last token."""
+        first = self.tok
+        depth = 0
+        while self.tok.kind != "end":
+            token = self.advance()
+            if token.kind in OPENERS:
+                depth += 1
+            elif token.kind in CLOSERS:
+                depth -= 1
+                if depth == 0:
+                    return token
+        self.brackets.append(first)
+        raise self.unexpected(f"`{BRACKETS[first.kind]}`")
+
+    def too_deep(self) -> TooDeep:
+        """Skip a group that is nested too deeply; the checks report it."""
+        first = self.tok.span
+        return TooDeep(first.to(self.skip_group().span))
+
+    def begins_declaration(self) -> bool:
+        """Return whether a declaration begins at the next token; only there may a missing brace be assumed."""
+        token, after = self.tok, self.ahead()
+        return token.text in _DECLARATIONS and after.kind in WORDS and not after.broken and token.kind == "name"
+
+    def begins_statement(self) -> bool:
+        token, after = self.tok, self.ahead()
+        if token.kind == "name" and after.kind == "=" and not after.broken:
+            return True
+        return (token.text == "yield" and after.kind in WORDS) or token.text in ("sys.log", "sys.assert")
+
+    def resume(self, level: int) -> None:
+        """After an error in a statement: advance to where the next may begin, with the given number of open brackets."""
+        maps = sum(each.kind == "#{" for each in self.brackets[level:])
+        del self.brackets[level:]
+        first = self.tok.span
+        self._find_statement(maps)
+        self.skipped.append((first, self.tok.span))
+
+    def _find_statement(self, maps: int) -> None:
+        depth = 0
+        start = self.index
+        while self.tok.kind != "end":
+            kind, fresh = self.tok.kind, self.tok.broken or self.index == start
+            if fresh and (self.begins_declaration() or (depth == 0 and self.begins_statement())):
+                return
+            if depth == 0 and self.tok.broken and self.tok.span.column <= self.column and kind in WORDS:
+                return
+            if depth == 0 and kind == ";":
+                return
+            if kind in OPENERS:
+                depth += 1
+            elif kind in CLOSERS:
+                if depth:
+                    depth -= 1
+                elif kind == "}" and not maps:
+                    return
+                elif kind == "}":
+                    maps -= 1
+            self.advance()
+
+    # --- errors
+
+    def shown(self, token: Token) -> str:
+        return self.source.text[token.start : token.end][:_SHOWN]
+
+    def report(self, span: Span, message: str, hint: str | None = None, fixes: Iterable[Fix] = ()) -> None:
+        """Report an error after which parsing goes on."""
+        self.reporter.report("syntax-error", self.source, span, message, hint=hint, fixes=fixes)
+        self.silent_at = self.index
+
+    def failed(self, span: Span, message: str, hint: str | None = None, fixes: Iterable[Fix] = ()) -> Failed:
+        """Report an error and return the exception to raise."""
+        if self.silent_at != self.index and not (self.tok.reported or self.previous.reported):
+            self.report(span, message, hint, fixes)
+        return Failed()
+
+    def unexpected(self, *expected: str, words: Iterable[str] = (), fresh: bool = False) -> Failed:
+        """Report that the next token cannot stand here; a word similar to one of `words` is taken for a typo.
+
+        With `fresh`, nothing is missing before the token: it begins something new.
+        """
+        token = self.tok
+        found = {"end": "end of the file", "code": "a script"}.get(token.kind) or f"`{self.shown(token)}`"
+        phrases = sorted(dict.fromkeys(expected), key=lambda each: each.startswith("`"))
+        wanted = f"{', '.join(phrases[:-1])} or {phrases[-1]}" if len(phrases) > 1 else phrases[0]
+        message = f"unexpected {found}; expected {wanted}"
+        missing = (token.broken and not fresh) or token.kind == "end"
+        span = self.previous.span.end if missing and self.index else token.span
+        opener = self._unclosed()
+        if opener is not None:
+            message += f"; the `{opener.kind}` in line {opener.span.line}, column {opener.span.column} is not closed"
+        fixes: list[Fix] = []
+        if token.kind == "name" and (meant := nearest(token.text, list(words))) is not None:
+            span = token.span
+            fixes.append(Fix(f"Change `{token.text}` to `{meant}`", (Edit(span, meant),)))
+            return self.failed(span, message, f"did you mean `{meant}`?", fixes)
+        if opener is not None and opener.kind != "{" and missing and (self.begins_statement() or self.begins_declaration()):
+            sign = BRACKETS[opener.kind]
+            fixes.append(Fix(f"Insert `{sign}`", (Edit(span, sign),)))
+        return self.failed(span, message, None, fixes)
+
+    def _unclosed(self) -> Token | None:
+        """Return the bracket that is probably not closed, if the next token looks like it."""
+        if not self.brackets:
+            return None
+        opener = self.brackets[-1]
+        kind = self.tok.kind
+        if kind == "end" or (opener.kind == "{" and self.begins_declaration()):
+            return self.suspect if self.suspect is not None and opener.kind == "{" else opener
+        if opener.kind != "{" and (self.tok.broken or (kind in CLOSERS and kind != BRACKETS[opener.kind])):
+            return opener
+        return None

@@ -1,0 +1,526 @@
+"""Parses blocks, statements and calls."""
+
+from __future__ import annotations
+
+from treadle.lang import hints, tree
+from treadle.lang.cursor import Failed
+from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest, replace
+from treadle.lang.expressions import ExpressionParser
+from treadle.lang.lexer import Lexed
+from treadle.lang.tokens import KEYWORDS, OPENERS, WORDS, Token
+from treadle.lang.tree import Name, Span
+
+# Keywords that cannot name a step, because the statement would read like something else.
+NOT_STEPS = frozenset(
+    ["namespace", "use", "uses", "facet", "event", "workflow", "implicit", "schema", "andThen", "yield", "prompt", "script",
+     "true", "false", "null"]
+)  # fmt: skip
+_STATEMENT_WORDS = ("yield", "sys.log", "sys.assert")
+
+
+class StatementParser(ExpressionParser):
+    """Reads what stands inside declarations. `owner` and `results` are the declaration's name and returns, for hints."""
+
+    blocks = 0  # how many blocks are open
+    owner = ""
+    results: tuple[str, ...] = ()
+    callee: Name | None = None
+    given = 0  # arguments of the current call so far
+
+    def __init__(self, source: Source, lexed: Lexed, reporter: Reporter) -> None:
+        super().__init__(source, lexed, reporter)
+        self.unnamed: list[tuple[int, str, int, Span]] = []  # arguments without a name: diagnostic, callee, position, place
+
+    # --- blocks
+
+    def then(self, *, with_script: bool) -> tree.Block | tree.TooDeep:
+        """Parse `andThen` and what follows."""
+        self.keyword()
+        token = self.tok
+        match token.text:
+            case "{":
+                return self.block()
+            case "foreach":
+                return self.foreach()
+            case "when":
+                word = self.previous
+                return self.when(word)
+            case "script" if with_script:
+                script = self.script()
+                return tree.Block(script=script, span=script.span)
+        words = ["foreach", "when"] + (["script"] if with_script else [])
+        if token.text == "if" or token.text == "for":
+            raise self.failed(token.span, f"unexpected `{token.text}`", hints.WORDS[token.text])
+        if token.text == "script":
+            hint = "`andThen script` belongs to declarations; call a facet that has it"
+            raise self.failed(token.span, "unexpected `script` in the body of a step", hint)
+        raise self.unexpected("`{`", *(f"`{word}`" for word in words), words=words)
+
+    def script(self) -> tree.Script:
+        raise NotImplementedError
+
+    def catch(self) -> tree.Block | tree.TooDeep:
+        word = self.keyword()
+        if self.tok.text == "when":
+            return self.when(word)
+        if self.tok.kind != "{":
+            raise self.unexpected("`{`", "`when`")
+        return self.block()
+
+    def foreach(self) -> tree.Block | tree.TooDeep:
+        word = self.keyword()
+        self.join()
+        variable = self.name()
+        if self.tok.text != "in":
+            if self.tok.text in ("of", ":", "="):
+                fix = replace("Write `in`", self.tok.span, "in")
+                self.report(self.tok.span, f"unexpected `{self.tok.text}`; expected `in`", fixes=[fix])
+                self.advance()
+            else:
+                raise self.unexpected("`in`", words=("in",))
+        else:
+            self.keyword()
+        token = self.tok
+        iterable: tree.InputRef | tree.Ref
+        if token.kind == "input":
+            iterable = tree.InputRef(tuple(token.text[2:].split(".")), token.span)
+        elif token.kind in WORDS:
+            iterable = tree.Ref(tuple(token.text.split(".")), token.span)
+        else:
+            hint = (
+                "foreach iterates over a reference; pass a literal list as the argument of a step or as a default"
+                if token.kind == "["
+                else None
+            )
+            raise self.failed(token.span, f"unexpected `{self.shown(token)}`; expected a reference such as `$.items`", hint)
+        self.advance()
+        if self.tok.kind != "{":
+            raise self.unexpected("`{`")
+        self.bind(variable.text)
+        head = tree.Foreach(variable, iterable, word.span.to(token.span))
+        block = self.block()
+        if isinstance(block, tree.TooDeep):
+            return block
+        return tree.Block(block.statements, head, span=head.span.to(block.span), depth=block.depth)
+
+    def bind(self, name: str) -> None:
+        if isinstance(self.bound, set):
+            self.bound.add(name)
+
+    def when(self, first: Token) -> tree.Block | tree.TooDeep:
+        self.keyword()
+        if self.tok.kind != "{":
+            raise self.unexpected("`{`")
+        if self.blocks >= tree.MAX_BLOCKS:
+            return self.too_deep()
+        self.open()
+        level = len(self.brackets)
+        self.blocks += 1
+        cases: list[tree.Case] = []
+        while self.tok.kind not in ("}", "end") and not self.ended:
+            if self.tok.kind == ";":
+                self.advance()
+                continue
+            start = self.index
+            try:
+                cases.append(self.case())
+            except Failed:
+                self.next_case(level)
+                if self.index == start:
+                    self.advance()
+        self.blocks -= 1
+        last = self.end_of_block(level, "`case`")
+        depth = 1 + max((case.block.depth for case in cases), default=0)
+        return _limited(tree.Block(cases=tuple(cases), span=first.span.to(last), depth=depth))
+
+    def next_case(self, level: int) -> None:
+        """After an error in a case: advance to the next one."""
+        del self.brackets[level:]
+        self.comparing = False
+        while self.tok.kind not in ("}", "end") and self.tok.text != "case":
+            if self.tok.kind in OPENERS:
+                self.skip_group()
+            else:
+                self.advance()
+
+    def case(self) -> tree.Case:
+        token = self.tok
+        if token.text != "case":
+            if token.text in ("default", "else", "_", "otherwise") and self.ahead().kind in ("=>", "{", ":"):
+                hint = "the default is written `case _ => { ... }`"
+                raise self.failed(token.span, f"unexpected `{token.text}`; expected `case`", hint)
+            raise self.unexpected("`case`", "`}`", words=("case",), fresh=True)
+        word = self.keyword()
+        self.comparing = True
+        condition = self.expr()
+        self.comparing = False
+        at = self.tok.span
+        if self.tok.kind == "{":
+            self.report(at, "unexpected `{`; expected `=>`", fixes=[Fix("Insert `=>`", (Edit(at.until(at), "=> "),))])
+        elif self.tok.kind == ":" or (self.tok.kind == "-" and self.ahead().kind == ">"):
+            at = at.to(self.advance().span if self.tok.kind == ":" else self.ahead().span)
+            self.report(at, f"unexpected `{self.source.part(at)}`; expected `=>`", fixes=[replace("Write `=>`", at, "=>")])
+            while self.tok.kind in ("-", ">"):
+                self.advance()
+        else:
+            self.take("=>", "an operator")
+        if self.tok.kind != "{":
+            raise self.unexpected("`{`")
+        block = self.block()
+        return tree.Case(condition, block, word.span.to(block.span))
+
+    def block(self) -> tree.Block | tree.TooDeep:
+        """Parse statements in braces."""
+        if self.blocks >= tree.MAX_BLOCKS:
+            return self.too_deep()
+        first = self.open()
+        level = len(self.brackets)
+        outer, self.blocks = self.column, self.blocks + 1
+        statements: list[tree.Statement] = []
+        depth = 1
+        while self.tok.kind not in ("}", "end") and not self.begins_declaration():
+            start = self.index
+            self.column = self.margin(self.tok) if self.tok.broken else self.tok.span.column
+            try:
+                statement = self.statement()
+            except Failed:
+                self.resume(level)
+                if self.index == start:
+                    self.advance()
+                continue
+            if statement is None:
+                continue
+            statements.append(statement)
+            if isinstance(statement, tree.Step):
+                body, catch = statement.body, statement.catch
+                depth = max(depth, 1 + (body.depth if body else 0), 1 + (catch.depth if catch else 0))
+        self.column, self.blocks = outer, self.blocks - 1
+        last = self.end_of_block(level, "a step", "`yield`")
+        return _limited(tree.Block(tuple(statements), span=first.span.to(last), depth=depth))
+
+    def end_of_block(self, level: int, *expected: str) -> Span:
+        """Take the closing brace; if it is missing, report this once and go on as if all blocks had ended."""
+        del self.brackets[level:]
+        if self.tok.kind == "}":
+            return self.close().span
+        if not self.ended:
+            self.unexpected(*expected, "`}`")
+            self.ended = True
+        self.brackets.pop()
+        return self.previous.span
+
+    # --- statements
+
+    def statement(self) -> tree.Statement | None:
+        """Parse one statement; None for `;`."""
+        token = self.tok
+        kind = token.kind
+        if kind == "name":
+            if self.ahead().kind == "=":
+                return self.step(self.advance())
+            if token.text == "yield":
+                word = self.keyword()
+                self.join()
+                call = self.call()
+                return tree.Yield(call, word.span.to(call.span))
+            return self.foreign_statement()
+        if kind == ";":
+            self.advance()
+            return None
+        if token.text in ("sys.log", "sys.assert"):
+            return self.sys()
+        if kind == ",":
+            self.report(
+                token.span,
+                "unexpected `,` after a statement",
+                "statements need no separator",
+                [replace("Remove it", token.span, "")],
+            )
+            self.advance()
+            return None
+        return self.foreign_statement()
+
+    def sys(self) -> tree.Statement:
+        word = self.keyword()
+        if self.tok.kind != "(":
+            raise self.unexpected("`(`")
+        self.join_before("(")
+        if word.text == "sys.log":
+            args, close = self.args(None)
+            return tree.SysLog(args, word.span.to(close.span))
+        self.open()
+        self.comparing = True
+        condition = self.expr()
+        self.comparing = False
+        close = self.close("an operator")
+        return tree.SysAssert(condition, word.span.to(close.span))
+
+    def step(self, token: Token) -> tree.Step:
+        if token.text in NOT_STEPS:
+            self._not_a_step(token)
+        self.join_before("=")
+        self.advance()
+        if self.tok.text in hints.NOISE and self.ahead().kind in WORDS:
+            self.leave_out()
+        call = self.call() if self.tok.kind in WORDS and self.ahead().kind == "(" else self._no_call(token)
+        self.bind(token.text)
+        body = catch = None
+        if self.tok.kind == "name" and not self.names_something():
+            if self.tok.text not in KEYWORDS:
+                self.respell({"andThen", "catch", "with"}, blocks=True)
+            if self.tok.text == "andThen":
+                body = self.then(with_script=False)
+            if self.tok.text == "catch" and not self.names_something():
+                catch = self.catch()
+        elif self.tok.kind == "{":
+            fix = Fix("Insert `andThen`", (Edit(self.tok.span.until(self.tok.span), "andThen "),))
+            self.report(self.tok.span, "unexpected `{`; expected `andThen`", "the body of a step follows `andThen`", [fix])
+            body = self.block()
+        last = catch or body or call
+        return tree.Step(Name(token.text, token.span), call, body, catch, token.span.to(last.span))
+
+    def _not_a_step(self, token: Token) -> None:
+        if token.text == "yield":
+            fix = replace("Remove `=`", token.span.end.to(self.tok.span), "")
+            self.report(token.span, "unexpected `=` after `yield`", "write `yield F(...)`", [fix])
+        else:
+            hint = "choose another name"
+            self.report(token.span, f"`{token.text}` is a keyword and cannot name a step", hint)
+
+    def _no_call(self, name: Token) -> tree.Call:
+        """Report a step whose right-hand side is not a call; continue if only the arguments are missing."""
+        token = self.tok
+        if token.broken and token.kind != "end" and self.begins_statement():
+            raise self.unexpected("the name of a facet")
+        if token.kind in WORDS and token.text[:1].isupper() and (self.ahead().broken or self.ahead().kind in ("}", ";", "end")):
+            self.advance()
+            fix = Fix("Insert `()`", (Edit(token.span.end, "()"),))
+            self.report(token.span.end, "expected `(`: the arguments are missing", "write `()` if there are none", [fix])
+            return tree.Call(Name(token.text, token.span), (), (), token.span)
+        if token.kind in WORDS and self.ahead().kind in ("{", "with", "andThen"):
+            self.advance()
+            raise self.unexpected("`(`")
+        if token.text in hints.WORDS and token.text not in self.bound and not self.ahead().broken:
+            raise self.failed(token.span, f"unexpected `{token.text}`; expected the call of a facet", hints.WORDS[token.text])
+        start = token.span
+        before = len(self.reporter.found)
+        if token.kind == "(" and self.ahead().kind == ")":
+            raise self.unexpected("the name of a facet")
+        value = self.expr()
+        if len(self.reporter.found) > before:
+            raise Failed
+        hint = f"a step calls a facet: with `facet Value(v: Json)` write `{name.text} = Value(v = ...)` and read `{name.text}.v`"
+        raise self.failed(start.to(value.span), "expected the call of a facet, found an expression", hint)
+
+    def foreign_statement(self) -> tree.Statement | None:
+        """Report a statement of another language."""
+        token, after = self.tok, self.ahead()
+        text = token.text
+        if text == "return" and not after.broken:
+            return self._return()
+        if text in hints.NOISE and after.kind in WORDS and not after.broken:
+            self.leave_out()
+            return None
+        if text == "print" and after.kind == "(":
+            raise self.failed(token.span, "unexpected `print`", hints.WORDS[text])
+        if (text in hints.WORDS and after.kind not in ("(", ":")) or text in ("if", "for", "while", "switch", "match"):
+            error = self.failed(token.span, f"unexpected `{text}`; expected a step, `yield` or `}}`", hints.WORDS[text])
+            self._skip_construct()
+            raise error
+        if token.kind in WORDS and after.kind == "(" and not after.broken:
+            self._unnamed_call()
+            return None
+        if token.kind == "name" and after.kind == ":" and self.ahead(2).kind == "=":
+            span = after.span.to(self.ahead(2).span)
+            self.report(span, "unexpected `:=`; expected `=`", fixes=[replace("Write `=`", span, "=")])
+            self.advance()
+            self.advance()
+            return self.step(token)
+        if token.kind == "name" and after.kind == ":":
+            hint = f"a step has no type; write `{text} = F(...)`"
+            raise self.failed(after.span, "unexpected `:`; expected `=`", hint)
+        if token.kind == "name" and after.kind in WORDS and not after.broken and (meant := nearest(text, [*_STATEMENT_WORDS])):
+            fix = replace(f"Change `{text}` to `{meant}`", token.span, meant)
+            self.report(token.span, f"unexpected `{text}`; expected a step or `yield`", f"did you mean `{meant}`?", [fix])
+            token.text = meant
+            return None
+        if token.kind == "name":
+            self.advance()
+            raise self.unexpected("`=`")
+        raise self.unexpected("a step", "`yield`", "`}`", fresh=True)
+
+    def _skip_construct(self) -> None:
+        """Skip `if ... { ... } else { ... }` and its like."""
+        while True:
+            while self.tok.kind not in ("{", "}", "end") and not (self.tok.broken and self.begins_statement()):
+                self.advance()
+            if self.tok.kind != "{":
+                return
+            self.skip_group()
+            if self.tok.text not in ("else", "elif", "catch", "finally", "except"):
+                return
+
+    def _return(self) -> tree.Statement | None:
+        word = self.tok
+        hint = "a block passes values to its owner with `yield`"
+        self.advance()
+        if self.tok.kind in WORDS and self.ahead().kind == "(":
+            self.report(word.span, "unexpected `return`", hint, [replace("Write `yield`", word.span, "yield")])
+            call = self.call()
+            return tree.Yield(call, word.span.to(call.span))
+        if self.tok.kind == "}":
+            self.index -= 1
+            self.tok = word
+            raise self.failed(word.span, "unexpected `return`", hint)
+        start = self.tok.span
+        value = self.expr()
+        name = self.results[0] if len(self.results) == 1 else "result"
+        edits = (Edit(word.span.until(start), f"yield {self.owner}({name} = "), Edit(value.span.end, ")"))
+        fixes = [Fix(f"Yield it as `{name}`", edits)] if len(self.results) == 1 and self.blocks == 1 else []
+        self.report(word.span, "unexpected `return`", f"{hint}: `yield {self.owner}({name} = ...)`", fixes)
+        return None
+
+    def _unnamed_call(self) -> None:
+        token = self.tok
+        name = token.text.rpartition(".")[2]
+        name = name[:1].lower() + name[1:]
+        while name in self.bound or name in KEYWORDS:
+            name += "_"
+        at = token.span.until(token.span)
+        fix = Fix(f"Name it `{name}`", (Edit(at, f"{name} = "),))
+        self.report(
+            token.span,
+            "this call is not a step; expected `=` after the name of a step",
+            f"name it: `{name} = {token.text}(...)`",
+            [fix],
+        )
+        self.call()
+
+    def leave_out(self) -> None:
+        token = self.tok
+        fix = Fix(f"Remove `{token.text}`", (Edit(token.span.until(self.ahead().span), ""),))
+        self.report(token.span, f"unexpected `{token.text}`", f"leave `{token.text}` out", [fix])
+        self.advance()
+
+    def respell(self, words: set[str], *, blocks: bool) -> None:
+        """Report a misspelled keyword and continue as if it were right."""
+        token = self.tok
+        follows = self.ahead().kind in ("{", "name", "code", "string", "dotted")
+        if not follows or self.names_something() or self.ahead().broken:
+            return
+        meant = hints.BLOCKS.get(token.text) or nearest(token.text, sorted(words))
+        if meant is None:
+            return
+        fix = replace(f"Change `{token.text}` to `{meant}`", token.span, meant)
+        self.report(token.span, f"unexpected `{token.text}`; expected `{meant}`", f"did you mean `{meant}`?", [fix])
+        token.text = meant
+
+    # --- calls
+
+    def call(self) -> tree.Call:
+        """Parse a call with its mixins."""
+        name = self.dotted()
+        if self.tok.kind != "(":
+            raise self.unexpected("`(`")
+        self.join_before("(")
+        opener = self.tok.span
+        args, close = self.args(name)
+        mixins = self.mixins(in_block=True)
+        end = mixins[-1].span if mixins else close.span
+        return tree.Call(name, args, mixins, name.span.to(end), opener.to(close.span))
+
+    def mixins(self, *, in_block: bool) -> tuple[tree.Mixin, ...]:
+        found: list[tree.Mixin] = []
+        while self.tok.text == "with" and not (in_block and self.names_something()):
+            word = self.keyword()
+            self.join()
+            name = self.dotted()
+            opener = self.tok.span
+            if self.tok.kind != "(":
+                raise self.unexpected("`(`")
+            self.join_before("(")
+            args, close = self.args(name)
+            alias = None
+            if self.tok.text == "as" and not (in_block and self.names_something()):
+                self.keyword()
+                self.join()
+                alias = self.name()
+            end = alias.span if alias else close.span
+            found.append(tree.Mixin(name, args, alias, word.span.to(end), opener.to(close.span)))
+        return tuple(found)
+
+    def args(self, callee: Name | None) -> tuple[tuple[tree.Arg, ...], Token]:
+        self.callee, self.given = callee, 0
+        outer = self.comparing
+        self.comparing = False
+        found = self.sequence(self.arg, self._begins_arg, "an operator")
+        self.comparing = outer
+        return found
+
+    def _begins_arg(self) -> bool:
+        return self.tok.kind == "name" and self.ahead().kind in ("=", ":")
+
+    def arg(self) -> tree.Arg:
+        token = self.tok
+        if self.begins_declaration():
+            raise self.unexpected("a name", "`)`")
+        self.given += 1
+        after = self.ahead()
+        if (
+            token.kind != "name"
+            or after.kind in (",", ")", ".")
+            or (after.kind not in ("=", ":", "==", "=>") and self._continues(after))
+        ):
+            return self._positional()
+        self.advance()
+        name = Name(token.text, token.span)
+        if after.kind != "=":
+            if after.kind not in (":", "==", "=>"):
+                raise self.unexpected("`=`")
+            span = token.span.end.to(after.span)
+            self.report(
+                after.span,
+                f"unexpected `{after.kind}`; expected `=`",
+                f"an argument is written `{token.text} = value`",
+                [replace("Write `=`", span, " =")],
+            )
+        else:
+            self.join_before("=")
+        self.advance()
+        return tree.Arg(name, self.expr())
+
+    def _continues(self, after: Token) -> bool:
+        return after.kind in ("+", "-", "*", "/", "++", "[", "(") or (after.kind == "name" and after.text in ("and", "or"))
+
+    def _positional(self) -> tree.Arg:
+        """Report a value without a name; a fix needs the declaration, which is known at the end of the file."""
+        token = self.tok
+        if token.kind not in ("name", "dotted", "input", "string", "integer", "float", "[", "#{", "(", "-", "!"):
+            raise self.unexpected("a name", "`)`")
+        level = len(self.reporter.found)
+        value = self.expr()
+        if len(self.reporter.found) > level:
+            return tree.Arg(Name("_", token.span), value)
+        callee = self.callee.text if self.callee else "F"
+        self.report(token.span.to(value.span), "an argument needs a name", f"arguments are named: `{callee}(name = ...)`")
+        if self.callee is not None:
+            self.unnamed.append((len(self.reporter.found) - 1, self.callee.text, self.given - 1, token.span))
+        return tree.Arg(Name("_", token.span), value)
+
+    def join_before(self, sign: str) -> None:
+        """Report a line break before this sign."""
+        if self.tok.kind == sign:
+            self.join()
+
+    def pretend(self, text: str) -> None:
+        """Continue as if this word stood before the next token."""
+        span = self.tok.span
+        token = Token(
+            "name", text, self.tok.start, self.tok.start, Span(span.line, span.column, span.line, span.column), False, None
+        )
+        self.tokens.insert(self.index, token)
+        self.tok = token
+
+
+def _limited(block: tree.Block) -> tree.Block | tree.TooDeep:
+    return block if block.depth <= tree.MAX_BLOCKS else tree.TooDeep(block.span)

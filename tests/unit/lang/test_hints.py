@@ -1,0 +1,189 @@
+"""Mistakes from other languages get a hint with the AFL form; where it is mechanical, a fix that leaves a correct program."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.lang.programs import compiled
+
+from treadle.lang.diagnostics import Diagnostic, Source
+
+PRELUDE = "event facet F(x: Json, y: Json = 1) => (out: Long)\nfacet G(a: Json = 1)\n"
+HEAD = "workflow W(n: Long, items: [Json]) => (total: Long) andThen {\n"
+
+
+def within(body: str) -> str:
+    return f"{PRELUDE}{HEAD}    {body}\n    yield W(total = 1)\n}}\n"
+
+
+def fixed(text: str, found: tuple[Diagnostic, ...]) -> str:
+    """Apply the first fix of every diagnostic."""
+    return Source("s", text).apply([edit for each in found for fix in each.fixes[:1] for edit in fix.edits])
+
+
+# In a block: the text, part of the message, part of the hint, and the text after all fixes.
+STATEMENTS = {
+    "return of a call": ("return W(total = 2)", "`return`", "`yield`", "yield W(total = 2)"),
+    "return of a value": ("return $.n", "`return`", "`yield W(total = ...)`", "yield W(total = $.n)"),
+    "let": ("let a = F(x = 1)", "`let`", "leave `let` out", "a = F(x = 1)"),
+    "var": ("var a = F(x = 1)", "`var`", "leave", "a = F(x = 1)"),
+    "const": ("const a = F(x = 1)", "`const`", "leave", "a = F(x = 1)"),
+    "await": ("a = await F(x = 1)", "`await`", "leave", "a = F(x = 1)"),
+    "positional": ("a = F($.n, 2)", "needs a name", "`F(name = ...)`", "a = F(x = $.n, y = 2)"),
+    "colon": ("a = F(x: 1)", "`:`; expected `=`", "`x = value`", "a = F(x = 1)"),
+    "double equals": ("a = F(x == 1)", "`==`; expected `=`", "`x = value`", "a = F(x = 1)"),
+    "hash comment": ("# note\n    a = F(x = 1)", "`#`", "`//`", "// note\n    a = F(x = 1)"),
+    "single quotes": ("a = F(x = 'it \"is\"')", "`'`", "double quotes", 'a = F(x = "it \\"is\\"")'),
+    "None": ("a = F(x = None)", "`None`", "`null`", "a = F(x = null)"),
+    "undefined": ("a = F(x = undefined)", "`undefined`", "`null`", "a = F(x = null)"),
+    "True": ("a = F(x = True, y = False)", "`True`", "`true`", "a = F(x = true, y = false)"),
+    "f-string": ('a = F(x = f"n {$.n}!")', 'f"..."', "`++`", 'a = F(x = "n " ++ $.n ++ "!")'),
+    "and": ("a = F(x = true and false)", "`and`", "`&&`", "a = F(x = true && false)"),
+    "or": ("a = F(x = true or false)", "`or`", "`||`", "a = F(x = true || false)"),
+    "single ampersand": ("a = F(x = true & false)", "`&`", "`&&`", "a = F(x = true && false)"),
+    "not": ("a = F(x = not true)", "`not`", "`!`", "a = F(x = !true)"),
+    "strict equality": ("a = F(x = 1 === 2)", "`===`", "`==`", "a = F(x = 1 == 2)"),
+    "inequality": ("a = F(x = 1 <> 2)", "`<>`", "`!=`", "a = F(x = 1 != 2)"),
+    "map": ("a = F(x = {k: 1})", "`{`", "`#{key: value}`", "a = F(x = #{k: 1})"),
+    "map with equals": ("a = F(x = #{k = 1})", "`=`", "`key: value`", "a = F(x = #{k: 1})"),
+    "field of an index": ("a = F(x = $.items[0].name)", "`.name`", '`["name"]`', 'a = F(x = $.items[0]["name"])'),
+    "dollar": ("a = F(x = $n)", "`$`", "`$.name`", "a = F(x = $.n)"),
+    "exponent": ("a = F(x = 1e5)", "`1e5`", "`1.0e5`", "a = F(x = 1.0e5)"),
+    "underscores": ("a = F(x = 1_000)", "`1_000`", "`1000`", "a = F(x = 1000)"),
+    "missing comma": ("a = F(x = 1 y = 2)", "comma is missing", "", "a = F(x = 1, y = 2)"),
+    "missing comma in a list": ("a = F(x = [1 2])", "comma is missing", "", "a = F(x = [1, 2])"),
+    "comma after a statement": ("a = F(x = 1),", "`,` after a statement", "no separator", "a = F(x = 1)"),
+    "no name": ("F(x = 1)", "not a step", "`f = F(...)`", "f = F(x = 1)"),
+    "no parentheses": ("a = G", "arguments are missing", "`()`", "a = G()"),
+    "walrus": ("a := G()", "`:=`", "", "a = G()"),
+    "andthen": ("a = G() andthen { }", "`andthen`", "`andThen`", "a = G() andThen { }"),
+    "block without andThen": ("a = G() { }", "`{`; expected `andThen`", "`andThen`", "a = G() andThen { }"),
+    "yield =": ("yield = W(total = 2)", "`=` after `yield`", "`yield F(...)`", "yield W(total = 2)"),
+    "yeild": ("yeild W(total = 2)", "`yeild`", "`yield`", "yield W(total = 2)"),
+    "leading operator": ("a = F(x = 1\n        + 2)", "cannot begin with", "end the previous line", "a = F(x = 1 +\n         2)"),
+    "unclosed call": ("a = F(x = 1\n    b = G()", "`(` in line 4, column 10 is not closed", "", "a = F(x = 1)\n    b = G()"),
+    "if": ("if $.n > 1 {\n a = G()\n } else {\n b = G()\n }", "`if`", "andThen when", None),
+    "foreach": ("foreach x in $.items {\n a = F(x = x)\n }", "`foreach`", "andThen foreach", None),
+    "for": ("for x in $.items {\n a = F(x = x)\n }", "`for`", "andThen foreach", None),
+    "while": ("while $.n > 1 {\n a = G()\n }", "`while`", "andThen foreach", None),
+    "try": ("try {\n a = G()\n } catch {\n }", "`try`", "catch", None),
+    "print": ('print("x")', "`print`", "sys.log", None),
+    "conditional": ("a = F(x = $.n > 1 ? 2 : 3)", "`?`", "andThen when", None),
+    "if expression": ("a = F(x = if $.n then 1 else 2)", "`if`", "andThen when", None),
+    "lambda": ("a = F(x = lambda v: v)", "`lambda`", "script", None),
+    "nested call": ("a = F(x = G(a = 1))", "call of `G`", "step of its own", None),
+    "step with a type": ("a: Long = G()", "`:`", "no type", None),
+}
+DECLARATIONS = {
+    "arrow": ("event facet A() -> (y: Long)", "`->`", "`=>`", "event facet A() => (y: Long)"),
+    "unnamed return": ("event facet A() => Long", "`Long`; expected `(`", "(result: Long)", "event facet A() => (result: Long)"),
+    "no type": ("facet A(x)", "`)`; expected `:`", "`x: Json`", "facet A(x: Json)"),
+    "type first": ("facet A(Long x)", "`x`; expected `:`", "`x: Long`", "facet A(x: Long)"),
+    "no colon": ("facet A(x Long)", "`Long`; expected `:`", "", "facet A(x: Long)"),
+    "List<String>": ("facet A(x: List<String>)", "`List<String>`", "`[String]`", "facet A(x: [String])"),
+    "Map<String, Long>": ("facet A(x: Map<String, Long>)", "`Map<", "`Json`", "facet A(x: Json)"),
+    "String[]": ("facet A(x: String[])", "`String[]`", "`[String]`", "facet A(x: [String])"),
+    "[]String": ("facet A(x: []String)", "`[]String`", "`[String]`", "facet A(x: [String])"),
+    "list[str]": ("facet A(x: list[Long])", "`list[Long]`", "`[Long]`", "facet A(x: [Long])"),
+    "Float": ("facet A(x: Float)", "`Float`", "", "facet A(x: Double)"),
+    "integer": ("facet A(x: integer)", "`integer`", "", "facet A(x: Long)"),
+    "string": ("facet A(x: string)", "`string`", "", "facet A(x: String)"),
+    "bool": ("facet A(x: bool)", "`bool`", "", "facet A(x: Boolean)"),
+    "any": ("facet A(x: any)", "`any`", "", "facet A(x: Json)"),
+    "def": ("def A(x: Long)", "`def`", "`facet`", "facet A(x: Long)"),
+    "fn": ("fn A(x: Long)", "`fn`", "`facet`", "facet A(x: Long)"),
+    "function": ("function A(x: Long)", "`function`", "`facet`", "facet A(x: Long)"),
+    "class": ("namespace n { class A { x: Long } }", "`class`", "`schema`", "namespace n { schema A { x: Long } }"),
+    "import": ("namespace n { import n }", "`import`", "`use`", "namespace n { use n }"),
+    "package": ("package n { }", "`package`", "`namespace`", "namespace n { }"),
+    "evnt": ("evnt facet A()", "`evnt`", "`event`", "event facet A()"),
+    "workflw": ("workflw A()", "`workflw`", "`workflow`", "workflow A()"),
+    "event": ("event A()", "`A`; expected `facet`", "event facet", "event facet A()"),
+    "no parameters": ("workflow A andThen { }", "parameters is missing", "`()`", "workflow A() andThen { }"),
+    "no andThen": ("workflow A() { }", "`{`; expected `andThen`", "`andThen`", "workflow A() andThen { }"),
+    "andthen": ("workflow A() andthen { }", "`andthen`", "`andThen`", "workflow A() andThen { }"),
+    "then": ("workflow A() then { }", "`then`", "`andThen`", "workflow A() andThen { }"),
+    "= block": ("workflow A() = { }", "`=`", "`andThen`", "workflow A() andThen { }"),
+    "prompt colon": ('event facet A() prompt { template: "x" }', "`:`", "template", 'event facet A() prompt { template "x" }'),
+    "fence": ("```afl\nfacet A()\n```\n", "Markdown fence", "between the fences", "facet A()\n"),
+    "case =": (
+        "workflow A(n: Long) andThen when { case $.n = 1 => { } case _ => { } }", "`=` in a condition", "`==`",
+        "workflow A(n: Long) andThen when { case $.n == 1 => { } case _ => { } }",
+    ),
+    "case ->": (
+        "workflow A(n: Long) andThen when { case $.n == 1 -> { } case _: { } }", "`->`; expected `=>`", "",
+        "workflow A(n: Long) andThen when { case $.n == 1 => { } case _=> { } }",
+    ),
+    "foreach of": (
+        "workflow A(l: [Long]) andThen foreach x of $.l { }", "`of`; expected `in`", "",
+        "workflow A(l: [Long]) andThen foreach x in $.l { }",
+    ),
+    "foreach over a literal": ("workflow A() andThen foreach x in [1, 2] { }", "`[`", "a reference", None),
+    "default case": ("workflow A() andThen when { default => { } }", "`default`", "`case _ => { ... }`", None),
+    "nested namespace": ("namespace a { namespace b { } }", "do not nest", "`namespace a.b { ... }`", None),
+}  # fmt: skip
+CASES = {name: (within(text), *rest, right and within(right)) for name, (text, *rest, right) in STATEMENTS.items()} | DECLARATIONS
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mistake_gets_a_hint_and_where_possible_a_fix(name: str) -> None:
+    text, message, hint, right = CASES[name]
+    result = compiled(text)
+    assert result.errors, "the text must be wrong"
+    first = result.errors[0]
+    assert message in first.message
+    assert hint in f"{first.help or ''}{first.suggestion or ''}"
+    if right is None:
+        assert not first.fixes
+        return
+    assert fixed(text, result.errors) == right
+    again = [each for each in compiled(right).errors if each.rule not in ("duplicate-yield", "yield-merge")]
+    assert not any(each.rule == "syntax-error" for each in again), compiled(right).render()
+
+
+def places(text: str) -> list[tuple[int, int]]:
+    return [(each.line, each.column) for each in compiled(text).errors]
+
+
+def test_all_syntax_errors_of_a_file_are_reported_without_cascades() -> None:
+    text = (
+        PRELUDE
+        + "facet A(x: )\n"
+        + "workflow W() andThen {\n    a = F(x = )\n    b = F(x = [1, )\n    if a {\n        c = 1\n    }\n    yield\n}\n"
+        + "evnt facet B()\n"
+        + "workflow V() andThen {\n    a = G() }\n    b = G()\n}\n"
+        + "schema S { a Long }\n"
+    )
+    lines = [line for line, _ in places(text)]
+    assert lines == [3, 5, 6, 7, 10, 12, 15, 17]
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "at"),
+    [
+        ("workflow W() andThen {\n    a = G()\n\n\n", (1, 22), (2, 12)),
+        ("workflow W() andThen {\n    a = G()\n\nfacet H()\n", (1, 22), (2, 12)),
+        ("namespace n {\n    facet A()\n", (1, 13), (2, 14)),
+        ("facet A(x: Long,\n    y: Long\nfacet B()", (1, 8), (2, 12)),
+        ("workflow W() andThen {\n    a = G() andThen {\n        b = G()\n    yield W()\n}\n", (2, 21), (5, 2)),
+        ("facet A(x: Json = [1, 2)", (1, 19), (1, 24)),
+    ],
+)
+def test_an_unclosed_bracket_is_named_with_its_place(text: str, opened: tuple[int, int], at: tuple[int, int]) -> None:
+    found = compiled(text).errors
+    assert [(each.line, each.column) for each in found] == [at]
+    assert f"in line {opened[0]}, column {opened[1]} is not closed" in found[0].message
+
+
+def test_a_missing_token_is_reported_at_the_end_of_the_line_before() -> None:
+    assert places("facet A() =>\n\n\nfacet B()") == [(1, 13)]
+    assert places(f"{PRELUDE}workflow W() andThen {{\n    a =\n    b = G()\n}}") == [(4, 8)]
+
+
+def test_errors_after_an_unclosed_block_are_still_found() -> None:
+    text = "workflow W() andThen {\n    a = G(\n\nfacet A(x: )\n\nfacet B() andThen {\n    c = 1 +\n}\n"
+    assert [line for line, _ in places(text)] == [2, 4, 7]
+
+
+def test_text_that_is_not_afl_gets_few_errors() -> None:
+    prose = "Here is the workflow: it reads `a` and 'b', then # writes.\nIt's done & dusted; see [1].\n" * 20
+    assert len(compiled(prose).errors) < 6
