@@ -8,7 +8,7 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check fmt docs screenshots bench simulate chaos fuzz soak clean
+.PHONY: help setup assets demo up test check fmt docs screenshots bench simulate chaos attack fuzz soak clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ simulate: setup ## Run randomised fault simulations for SECONDS, or replay the o
 
 chaos: setup ## Kill and stop real processes at random on both stores; ARGUMENTS="--tasks 5000 --store sqlite ..." for a smaller run
 	@$(BIN)/python -m tests.chaos $(ARGUMENTS)
+
+attack: setup ## Attack real processes on both stores: kills, full disks, every route x caller, bad input, bombs (five minutes); ARGUMENTS="--only bombs ..."
+	@$(BIN)/python -m tests.attack $(ARGUMENTS)
 
 fuzz: setup ## Fuzz every parser of external input for SECONDS each, or only TARGET
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'

@@ -17,7 +17,21 @@ from bench.servers import postgres_version
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
-ORDER = ("queue", "peers", "growth", "memory", "functions", "workflows", "external", "http", "web", "cli", "simulation", "chaos")
+ORDER = (
+    "queue",
+    "peers",
+    "growth",
+    "memory",
+    "functions",
+    "workflows",
+    "external",
+    "http",
+    "web",
+    "cli",
+    "simulation",
+    "chaos",
+    "attack",
+)
 """The sections, as a reader wants them."""
 
 HEAD = """# Benchmark results

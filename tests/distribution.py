@@ -8,6 +8,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = (
+    "tests/attack/",
     "tests/chaos/",
     "tests/fuzz/",
     "tests/http/test_curl_worker.py",

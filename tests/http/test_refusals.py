@@ -6,20 +6,20 @@ Arguments come from the contract's own examples, with the ids of real rows, so t
 from __future__ import annotations
 
 import sqlite3
-import types
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, is_dataclass
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import httpx
 import pytest
+from tests.http.callers import CALLERS, FLOW, ISSUE, Rows, arguments, headers_of, populate, request_of, sqlite_rows
 from tests.http.conftest import Stage
 from tests.mcp.transports import in_request_context
 
 from treadle import Engine
-from treadle.api.contract import PREFIX, Call, Doc, Parameter, parameters_of
+from treadle.api.contract import parameters_of
 from treadle.api.facade import all_calls
 from treadle.http.access import COOKIE
 from treadle.http.app import make_app
@@ -27,39 +27,9 @@ from treadle.http.app_state import state_of
 from treadle.http.routes import RouteTable
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.mcp.catalog import TOOLS
-from treadle.model.access import OPEN, Scope
-from treadle.service import Service
+from treadle.model.access import Scope
 from treadle.testing import ManualClock
 from treadle.web.site import FLASH_COOKIE, add_pages
-
-ISSUE = {
-    "id": 1,
-    "number": 1,
-    "title": "t",
-    "repository": {
-        "id": 5,
-        "name": "loom",
-        "full_name": "weavers/loom",
-        "owner": {"login": "weavers"},
-        "clone_url": "git@example.org:weavers/loom.git",
-        "default_branch": "main",
-    },
-}
-FLOW = """namespace shop {
-    event facet Price() => (total: Long)
-    workflow Buy() => (total: Long) andThen {
-        p = Price()
-        yield Buy(total = p.total)
-    }
-}"""
-CALLERS = [
-    "nobody",
-    "a wrong token",
-    "a session without its CSRF token",
-    "a page of another origin",
-    *(f"{scope} for one list" for scope in Scope if scope is not Scope.ADMIN),
-    *Scope,
-]
 
 
 @dataclass
@@ -67,52 +37,8 @@ class World:
     """A server on a file, in which there is one of everything."""
 
     stage: Stage
-    looking: sqlite3.Connection
+    rows: Rows
     ids: dict[str, Any]
-    seen: tuple[int, list[str]] = (-1, [])
-
-    @contextmanager
-    def unchanged(self, what: str) -> Iterator[list[bool]]:
-        """Yield a list for whether the block was refused; fail if it was and the file has changed."""
-        refused: list[bool] = []
-        before = self.dump()
-        yield refused
-        assert not any(refused) or self.dump() == before, f"{what} was refused, but the store has changed"
-
-    def dump(self) -> list[str]:
-        """All rows of all tables, read again only after a commit; without the heartbeat of the server that holds jobs."""
-        (version,) = self.looking.execute("pragma data_version").fetchone()
-        if version != self.seen[0]:
-            self.seen = (version, [each for each in self.looking.iterdump() if '["dispatch.Issue"]' not in each])
-        return self.seen[1]
-
-    def arguments(self, parameters: tuple[Parameter, ...] | list[Parameter]) -> dict[str, Any]:
-        """Arguments that a caller with enough permissions could send, in a list that tokens for one list may not use."""
-        return {
-            each.name: self.ids[each.name] if each.name in self.ids else _example(each.hint, each.doc)
-            for each in parameters
-            if each.required or each.name in ("task_list", "directory", "task", "cron", "everything", "decision", "wait_for")
-        }
-
-
-def _example(hint: Any, doc: Doc | None = None) -> Any:
-    """A value of the type: the documented example, if there is one."""
-    if doc is not None and doc.example is not None:
-        return doc.example
-    if get_origin(hint) in (Union, types.UnionType):
-        return _example(next(each for each in get_args(hint) if each is not types.NoneType))
-    if hasattr(hint, "__metadata__"):
-        return _example(get_args(hint)[0])
-    if get_origin(hint) is Literal:
-        return get_args(hint)[0]
-    if is_dataclass(hint):
-        return {name: _example(kind) for name, kind in get_type_hints(hint).items()}
-    found = get_origin(hint) or hint
-    if found is dict:
-        return {}
-    return (
-        {str: "x", int: 1, float: 1.0, bool: True}.get(found) if found in (str, int, float, bool) else [_example(get_args(hint)[0])]
-    )
 
 
 @pytest.fixture
@@ -121,87 +47,14 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with Engine(f"sqlite:///{path}", clock=clock) as engine:
         stage = Stage(engine, clock, make_app(engine, more=[add_pages]))
         state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6, overall=10**6)
-        api = Service(engine, OPEN)
-        await api.flows.publish("shop", [_source()])
-        run = await api.runs.start("shop", task_list="other")
-        task = await api.tasks.enqueue("x", {}, task_list="other")
-        worker = await api.work.register("w", ["x"], task_lists=["other"])
-        (claimed,) = (await api.work.claim(worker.worker_id)).tasks
-        job = await api.dispatch.enqueue(_issue())
-        await api.dispatch.dequeue("worker-1")
-        objective = await api.objectives.add("do it")
-        await api.schedules.create("nightly", cron="0 3 * * *", task="x")
-        await api.watchers.create("in", directory=str(tmp_path), task="x")
-        await api.lists.pause("other")
-        await api.tokens.create("spare", ["read"])
-        ids = {
-            "run_id": run.id,
-            "runner_id": run.id,
-            "workflow_id": run.id,
-            "task_id": task.id,
-            "ids": [task.id],
-            "worker_id": worker.worker_id,
-            "claim_version": claimed.claim_version,
-            "job_id": job.id,
-            "objective_id": objective.objective_id,
-            "flow": "shop",
-            "source": FLOW,
-            "task_list": "other",
-            "task_lists": ["other"],
-            "tasks": [{"name": "x", "task_list": "mine"}, {"name": "x", "task_list": "other"}],
-            "directory": str(tmp_path),
-            "task": "x",
-            "cron": "0 3 * * *",
-            "everything": True,
-            "issue": ISSUE,
-            "scopes": ["read"],
-            "token": "spare",
-            "name": "nightly",
-            "wait_for": 0.0,
-        }
-        with closing(sqlite3.connect(path)) as looking:
-            yield World(stage, looking, ids)
+        ids = await populate(engine, tmp_path)
+        with closing(sqlite3.connect(path)) as line:
+            yield World(stage, sqlite_rows(line), ids)
 
 
-def _source() -> Any:
-    from treadle.api.flows import SourceText
-
-    return SourceText("shop.afl", FLOW)
-
-
-def _issue() -> Any:
-    import msgspec
-
-    from treadle.api.dispatch import Issue
-
-    return msgspec.convert(ISSUE, Issue)
-
-
-@asynccontextmanager
-async def calling(world: World, who: str) -> AsyncIterator[httpx.AsyncClient]:
+async def calling(world: World, who: str) -> httpx.AsyncClient:
     """A client of that kind."""
-    stage, name = world.stage, who.replace(" ", "-")
-    headers: dict[str, str] = {}
-    if who in ("a session without its CSRF token", "a page of another origin"):
-        opened = await stage.engine.kernel.sessions.open(await stage.token(Scope.ADMIN, name=name))
-        headers["Cookie"] = f"{COOKIE}={opened.cookie}"
-        if who == "a page of another origin":
-            headers |= {"X-CSRF-Token": opened.csrf, "Origin": "http://evil.example"}
-    elif who == "a wrong token":
-        headers["Authorization"] = "Bearer tdl_wrong"
-    elif who != "nobody":
-        scope, _, lists = who.partition(" ")
-        headers["Authorization"] = f"Bearer {await stage.token(Scope(scope), name=name, task_lists=['mine'] if lists else [])}"
-    async with stage.client(**headers) as client:
-        yield client
-
-
-def _sent(world: World, call: Call) -> tuple[str, dict[str, Any]]:
-    path = PREFIX + call.route.path.format(**world.arguments(call.path))
-    others = world.arguments(call.others)
-    if call.id == "dispatch_update_status":
-        others |= {"worker_id": "worker-1", "status": "completed"}
-    return path, {"params": others} if call.in_query else {"json": others}
+    return world.stage.client(**await headers_of(world.stage.engine, who))
 
 
 async def test_a_refused_call_leaves_the_store_as_it_was(world: World):
@@ -211,12 +64,10 @@ async def test_a_refused_call_leaves_the_store_as_it_was(world: World):
 
 async def _refused_calls(world: World, who: str) -> None:
     count = 0
-    async with calling(world, who) as client:
+    async with await calling(world, who) as client:
         for call in all_calls():
-            path, sent = _sent(world, call)
-            keyed = {"Idempotency-Key": f"key of {call.id}"} if call.route.creates or call.keyed else {}
-            with world.unchanged(f"{who}: {call.id}") as refused:
-                answer = await client.request(call.route.method, path, headers=keyed, **sent)
+            async with world.rows.unchanged(f"{who}: {call.id}") as refused:
+                answer = await client.request(**request_of(call, world.ids))
                 refused.append(answer.status_code in (401, 403))
             assert answer.status_code < 500, (call.id, answer.text)
             count += refused[0]
@@ -226,7 +77,7 @@ async def _refused_calls(world: World, who: str) -> None:
 @pytest.mark.parametrize("who", [Scope.ENQUEUE, Scope.WORK])
 async def test_a_call_that_its_scope_grants_is_answered_even_if_its_caller_may_not_read(world: World, who: Scope):
     """403 after the change was the answer to a job's enqueueing and status: their answers read the job."""
-    async with calling(world, who) as client:
+    async with await calling(world, who) as client:
         made = await client.post("/v1/dispatch/jobs", json={"issue": ISSUE})
         assert (made.status_code, made.json()["status"]) == (201, "pending")
         if who is Scope.WORK:
@@ -245,8 +96,8 @@ async def _refused_tools(world: World, scope: Scope) -> None:
     count = 0
     async with in_request_context(world.stage.engine, scope) as client:
         for tool in TOOLS.values():
-            with world.unchanged(f"{scope}: {tool.name}") as refused:
-                result = await client.call_tool(tool.name, world.arguments(parameters_of(tool.body)) | _of(tool.name, world))
+            async with world.rows.unchanged(f"{scope}: {tool.name}") as refused:
+                result = await client.call_tool(tool.name, arguments(world.ids, parameters_of(tool.body)) | _of(tool.name, world))
                 refused.append(bool(result.is_error) and result.structured_content["code"] == "forbidden")
             count += refused[0]
     assert (count == 0) is (scope is Scope.ADMIN)
@@ -276,7 +127,7 @@ async def _refused_forms(world: World, scope: Scope) -> None:
     count = 0
     async with world.stage.client(Cookie=f"{COOKIE}={opened.cookie}") as client:
         for path in posts:
-            with world.unchanged(f"{scope}: {path}") as refused:
+            async with world.rows.unchanged(f"{scope}: {path}") as refused:
                 place = path.format_map(_Names(given))
                 answer = await client.post(place, data={**given, **fields})
                 flash = answer.cookies.get(FLASH_COOKIE, "")

@@ -85,6 +85,23 @@ def test_the_limit_counts_bytes_of_text():
         encode("ü" * 5, "result", limit=10)
 
 
+@pytest.mark.parametrize("make", [lambda part: [part, part], lambda part: {"a": part, "b": part}, lambda part: (part,) * 2])
+def test_a_value_whose_parts_share_others_is_measured_at_its_full_size_before_it_is_written(make):
+    """Sixty doublings are a few hundred objects, and would be exabytes of text."""
+    shared: object = 0
+    for _ in range(60):
+        shared = make(shared)
+    for value in (shared, {"out": shared}, {"odd": object(), "out": shared}):
+        with pytest.raises(PayloadTooLarge, match="at least"):
+            encode(value)
+
+
+@given(json_values)
+def test_no_value_is_refused_for_a_size_that_it_does_not_have(value):
+    text = encode(value)
+    assert encode(value, limit=len(text.encode())) == text
+
+
 def test_the_default_limit_is_a_mebibyte():
     encode("x" * (PAYLOAD_LIMIT - 2))
     with pytest.raises(PayloadTooLarge):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -28,14 +30,23 @@ class BlobRef(msgspec.Struct, frozen=True, gc=False):
 PAYLOAD_LIMIT = 1024 * 1024
 """Default limit in bytes on the JSON text of one value."""
 
+MEASURED = 2**31
+"""Limit for values whose size was checked when they were computed; parts that occur several times are looked at once."""
+
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=True)
 _CAUSE_LIMIT = 500
 _SURELY_FLAT = 100
 """Number of lists and objects below which a value cannot be nested too deeply."""
+_DEEPEST = 1000
+"""Lists and objects within each other that no decoder reads."""
 _HEADROOM = 200
 """Stack frames that the decoder must be able to spare for the code around it and for the objects that enclose the value."""
+_PARTS, _PLAIN = (dict, list, tuple), frozenset((dict, list))
+_FLAT = frozenset((str, int, bool, type(None)))
+_SMALL = 4 * 1024
+"""Bytes of a usual value, and by which its text may be longer than its limit before it is given up."""
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_quick = msgspec.json.Encoder().encode
+_quick, _quick_into = msgspec.json.Encoder().encode, msgspec.json.Encoder().encode_into
 _decode = msgspec.json.Decoder().decode
 
 
@@ -43,10 +54,13 @@ def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> st
     """Return the value as compact JSON text.
 
     Raises `InvalidPayload` for values that are not JSON and for NaN, Infinity, U+0000 and lone surrogates, and
-    `PayloadTooLarge` for text of more than `limit` bytes.
+    `PayloadTooLarge` for text of more than `limit` bytes, of which not much more than the limit is ever written: parts that occur
+    several times count each time.
     """
     try:
-        text, size = _written(value)
+        text, size = _written(value, what, limit)
+    except PayloadTooLarge:
+        raise
     except UnicodeEncodeError:
         raise InvalidPayload(f"The {what} contains a lone surrogate, which is not valid text.") from None
     except Exception as error:  # methods of the value's types may raise anything
@@ -56,30 +70,89 @@ def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> st
     if "\\u0000" in text and _NUL.search(text):
         raise InvalidPayload(f"The {what} contains the character U+0000, which PostgreSQL cannot store.")
     if size > limit:
-        raise PayloadTooLarge(
-            f"The {what} takes {size} bytes as JSON; the limit is {limit}. Store it elsewhere and pass a reference."
-        )
+        raise _too_large(what, str(size), limit)
     return text
 
 
-def _written(value: Json) -> tuple[str, int]:
+def _too_large(what: str, size: str, limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The {what} takes {size} bytes as JSON; the limit is {limit}. Store it elsewhere and pass a reference.")
+
+
+def _written(value: Json, what: str, limit: int) -> tuple[str, int]:
     """Return the text and its size in bytes. The fast encoder accepts more than JSON; a value that round-trips was JSON."""
     try:
-        written = _quick(value)
-        if _decode(written) == value:
-            if written.count(b"[") + written.count(b"{") > _SURELY_FLAT:
-                _decode_below(written, _HEADROOM)
-            return written.decode(), len(written)
+        for room in (_SMALL, limit + _SMALL) if limit < MEASURED else (_SMALL,):
+            buffer = bytearray(room)
+            try:
+                with memoryview(buffer):  # keeps the buffer from growing
+                    _quick_into(value, buffer)
+            except BufferError:
+                continue
+            if _decode(buffer) == value:
+                if buffer.count(b"[") + buffer.count(b"{") > _SURELY_FLAT:
+                    _decode_below(buffer, _HEADROOM)
+                return buffer.decode(), len(buffer)
+            break
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except Exception:  # noqa: S110 - the strict encoder below reports the problem
         pass
+    plain, depth = _measured(value, what, limit)
+    if plain:
+        with suppress(UnicodeEncodeError, OverflowError):
+            written = _quick(value)
+            if depth > _SURELY_FLAT:
+                _decode_below(written, _HEADROOM)
+            return written.decode(), len(written)
     text = _ENCODER.encode(value)
     _decode_below(text, _HEADROOM)
     return text, len(text) if text.isascii() else len(text.encode())
 
 
-def _decode_below(text: str | bytes, frames: int) -> Json:
+def _measured(value: Json, what: str, limit: int) -> tuple[bool, int]:
+    """Whether all parts are of JSON's own types, and how deep they are; raise `PayloadTooLarge` if they are surely too large.
+
+    Looks at each occurrence of a part, in the order of the encoders, and stops at the limit.
+    """
+    size, plain, deepest = 0, True, 0
+    open_: list[Iterator[Json]] = [iter((value,))]
+    inside: list[Json] = []
+    seen: set[int] = set()
+    while open_:
+        for part in open_[-1]:
+            if nested := isinstance(part, _PARTS):
+                size += 1 + len(part)
+                plain = plain and type(part) in _PLAIN
+                if isinstance(part, dict) and (size <= limit or limit >= MEASURED):
+                    size += len(part)
+                    for key in part:
+                        plain = plain and type(key) is str
+                        size += 2 + str.__len__(key) if isinstance(key, str) else 0
+            elif isinstance(part, str):
+                size += 2 + str.__len__(part)
+                plain = plain and type(part) is str
+            else:
+                size += 1
+                plain = plain and (type(part) in _FLAT or (type(part) is float and isfinite(part)))
+            if size > limit and limit < MEASURED:
+                raise _too_large(what, f"at least {size}", limit)
+            if nested and id(part) not in seen:
+                inside.append(part)
+                deepest = max(deepest, len(inside))
+                if deepest > _DEEPEST:
+                    raise ValueError("it contains itself" if len({*map(id, inside)}) < deepest else "it is nested too deeply")
+                open_.append(iter(part.values() if isinstance(part, dict) else part))
+                break
+        else:
+            open_.pop()
+            if inside:
+                left = inside.pop()
+                if limit >= MEASURED:
+                    seen.add(id(left))
+    return plain, deepest
+
+
+def _decode_below(text: str | bytes | bytearray, frames: int) -> Json:
     """Decode the text below that many frames: a value that can only be read near the top of a stack is nested too deeply."""
     return _decode(text) if frames == 0 else _decode_below(text, frames - 1)
 

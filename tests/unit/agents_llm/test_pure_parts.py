@@ -17,7 +17,7 @@ from treadle.llm.prompts import fill
 from treadle.llm.schemas import check_object, object_schema
 from treadle.llm.tool_names import ToolNames
 from treadle.llm.tools import make_toolbox
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.usage import micros
 from treadle.testing.workflows import compile_program
 
@@ -32,6 +32,13 @@ namespace a.b {
 }
 """)
 DRAW, FREE = PROGRAM.facets["a.b.Draw"], PROGRAM.facets["a.b.Free"]
+
+
+def test_a_prompt_that_would_be_too_long_is_never_built():
+    with pytest.raises(NonRetryable, match="limit is") as refused:
+        fill("{v}" * 300_000, {"v": "x" * 1_000_000})
+    assert refused.value.error_code == "payload_too_large"
+    assert len(fill("{v}" * 1_000, {"v": "x" * 1_000})) == 1_000_000
 
 
 def test_only_identifiers_in_braces_are_replaced():

@@ -17,7 +17,7 @@ import msgspec
 from treadle.kernel.store.ports import RunStore
 from treadle.kernel.store.units import Finish, PutBlob
 from treadle.model.errors import TreadleError, UnreadableValue
-from treadle.model.values import PAYLOAD_LIMIT, BlobRef, Json, decode, decode_object, encode
+from treadle.model.values import MEASURED, PAYLOAD_LIMIT, BlobRef, Json, decode, decode_object, encode
 
 BIG = 8 * 1024
 """The length of JSON text above which an attribute's value is stored once, apart from the row."""
@@ -110,7 +110,7 @@ class ValueStore:
         values: dict[str, Json] = {}
         for name, value in attributes.items():
             if may_be_big(value):
-                text = encode(value, what, 2**31)
+                text = encode(value, what, MEASURED)
                 if len(text) > BIG:
                     blob = self.pack_blob(text, root_id)
                     blobs.append(blob)
@@ -123,7 +123,7 @@ class ValueStore:
         """Return the end of a task with its result, given as plain JSON, packed for storage."""
         if finish.result is None or (len(finish.result) <= BIG and self._codec is None):
             return finish, ()
-        result, blobs = self.pack(decode(finish.result), root_id, "result", 2**31)
+        result, blobs = self.pack(decode(finish.result), root_id, "result", MEASURED)
         return msgspec.structs.replace(finish, result=result), blobs
 
     def pack_blob(self, text: str, root_id: str) -> PutBlob:
@@ -159,12 +159,12 @@ class ValueStore:
 
     def _canonical(self, text: str) -> bytes:
         """Return one form of an object, whether or not its large values are stored apart."""
-        packed = self.pack(self.unfold(text), "", limit=2**31)[0]
+        packed = self.pack(self.unfold(text), "", limit=MEASURED)[0]
         return msgspec.json.encode(msgspec.to_builtins(self.unfold(packed)), order="deterministic")
 
     async def open_text(self, text: str) -> str:
         """Return the object that was packed, as plain JSON text."""
-        return encode(await self.unpack(text), "value", 2**31)
+        return encode(await self.unpack(text), "value", MEASURED)
 
     async def load(self, digests: Sequence[str]) -> dict[str, Json]:
         """Return the large values with those digests; raises `ValueLost` if one is missing."""
