@@ -1,4 +1,4 @@
-"""What a section did and found, and the table of all of them."""
+"""The counts and problems of a section, and the table of all sections."""
 
 from __future__ import annotations
 
