@@ -8,7 +8,7 @@ from itertools import islice
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.check_expr import infer, note_step
-from treadle.lang.check_value import check_argument, check_value
+from treadle.lang.check_value import check_argument, check_value, misspelt
 from treadle.lang.definitions import Definition
 from treadle.lang.mixins import BUILTIN_MIXINS, LONGEST_TIMEOUT
 from treadle.lang.names import Declared, Opening
@@ -81,14 +81,14 @@ def _check_given(call: tree.Call, declared: Declared, opening: Opening, context:
     """Warn about arguments that the facet does not have, and parameters without a value."""
     allowed = context.tables.inputs(declared)
     given = {arg.name.text for arg in call.args}
-    if not allowed.open:
-        for arg in call.args:
-            if arg.name.text not in allowed:
-                _warn_unknown_argument(arg, declared, opening, allowed, context)
+    unknown = [] if allowed.open else [arg for arg in call.args if arg.name.text not in allowed]
+    for arg in unknown:
+        _warn_unknown_argument(arg, declared, opening, allowed, context)
     for mixin in call.mixins:
         if mixin.alias is None:
             given.update(arg.name.text for arg in mixin.args)
     given |= context.implied.get(declared.qualified_name, set())
+    given |= misspelt(unknown, context.tables.required(declared), given)
     _warn_missing(call.target, context.tables.required(declared), given, opening, context)
 
 
@@ -108,13 +108,13 @@ def _warn_unknown_argument(arg: tree.Arg, declared: Declared, opening: Opening, 
 def _check_schema_call(call: tree.Call, declared: Declared, scope: Scope, context: Context) -> None:
     opening, fields, name = scope.opening, context.tables.params(declared), declared.qualified_name
     check_args(call.args, declared, fields, scope, context)
-    for arg in call.args:
-        if arg.name.text not in fields:
-            message = f"schema `{name}` has no field `{arg.name.text}`"
-            context.reporter.report("unknown-field", opening.source, arg.name.span, message, valid=fields, near=arg.name.text)
+    unknown = [arg for arg in call.args if arg.name.text not in fields]
+    for arg in unknown:
+        message = f"schema `{name}` has no field `{arg.name.text}`"
+        context.reporter.report("unknown-field", opening.source, arg.name.span, message, valid=fields, near=arg.name.text)
     given = {arg.name.text for arg in call.args}
-    assert isinstance(declared.node, tree.Schema)
-    missing = list(islice((field.name.text for field in declared.node.fields if field.name.text not in given), 12))
+    given |= misspelt(unknown, fields, given)
+    missing = list(islice((each for each in fields if each not in given), 12))
     if missing:
         shown = ", ".join(f"`{each}`" for each in missing)
         message = f"instance of schema `{name}` has no value for {shown}"

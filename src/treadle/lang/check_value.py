@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.check_expr import infer
 from treadle.lang.definitions import Definition
-from treadle.lang.diagnostics import Edit, Fix
+from treadle.lang.diagnostics import Edit, Fix, nearest
 from treadle.lang.scope import Scope
 from treadle.lang.types import NULL, STRING, ListType, Misfit, NamedType, RecordType, Type, describe, is_number, misfit
 
@@ -49,6 +51,16 @@ def check_argument(arg: tree.Arg, definition: Definition, what: str, scope: Scop
     return check_value(arg.value, definition.type, what, scope, context, hint=hint)
 
 
+def misspelt(unknown: Iterable[tree.Arg | tree.Entry], names: Iterable[str], given: set[str]) -> set[str]:
+    """Return the names without a value that unknown ones probably mean, as one mistake should cause one diagnostic."""
+    found: set[str] = set()
+    for each in unknown:
+        name = each.name if isinstance(each, tree.Arg) else each.key
+        near = nearest(name.text, [name for name in names if name not in given])
+        found |= {near} if near else set()
+    return found
+
+
 def _is_null(expr: tree.Expr | None) -> bool:
     return isinstance(expr, tree.Literal) and expr.value is None
 
@@ -58,10 +70,10 @@ def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope
     source = scope.opening.source
     declared = context.symbols.schemas.exact[wanted.name]
     fields = context.tables.params(declared)
-    given = set()
+    given = {entry.key.text for entry in expr.entries}
+    unknown = [entry for entry in expr.entries if entry.key.text not in fields]
     for entry in expr.entries:
         name = entry.key.text
-        given.add(name)
         if name in fields:
             context.use(source, entry.key, fields[name])
             check_value(entry.value, fields[name].type, f"field `{name}` of `{wanted.name}`", scope, context)
@@ -69,6 +81,7 @@ def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope
             infer(entry.value, scope, context)
             message = f"schema `{wanted.name}` has no field `{name}`"
             context.reporter.warn("unknown-field", source, entry.key.span, message, valid=fields, near=name)
+    given |= misspelt(unknown, fields, given)
     missing = [name for name in fields if name not in given][:12]
     if missing:
         message = f"{what} must be a `{wanted.name}`, this map has no value for {', '.join(f'`{name}`' for name in missing)}"

@@ -116,6 +116,10 @@ def _find(node: tree.Call | tree.Mixin, targets: Targets, scope: Scope, context:
     if not found and (outer := targets.outer.get(name.short)):
         _warn_outer(node, targets, scope, context)
         found = outer
+        for each in outer:
+            known = None if each.declared is None else context.misyielded.setdefault(id(each.declared.node), set())
+            if known is not None:
+                known.update(arg.name.text for arg in node.args)
     if len(found) == 1:
         return found[0]
     if found:
@@ -154,6 +158,8 @@ def _check_args(node: tree.Call | tree.Mixin, target: Target | None, scope: Scop
         infer(arg.value, scope, context)
         message = f"`{name.text}` has no return `{arg.name.text}`"
         if returns is not None:
+            if target is not None and target.declared is not None:
+                context.misyielded[id(target.declared.node)] = None
             context.reporter.report("unknown-return", source, arg.name.span, message, valid=returns, near=arg.name.text)
         elif target is not None and not target.declares:
             context.reporter.warn("undeclared-return", source, arg.name.span, f"{message}; it declares none")

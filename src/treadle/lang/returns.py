@@ -65,7 +65,10 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
 
 def check_returns(facet: tree.Facet, opening: Opening, context: Context) -> None:
     """Warn about returns of a declaration that no block gives, or that only some paths give."""
-    needed = [each for each in facet.returns if each.default is None]
+    excused = context.misyielded.get(id(facet), set())
+    if excused is None:
+        return
+    needed = [each for each in facet.returns if each.default is None and each.name.text not in excused]
     caught = Given() if facet.catch is None else given_by((facet.catch,), context)
     if facet.kind is not tree.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
         given = given_by(facet.blocks, context)

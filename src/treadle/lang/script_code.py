@@ -97,6 +97,7 @@ class _Reader(ast.NodeVisitor):
             self._bound.add(node.id)
             if node.id == "result":
                 self._found.rebinds = self._found.rebinds or node.lineno
+                self._found.open = True
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         own = node.value.id if isinstance(node.value, ast.Name) else ""

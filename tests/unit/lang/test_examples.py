@@ -11,7 +11,7 @@ from treadle.lang import compile_sources
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "golden" / "lang").glob("*.afl"))
 
-WARNINGS = {"later": ["return-not-always", "return-not-always", "yield-owner"]}
+WARNINGS = {"later": ["return-not-always", "yield-owner"]}
 """It yields to the workflow in a step's catch, as the reference implementation allows; the values never reach the workflow."""
 
 
