@@ -51,6 +51,12 @@ async def test_what_is_overdue_is_measured(store, clock):
     assert verdicts(health)["wake lag"] == "warn"
 
 
+async def test_a_new_store_has_no_damage(store):
+    await put_one(store)
+    assert await store.list_damage() == await store.list_damage(pages=False) == []
+    assert {"durability", "page checksums"} <= verdicts(await store.health()).keys() or "sqlite" in (await store.health()).versions
+
+
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_an_open_snapshot_is_found(store, postgres_server):
     with psycopg.connect(postgres_server, application_name="slow report") as connection:
@@ -68,7 +74,9 @@ async def test_an_open_snapshot_is_found(store, postgres_server):
         ({"tables": (TableHealth("tasks", 1, 10, 100_000),)}, "dead rows"),
         ({"settings": GOOD.settings | {"autovacuum": "off"}}, "autovacuum"),
         ({"settings": GOOD.settings | {"fsync": "off"}}, "durability"),
+        ({"settings": GOOD.settings | {"full_page_writes": "off"}}, "durability"),
         ({"settings": GOOD.settings | {"synchronous_commit": "off"}}, "durability"),
+        ({"settings": GOOD.settings | {"data_checksums": "off"}}, "page checksums"),
         ({"settings": GOOD.settings | {"connections": "95"}}, "connections"),
     ],
 )

@@ -40,6 +40,7 @@ STORE_ONLY: dict[str, tuple[str, ...]] = {
     "recover": (),  # is about the processes of the store
     "store migrate": (),  # changes the tables
     "store backup": ("copy.db",),  # copies the store's own file
+    "store accept": (),  # concerns the store's own files
     "import mongodump": ("dump",),  # reads files into the store
 }
 IN_PROCESSES = {"top", "mcp", "lsp"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -49,6 +50,29 @@ def test_verify_finds_a_row_that_the_log_does_not_explain(treadle: Treadle):
     assert (people.code, task_id in people.out) == (1, True)
 
 
+def test_an_older_copy_in_place_of_the_store_is_reported_and_can_be_accepted(treadle: Treadle):
+    treadle("enqueue", "greet")
+    backup = Path(treadle.folder, "backup.db")
+    treadle("store", "backup", str(backup))
+    for _ in range(3):
+        treadle("enqueue", "greet")
+    shutil.copy(backup, Path(treadle.folder, "treadle.db"))
+    verified = treadle("store", "verify", "--json")
+    assert (verified.code, verified.value["holds"]) == (1, False)
+    assert "lacks its last" in verified.value["problems"][0]
+    doctor = treadle("doctor", "--json")
+    failed = {check["name"]: check["found"] for check in doctor.value["checks"] if check["verdict"] == "fail"}
+    assert (doctor.code, set(failed)) == (1, {"damage", "writable"})
+    refused = treadle("enqueue", "greet", "--json")
+    assert (refused.code, refused.error["code"]) == (4, "store_damaged")
+    assert len(treadle.json("tasks", "list")["tasks"]) == 1
+    assert treadle("store", "accept", "--json").error["code"] == "refused"
+    assert "commits" in treadle.json("store", "accept", "--yes")["removed"]
+    assert treadle.json("store", "accept", "--yes")["removed"] is None
+    treadle("enqueue", "greet")
+    assert treadle.json("store", "verify")["holds"]
+
+
 def test_the_doctor_names_what_is_wrong_and_what_to_do(treadle: Treadle):
     treadle("store", "migrate")
     well = treadle.json("doctor", TREADLE_LEASE="5")
@@ -61,6 +85,7 @@ def test_the_doctor_names_what_is_wrong_and_what_to_do(treadle: Treadle):
         "lease",
         "store",
         "writable",
+        "damage",
         "schema",
         "clock",
         "fsync",

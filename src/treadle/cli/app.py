@@ -167,6 +167,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         (
             Leaf("migrate", "commands.store:migrate", store_only="it changes the tables themselves"),
             *_commands("store", "verify info prune keep"),
+            Leaf("accept", "commands.store:accept", store_only="it concerns the store's own files"),
             Leaf("backup", "commands.store:backup", store_only="it copies the store's own files to this machine"),
         ),
     ),

@@ -71,6 +71,8 @@ class Store(Group, StoreApi):
             return VerifyPage(not problems, 0, problems, None if following is None else ":".join(following))
         if half:
             raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
+        if after is None and (damage := await self.engine.kernel.store.list_damage()):
+            return VerifyPage(False, 0, damage, None)  # the histories of a damaged store prove nothing
         report, after_id = await verify_page(self.engine.kernel.store, at_id, limit)
         return VerifyPage(report.holds, report.checked, list(report.problems), f"{_JOBS}:" if after_id is None else after_id)
 

@@ -339,7 +339,9 @@ class Kernel:
         return task
 
     async def verify(self) -> VerifyReport:
-        """Check the history of every entity against the state tables, and records of external jobs against their events."""
+        """Check for damage, then every entity's history against the state tables, and external jobs against their events."""
+        if damage := await self.store.list_damage():
+            return VerifyReport(0, tuple(damage))
         report = await verify(self.store)
         return VerifyReport(report.checked, (*report.problems, *await self.external_upkeep.check()))
 

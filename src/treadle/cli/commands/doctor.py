@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _SLOW_FSYNC_FOR = 20.0
 _CLOCK_WARN_FOR, _CLOCK_FAIL_FOR = 1_000, 10_000
 _LATE_FOR = 5_000
+_CHECKED_UP_TO = 512 * 1024**2
 _NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
@@ -105,6 +106,7 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         described = await engine.kernel.store.describe()
         yield Check("store", "ok", f"{engine.kernel.store.url} can be read")
         yield await _writable(engine)
+        yield await _damage(engine)
         yield Check("schema", "ok", f"version {described.get('schema_version')}, as required by this Treadle")
         yield await _clock(engine)
         yield _fsync(session.settings.store)
@@ -125,6 +127,19 @@ async def _writable(engine: Engine) -> Check:
     except StoreError as error:
         return Check("writable", "fail", f"{error.code}: {error}", "Grant this user write access, or free some space.")
     return Check("writable", "ok", "a write was accepted")
+
+
+async def _damage(engine: Engine) -> Check:
+    """Check for missing commits, and for damaged pages unless there are too many."""
+    size = (await engine.kernel.store.describe()).get("file_size") or 0
+    pages = not isinstance(size, int) or size <= _CHECKED_UP_TO
+    if found := await engine.kernel.store.list_damage(pages=pages):
+        return Check("damage", "fail", " ".join(found), "docs/how-to/damage.md explains what to do.")
+    if not pages:
+        return Check(
+            "damage", "ok", "no commit is missing; pages were not checked, because the file is large: `treadle store verify`"
+        )
+    return Check("damage", "ok", "no commit is missing, and no damage was found")
 
 
 async def _clock(engine: Engine) -> Check:

@@ -215,3 +215,17 @@ async def backup(session: Session, path: Annotated[str, argument(metavar="PATH",
         size = await engine.kernel.store.backup(path)
         url = engine.kernel.store.url
     session.show({"store": url, "path": path, "bytes": size}, lambda: plain(f"{url} copied to {path} ({size // 1024} KiB)"))
+
+
+async def accept(
+    session: Session, yes: Annotated[bool, option("--yes", help="Confirm that the missing commits are lost")] = False
+) -> None:
+    """Continue with a SQLite store that lacks commits: a restored backup, or one that has lost its -wal file."""
+    from treadle.engine import Engine  # opened, it would refuse such a store
+
+    if not yes:
+        raise Refused("This gives up commits that were acknowledged but are not in the store any more. Add --yes to confirm.")
+    store = Engine(session.settings.store, settings=session.settings).kernel.store
+    known = await store.accept_damage()
+    said = "Nothing was recorded about its commits" if known is None else f"The record of {known}, was removed"
+    session.show({"store": store.url, "removed": known}, lambda: plain(f"{said}; {store.url} can be used as it is."))

@@ -15,6 +15,13 @@ OLD_SNAPSHOT_FOR = 300_000
 BIG_WAL = 256 * 1024**2
 MANY_DEAD = 50_000
 
+_RISK_WHEN_OFF = {
+    "fsync": "A crash of the machine can damage this database.",
+    "full_page_writes": "A crash of the machine can damage this database.",
+    "synchronous_commit": "A crash of the server loses the last acknowledged commits.",
+}
+"""Settings of PostgreSQL, and the risk of turning each off (it may also be set for the database or the user)."""
+
 SAFE_SQLITE = (3, 51, 3)
 """The first version of the library without a bug that can damage a file in WAL mode."""
 
@@ -53,13 +60,17 @@ def _postgres(health: Health) -> Iterator[Finding]:
         yield Finding("dead rows", "ok", str(sum(table.dead_rows or 0 for table in health.tables)))
     if settings.get("autovacuum") == "off":
         yield Finding("autovacuum", "warn", "off", "Turn it on: without it tables only grow.")
-    unsafe = [name for name in ("fsync", "full_page_writes") if settings.get(name) == "off"]
-    if unsafe:
-        yield Finding("durability", "warn", f"{' and '.join(unsafe)} off", "A crash of the machine can damage this database.")
-    elif settings.get("synchronous_commit") == "off":
-        yield Finding("durability", "warn", "synchronous_commit off", "A crash of the server loses commits of the last moment.")
-    else:
+    unsafe = [name for name in _RISK_WHEN_OFF if settings.get(name) == "off"]
+    for name in unsafe:
+        do = f"Run `alter system set {name} = on` and `select pg_reload_conf()`. {_RISK_WHEN_OFF[name]}"
+        yield Finding("durability", "warn", f"{name} is off", do)
+    if not unsafe:
         yield Finding("durability", "ok", "commits are flushed")
+    if settings.get("data_checksums") == "off":
+        do = "Stop the server and run `pg_checksums --enable --pgdata DIRECTORY`. Without them, damaged pages are not detected."
+        yield Finding("page checksums", "warn", "data_checksums is off", do)
+    else:
+        yield Finding("page checksums", "ok", "on")
     used, most = int(settings.get("connections", 0)), int(settings.get("max_connections", 1))
     verdict: Literal["ok", "warn"] = "warn" if used > 0.8 * most else "ok"
     do = "Use a pooler, or raise max_connections." if verdict == "warn" else ""

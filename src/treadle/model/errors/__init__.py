@@ -83,6 +83,8 @@
         ├── StoreBusy           another process holds the file locked
         ├── StoreFull           no space left for the database
         ├── StoreUnsafe         a location where the database cannot be durable
+        ├── StoreDamaged        acknowledged commits are missing, or pages are damaged
+        ├── StoreFailed         a sync failed: the last commit may or may not be there; restart the process
         ├── SchemaTooNew        written by a newer Treadle
         ├── SchemaBehind        needs `treadle store migrate`
         ├── MissingDependency   an optional package is not installed

@@ -175,6 +175,14 @@ class StoreUnsafe(StoreError):
     code = "store_unsafe"
 
 
+class StoreDamaged(StoreError):
+    code = "store_damaged"
+
+
+class StoreFailed(StoreError):
+    code = "store_failed"
+
+
 class SchemaTooNew(StoreError):
     code = "schema_too_new"
 

@@ -46,6 +46,19 @@ class HealthReport(Part):
             snapshot_by=None if snapshot is None else snapshot[0],
         )
 
+    @reads
+    async def list_damage(self, connection: Connection, *, pages: bool = True) -> list[str]:
+        count, at = await connection.fetchrow(_SQL["count_checksum_failures"]) or (0, None)
+        if not count:
+            return []
+        return [
+            f"PostgreSQL has read {count} damaged pages (checksum failures) in this database, the last on {at}. Look at the "
+            "server's log for the tables, check the disk, and restore a backup; `select pg_stat_reset()` clears the count."
+        ]
+
+    async def accept_damage(self) -> str | None:
+        return None
+
     async def backup(self, path: str) -> int:
         raise Unsupported(
             f"Back {self.url} up with PostgreSQL's own tools: `pg_dump --format=custom --schema={self._address.schema} "

@@ -33,10 +33,17 @@ select current_setting('server_version') as server_version,
   current_setting('fsync') as fsync,
   current_setting('full_page_writes') as full_page_writes,
   current_setting('synchronous_commit') as synchronous_commit,
+  current_setting('data_checksums') as data_checksums,
   current_setting('autovacuum') as autovacuum,
   current_setting('max_connections') as max_connections,
   (select count(*) from pg_stat_activity where backend_type = 'client backend')::text as connections,
   pg_database_size(current_database()) as bytes;
+
+-- name: count_checksum_failures
+-- Count the damaged pages that the server has read in this database, and the day of the last one (UTC).
+select coalesce(checksum_failures, 0), to_char(checksum_last_failure at time zone 'utc', 'YYYY-MM-DD')
+from pg_stat_database
+where datname = current_database();
 
 -- name: describe
 -- Return the server's version, sizes in bytes, and estimated rows.

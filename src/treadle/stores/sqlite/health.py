@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import apsw
 
 from treadle.kernel.store.queries import Health, TableHealth
 from treadle.model.errors import Refused, StoreError
+from treadle.stores.sqlite.connection.commits import forget
 from treadle.stores.sqlite.connection.connect import connect, read_row, read_value
 from treadle.stores.sqlite.connection.schema import read_version
+from treadle.stores.sqlite.damage import list_damage
 from treadle.stores.sqlite.parts import Part, reads
 from treadle.stores.statements import load_statements
 
@@ -71,6 +74,12 @@ class HealthReport(Part):
             free_bytes=connection.pragma("freelist_count") * page_size,
             wal_bytes=None if self._path is None else _size(f"{self._path}-wal"),
         )
+
+    async def list_damage(self, *, pages: bool = True) -> list[str]:
+        return [] if self._path is None else await asyncio.to_thread(list_damage, self._path, pages=pages)
+
+    async def accept_damage(self) -> str | None:
+        return None if self._path is None else forget(self._path)
 
     @reads
     def backup(self, connection: apsw.Connection, path: str) -> int:

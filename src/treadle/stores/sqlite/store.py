@@ -14,7 +14,15 @@ import apsw
 
 from treadle.model.clock import Clock
 from treadle.stores.sqlite.connection.channel import InlineChannel, ThreadChannel
-from treadle.stores.sqlite.connection.connect import add_shapes, connect, make_durable, make_shrinkable, refuse_writes
+from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone
+from treadle.stores.sqlite.connection.connect import (
+    Connection,
+    add_shapes,
+    connect,
+    make_durable,
+    make_shrinkable,
+    refuse_writes,
+)
 from treadle.stores.sqlite.connection.place import check_place
 from treadle.stores.sqlite.connection.schema import IN_MEMORY, NEWEST, check_version, migrate_to, read_version
 from treadle.stores.sqlite.connection.signals import Subscribers
@@ -44,9 +52,11 @@ class SqliteStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, Us
         self._inline = inline or path is None
         self._create = True
         self._subscribers = Subscribers()
+        self._counter: CommitCounter | None = None
 
     async def open(self, *, migrate: bool = True) -> None:
         if self._path is not None:
+            check_gone(self._path)
             check_place(Path(self._path), create=migrate)
         self._create = migrate
         if self._inline:
@@ -84,6 +94,10 @@ class SqliteStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, Us
         version = read_version(connection)
         check_version(version, self._shown, migrate=migrate)
         if self._path is not None:
+            assert isinstance(connection, Connection)
+            self._counter = connection.counter = CommitCounter(connection, self._path, self._clock)
+            if migrate:
+                self._counter.check()
             make_shrinkable(connection)
             make_durable(connection)
             self._writer.after = Checkpointer(connection).tidy
@@ -98,6 +112,8 @@ class SqliteStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, Us
         self._writer.on_change = None
         await self._reader.close()
         await self._writer.close()
+        if self._counter is not None:
+            self._counter.close()
 
     @uses_writer
     def migrate_to(self, connection: apsw.Connection, version: int) -> None:

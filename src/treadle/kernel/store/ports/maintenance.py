@@ -56,6 +56,18 @@ class HealthStore(StoreClock, Protocol):
     async def health(self) -> Health:
         """Return the health of the database; may take seconds on a large store."""
 
+    async def list_damage(self, *, pages: bool = True) -> list[str]:
+        """Return one line for each sign of damage below the rows: missing commits, and damaged pages and texts.
+
+        Without `pages` it does not read the whole database.
+        """
+
+    async def accept_damage(self) -> str | None:
+        """Forget which commits the database should have, e.g. after a backup was restored; return a description of them.
+
+        Call it before `open`. None if nothing was known.
+        """
+
     async def backup(self, path: str) -> int:
         """Copy the database as of this instant into a new file while it is in use; return the file's size in bytes.
 

@@ -6,13 +6,16 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Event
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 import msgspec
 
 from treadle.model.errors import StoreReadOnly
 from treadle.stores.statements import load_statements
+
+if TYPE_CHECKING:
+    from treadle.stores.sqlite.connection.commits import CommitCounter
 
 BUSY_FOR = 5_000
 """Milliseconds that a connection waits for a lock of another process before it gives up."""
@@ -34,16 +37,24 @@ def to_json(value: object) -> str:
     return _encode(value).decode()
 
 
-def connect(path: str | None, *, create: bool = True) -> apsw.Connection:
+class Connection(apsw.Connection):
+    """A connection; the one that writes to a file counts its commits."""
+
+    counter: CommitCounter | None = None
+
+
+def connect(path: str | None, *, create: bool = True) -> Connection:
     """Open a connection without changing the database; None opens a new database in memory.
 
     A new file is readable and writable by its owner only.
     """
     if path is not None and create:
-        with suppress(OSError):  # SQLite reports why the file cannot be created; its -wal and -shm files get the same mode
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        # SQLite reports why the file cannot be created; its -wal and -shm files get the same mode. An existing file must not be
+        # opened here: closing it would drop the locks of this process, and another process could then delete a log in use.
+        with suppress(OSError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    connection = apsw.Connection(path or ":memory:", flags=flags, statementcachesize=200)
+    connection = Connection(path or ":memory:", flags=flags, statementcachesize=200)
     connection.set_busy_handler(wait_for_lock)
     if connection.readonly("main"):
         connection.close()
@@ -130,15 +141,25 @@ def fetch_as(connection: apsw.Connection, kind: type[T], statement: str, values:
 
 @contextmanager
 def writing(connection: apsw.Connection) -> Iterator[None]:
-    """Run the block as one durable transaction, or roll it back."""
+    """Run the block as one durable transaction, or roll it back; count it if it changed something."""
+    counter = connection.counter if isinstance(connection, Connection) else None
+    if counter is not None:
+        counter.check()
     connection.execute(_BEGIN)
     try:
+        before = connection.total_changes()
         yield
+        if connection.total_changes() == before:
+            counter = None
+        if counter is not None:
+            counter.count()
         connection.execute(_COMMIT)
     except BaseException:
         if connection.in_transaction:
             connection.execute(_ROLLBACK)
         raise
+    if counter is not None:
+        counter.note()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from treadle.model.errors import (
     InvalidStoreUrl,
     SchemaBehind,
     StoreBusy,
-    StoreError,
+    StoreDamaged,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
@@ -56,7 +56,7 @@ def _meaning(error: apsw.Error, shown: str) -> TreadleError | None:
                 f"{shown} is not an SQLite database (or is encrypted). Choose another path; it was left as it is."
             )
         case apsw.CorruptError():
-            return StoreError(
+            return StoreDamaged(
                 f"{shown} is damaged ({error}). Stop all processes that use it, keep a copy of it, then restore a backup or rescue "
                 "what can be read with `sqlite3 FILE .recover`."
             )
