@@ -20,7 +20,7 @@ from treadle.kernel.store.health import findings
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
 from treadle.kernel.store.retention import START, PruneReport
 from treadle.kernel.store.verify import verify_page
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, StoreDamaged
 from treadle.model.ids import parse_id
 from treadle.service.group import Group
 
@@ -71,10 +71,13 @@ class Store(Group, StoreApi):
             return VerifyPage(not problems, 0, problems, None if following is None else ":".join(following))
         if half:
             raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
-        if after is None and (damage := await self.engine.kernel.store.list_damage()):
-            return VerifyPage(False, 0, damage, None)  # the histories of a damaged store prove nothing
-        report, after_id = await verify_page(self.engine.kernel.store, at_id, limit)
-        return VerifyPage(report.holds, report.checked, list(report.problems), f"{_JOBS}:" if after_id is None else after_id)
+        problems = await self.engine.kernel.store.list_damage() if after is None else []
+        try:
+            report, after_id = await verify_page(self.engine.kernel.store, at_id, limit)
+        except StoreDamaged as error:
+            return VerifyPage(False, 0, problems or [str(error)], None)
+        problems += report.problems
+        return VerifyPage(not problems, report.checked, problems, f"{_JOBS}:" if after_id is None else after_id)
 
     async def keeps(self) -> RetentionRules:
         rules = self.engine.kernel.retention.rules

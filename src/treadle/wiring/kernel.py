@@ -29,7 +29,7 @@ from treadle.kernel.store.verify import VerifyReport, verify
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
-from treadle.model.errors import TreadleError, UnreadableValue
+from treadle.model.errors import StoreDamaged, TreadleError, UnreadableValue
 from treadle.model.ids import Ids
 from treadle.model.runs import Run
 from treadle.model.states import TaskState
@@ -340,10 +340,12 @@ class Kernel:
 
     async def verify(self) -> VerifyReport:
         """Check for damage, then every entity's history against the state tables, and external jobs against their events."""
-        if damage := await self.store.list_damage():
-            return VerifyReport(0, tuple(damage))
-        report = await verify(self.store)
-        return VerifyReport(report.checked, (*report.problems, *await self.external_upkeep.check()))
+        damage = await self.store.list_damage()
+        try:
+            report = await verify(self.store)
+            return VerifyReport(report.checked, (*damage, *report.problems, *await self.external_upkeep.check()))
+        except StoreDamaged as error:
+            return VerifyReport(0, tuple(damage) or (str(error),))
 
     # tracing
 
