@@ -8,6 +8,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from treadle.model.errors import InvalidInput
+from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_NAMESPACE, check_name
 from treadle.model.values import PAYLOAD_LIMIT
 
@@ -114,6 +115,15 @@ class Settings:
     shorter interval only matters when they are lost, and costs queries."""
     payload_limit: int = _setting(PAYLOAD_LIMIT, _integer(1024, 2**30))
     """Maximum size of a payload or a result, in bytes of JSON."""
+    run_depth: int = _setting(RUN_DEPTH, _integer(1, 1000))
+    """Maximum number of steps within steps in a run of a workflow. A run that nests deeper, such as one of a facet that calls
+    itself endlessly, is stopped with the error `too_deep`."""
+    run_rows: int = _setting(RUN_ROWS, _integer(1000, 10**9))
+    """Maximum number of steps, blocks and items of a run of a workflow. A run that reaches it is stopped with the error
+    `too_many_rows`."""
+    advance_bytes: int = _setting(ADVANCE_BYTES, _integer(2**20, 2**30))
+    """Bytes of values that one advance of a run may compute before it is committed and the next one begins, which limits the
+    memory of a worker. A step whose parameters alone exceed it still runs."""
     keep_completed: float = _setting(30 * 86_400, _number(0, 1e10))
     """Seconds for which completed, canceled and ignored tasks and runs are kept, unless their list has its own setting."""
     keep_failed: float = _setting(90 * 86_400, _number(0, 1e10))

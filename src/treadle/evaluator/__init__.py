@@ -4,7 +4,7 @@ Pure: no IO, no clock, no randomness; the same call returns the same result. `ad
 in the middle of another.
 """
 
-from treadle.evaluator.advance import advance
+from treadle.evaluator.advance import advance, steps_of
 from treadle.evaluator.fork import fork
 from treadle.evaluator.records import (
     BlobRef,
@@ -61,4 +61,5 @@ __all__ = [
     "fork",
     "open_ends",
     "path_of",
+    "steps_of",
 ]

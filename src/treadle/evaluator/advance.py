@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from treadle.evaluator.blocks import begin_block, child_settled, expand
-from treadle.evaluator.draft import Draft, Missing, Turn
+from treadle.evaluator.draft import Draft, LimitReached, Missing, Turn
 from treadle.evaluator.parameters import misnamed
 from treadle.evaluator.plan import plan_of
 from treadle.evaluator.records import (
@@ -51,12 +51,22 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
     plan, limits = plan_of(program), limits or Limits()
     draft = Draft(plan, run, view, limits)
     missing: list[Missing] = []
+    expands = 0
     for event in events:
+        if isinstance(event, Expand):
+            expands += 1
+            if expands > limits.blocks or draft.full or missing:
+                draft.again[event.block_id] = None
+                continue
         try:
-            reason = _take(draft, event)
-            if reason is not None:
-                draft.ignored.append(Ignored(event, reason))
-            drain(draft)
+            try:
+                reason = _take(draft, event)
+                if reason is not None:
+                    draft.ignored.append(Ignored(event, reason))
+                drain(draft)
+            except LimitReached as reached:
+                if not missing:
+                    return draft.stop(reached)
         except Missing as each:
             missing.append(each)
             draft = Draft(plan, run, view, limits)  # only to collect further needs
@@ -68,10 +78,26 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
     return draft.changes()
 
 
+def steps_of(events: Sequence[Event], limits: Limits) -> list[str]:
+    """Return the rows that the events are about, for a caller to load with their ancestors and neighbours before the call.
+
+    Blocks that the call will leave for another one are not among them.
+    """
+    blocks = [event.block_id for event in events if isinstance(event, Expand)]
+    return [event.step_id for event in events if not isinstance(event, Expand | Started)] + blocks[: limits.blocks]
+
+
 def drain(draft: Draft) -> None:
-    """Process the agenda until nothing moves."""
-    while draft.agenda:
-        turn, row_id = draft.agenda.popleft()
+    """Process the agenda until nothing moves, depth first.
+
+    A row is thus begun only after everything before it has ended or waits. A run of any size has few rows that have begun and
+    not ended, and when the call is full, few blocks are left for the next one: at most the siblings at each level.
+    """
+    stack: list[tuple[Turn, str]] = []
+    while draft.agenda or stack:
+        stack.extend(reversed(draft.agenda))
+        draft.agenda.clear()
+        turn, row_id = stack.pop()
         row = draft.edit(row_id)
         match turn:
             case Turn.BEGIN:
@@ -79,6 +105,8 @@ def drain(draft: Draft) -> None:
             case Turn.SETTLED:
                 parent = draft.edit(row.parent_id or "")
                 (part_settled if parent.is_step else child_settled)(draft, parent, row)
+            case Turn.MORE:
+                draft.again[row_id] = None
             case _:
                 assert_never(turn)
 
@@ -196,8 +224,5 @@ def _expand(draft: Draft, event: Expand) -> str | None:
         return None
     if block.foreach is None or row.state is not State.BLOCK_EXECUTION_CONTINUE or row.expanded >= (row.total or 0):
         return f"`{row.path}` has nothing to expand"
-    if draft.full:
-        draft.again[row.id] = None
-        return None
     expand(draft, draft.edit(row.id), block, block.foreach)
     return None

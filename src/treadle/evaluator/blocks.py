@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.evaluator.capture import Merge
-from treadle.evaluator.draft import Draft, error_in
+from treadle.evaluator.draft import Draft, Turn, error_in
 from treadle.evaluator.expressions import evaluate_condition, evaluate_json
 from treadle.evaluator.operators import EvaluationError, describe
 from treadle.evaluator.records import LogEntry, StepError, StepRow
@@ -111,7 +111,7 @@ def expand(draft: Draft, row: StepRow, block: Block, foreach: Foreach, elements:
         if draft.full:
             break
     if row.expanded < total:
-        draft.again[row.id] = None
+        draft.agenda.append((Turn.MORE, row.id))
     elif row.open == 0:
         finish_block(draft, row)
 

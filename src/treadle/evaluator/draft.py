@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any
@@ -30,6 +29,7 @@ from treadle.model.ids import derived_id
 from treadle.model.states import RunState
 from treadle.model.values import Json
 
+_PATH_SHOWN = 160
 _STATEMENTS = (Step, Mixin, Facet)
 
 
@@ -41,10 +41,20 @@ class Missing(Exception):
         self.rows, self.children_of, self.blobs = tuple(rows), tuple(children_of), tuple(blobs)
 
 
+class LimitReached(Exception):
+    """The run reaches a limit at this step and is stopped as a whole; no catch sees this."""
+
+    def __init__(self, row: StepRow, message: str, kind: str) -> None:
+        super().__init__(message)
+        path = row.path if len(row.path) <= _PATH_SHOWN else f"{row.path[: _PATH_SHOWN - 20]}...{row.path[-17:]}"
+        self.row, self.error = row, StepError(message=message, type=kind, path=path, step_id=row.id)
+
+
 class Turn(Enum):
-    """Entries of the agenda: begin a new row, or notify the parent of a row that has become terminal."""
+    """Entries of the agenda: begin a new row, notify the parent of a terminal row, or continue a foreach in another call."""
 
     BEGIN = auto()
+    MORE = auto()
     SETTLED = auto()
 
 
@@ -59,7 +69,8 @@ class Draft:
         self.logs: list[LogEntry] = []
         self.again: dict[str, None] = {}
         self.ignored: list[Ignored] = []
-        self.agenda: deque[tuple[Turn, str]] = deque()
+        self.agenda: list[tuple[Turn, str]] = []
+        """The entries that the current one has added, in order."""
         self.status: RunState | None = None
         self.logged: set[tuple[str, str]] = set()
         self.sizes = Sizes(limits)
@@ -190,6 +201,22 @@ class Draft:
             self.status = status
         else:
             self.agenda.append((Turn.SETTLED, row.id))
+
+    def stop(self, reached: LimitReached) -> Changes:
+        """Return the changes that fail the run at a limit: only the step that reached it and its ancestors change.
+
+        The other rows stay as they are, open ones too, and everything else that this call began is dropped.
+        """
+        chain: list[StepRow] = []
+        row: StepRow | None = reached.row
+        while row is not None:
+            row = self.edit(row.id)
+            row.state, row.error, row.failed_in = State.STATEMENT_ERROR, reached.error, row.state
+            chain.insert(0, row)
+            row = self.get(row.parent_id) if row.parent_id is not None else None
+        new = [each for each in chain if each.id in self.created]
+        old = [each for each in chain if each.id not in self.created]
+        return Changes(created=new, updated=old, status=RunState.FAILED, error=reached.error, stopped=True, ignored=self.ignored)
 
     def changes(self) -> Changes:
         """Return all changes of the call."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from treadle.evaluator.advance import advance, drain
-from treadle.evaluator.draft import Draft, Missing
+from treadle.evaluator.draft import Draft, LimitReached, Missing
 from treadle.evaluator.plan import Plan, plan_of
 from treadle.evaluator.records import Changes, Limits, Need, RunRef, Started, StepError, StepRow, View
 from treadle.evaluator.repair import has_more
@@ -212,10 +212,12 @@ def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow) -> Changes 
                 wait_again(draft, draft.edit(row.id))
             elif has_more(draft, row):
                 draft.again[row.id] = None
+        draft.status = draft.status or RunState.RUNNING
+        changes = draft.changes()
     except Missing as missing:
         return Need(missing.rows, missing.children_of, missing.blobs)
-    draft.status = draft.status or RunState.RUNNING
-    changes = draft.changes()
+    except LimitReached as reached:
+        changes = draft.stop(reached)
     changed = {row.id: row for row in changes.updated}
     changes.created = [*(changed.get(row.id, row) for row in copies), *changes.created]
     changes.updated = []

@@ -12,6 +12,7 @@ import msgspec
 
 from treadle.evaluator.states import STEP_KINDS, TERMINAL, State, StepKind
 from treadle.model.ids import derived_id
+from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_LIST, short_name
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState, StepState
@@ -150,15 +151,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Foreach items created per call."""
     rows: int = 5_000
     """New rows per call, after which no more blocks are begun; `Changes.again` lists them."""
-    depth: int = 100
+    blocks: int = 500
+    """`Expand` events per call; further ones go to `Changes.again`."""
+    depth: int = RUN_DEPTH
     """Steps within steps."""
-    total_rows: int = 1_000_000
+    total_rows: int = RUN_ROWS
     """Rows of the whole run."""
     value_bytes: int = 16 * 1024 * 1024
     """Bytes of one computed value, and of all parameters of a step, as JSON text."""
     value_depth: int = 500
     """Lists and maps within lists and maps of a computed value."""
-    slice_bytes: int = 64 * 1024 * 1024
+    slice_bytes: int = ADVANCE_BYTES
     """Bytes of computed values per call, after which no more blocks are begun."""
     call_bytes: int = 512 * 1024 * 1024
     """Bytes of computed values per call, at which the step that exceeds it fails."""
@@ -260,6 +263,14 @@ class View:
         self.add(*rows)
         self.children[parent_id] = [row.id for row in sorted(rows, key=lambda row: (row.ordinal, row.id))]
 
+    def drop_ended(self) -> None:
+        """Drop the rows that are rarely needed again: all but open rows and their children."""
+        rows = {row_id: row for row_id, row in self.rows.items() if row is not None}
+        ended = {row_id for row_id, row in rows.items() if row.is_terminal}
+        known = rows.keys() - ended
+        self.rows = {row_id: row for row_id, row in rows.items() if row_id in known or row.parent_id in known}
+        self.children = {row_id: ids for row_id, ids in self.children.items() if row_id in known}
+
     def add_blob(self, digest: str, value: Json) -> None:
         self.blobs[digest] = value
 
@@ -331,5 +342,7 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     """Of a failed run; `error.text` is the message, `error.step_id` the step."""
     again: list[str] = []
     """Blocks that need an `Expand` event."""
+    stopped: bool = False
+    """Whether the run failed at a limit: it has open rows, whose tasks are to be canceled, and cannot be retried."""
     ignored: list[Ignored] = []
     logs: list[LogEntry] = []

@@ -21,6 +21,9 @@ def retry(draft: Draft, row: StepRow) -> str | None:
     """Retry a failed row, or everything that failed below it; return the reason of a refusal."""
     if row.state is not State.STATEMENT_ERROR:
         return f"`{row.path}` has not failed"
+    root = draft.get(draft.run.root_id)
+    if root.state is State.STATEMENT_ERROR and root.open:
+        return "the run was stopped at a limit; start it again"
     refusal = _refusal(draft, row)
     if refusal is not None:
         return refusal

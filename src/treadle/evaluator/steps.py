@@ -5,6 +5,7 @@ from __future__ import annotations
 from treadle.evaluator.blocks import count_settled
 from treadle.evaluator.capture import Merge
 from treadle.evaluator.draft import Draft, error_in
+from treadle.evaluator.nesting import check_limits
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.parameters import given_at_call, return_defaults, timeout_of, with_defaults
 from treadle.evaluator.plan import is_built_in
@@ -17,8 +18,8 @@ from treadle.lang.program import Block, Mixin, Step
 
 def begin_step(draft: Draft, row: StepRow) -> None:
     """Evaluate the parameters, then continue."""
+    check_limits(draft, row)
     try:
-        _check_limits(draft, row)
         _initialize(draft, row)
     except EvaluationError as error:
         fail_step(draft, row, error_in(row, error), State.FACET_INIT_BEGIN)
@@ -31,14 +32,6 @@ def begin_step(draft: Draft, row: StepRow) -> None:
         await_script(draft, row, facet.pre_script, row)
     else:
         continue_after_script(draft, row)
-
-
-def _check_limits(draft: Draft, row: StepRow) -> None:
-    if row.depth > draft.limits.depth:
-        message = f"steps are nested more than {draft.limits.depth} deep; does `{row.facet}` call itself endlessly?"
-        raise EvaluationError(message, "too_deep")
-    if draft.run.rows + len(draft.created) > draft.limits.total_rows:
-        raise EvaluationError(f"the run has more than {draft.limits.total_rows} rows", "too_many_rows")
 
 
 def _initialize(draft: Draft, row: StepRow) -> None:

@@ -32,6 +32,7 @@ from treadle.evaluator import (
     TaskRequest,
     View,
     advance,
+    steps_of,
 )
 from treadle.evaluator.codec import BLOB_LIMIT, pack, unpack
 from treadle.lang import Program, compile_sources
@@ -177,16 +178,21 @@ class SimulatedRun:
             view.add_children(row_id, [row for row in rows if row is not None])
 
     def _preload(self, events: Sequence[Event]) -> View:
-        """Load for each event its step, all ancestors, and the children of each, except the items of foreach blocks."""
+        """Load for each event its step, all ancestors, and the children of each, except the items of foreach blocks.
+
+        A block that continues may end a foreach: the items are loaded too if they are few.
+        """
         view = View()
-        for event in events if self._preloads else ():
-            if isinstance(event, Started):
-                self._load(view, self.run.root_id)
-                continue
-            row_id: str | None = event.block_id if isinstance(event, Expand) else event.step_id
+        if not self._preloads:
+            return view
+        self._load(view, self.run.root_id)
+        blocks = {event.block_id for event in events if isinstance(event, Expand)}
+        for step_id in steps_of(events, self.limits):
+            few = self.limits.expand if step_id in blocks else 0
+            row_id: str | None = step_id
             while row_id is not None:
                 row = self._load(view, row_id)
-                if row is not None and row.total is None:
+                if row is not None and (row.total is None or row.expanded <= few):
                     self._load_children(view, row_id)
                 row_id = row.parent_id if row is not None else None
         return view

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from treadle.evaluator import Limits
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.runs.advancer import Advancer
@@ -35,7 +36,21 @@ class RunServices:
         store, committer, value_store, ids = kernel.store, kernel.committer, kernel.value_store, kernel.ids
         external_jobs, current_trace_id = kernel.external_jobs, kernel.telemetry.trace_id
         self.flows = Flows(store, committer, value_store, namespace=namespace)
-        self.advancer = Advancer(store, committer, self.flows, value_store, kernel.clock.now, kernel.emit)
+        self.advancer = Advancer(
+            store,
+            committer,
+            self.flows,
+            value_store,
+            kernel.clock.now,
+            kernel.emit,
+            Limits(
+                depth=kernel.settings.run_depth,
+                total_rows=kernel.settings.run_rows,
+                slice_bytes=kernel.settings.advance_bytes,
+            ),
+            cancel_rows=kernel.cancel_rows,
+            cancel_tasks=external_jobs.tasks_for_run,
+        )
         self.reads = RunReads(store, value_store, namespace=namespace, why_awaiting=kernel.why_awaiting)
         self.step_reads = StepReads(store, value_store, self.reads)
         self.functions = Functions(
@@ -60,8 +75,6 @@ class RunServices:
             ids,
             self.function_runs,
             namespace=namespace,
-            cancel_rows=kernel.cancel_rows,
-            cancel_tasks=external_jobs.tasks_for_run,
             current_trace_id=current_trace_id,
         )
         self.bulk = BulkRuns(self.runs, self.reads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.evaluator import Limits, Started, State
+from treadle.evaluator import Limits, RetryStep, Started, State
 from treadle.model.states import RunState
 from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_program, run_workflow
 
@@ -19,12 +19,65 @@ workflow W(list: Json) => (out: Json) andThen foreach x in $.list { b = Branch(n
 """
 
 
-def test_a_workflow_that_calls_itself_without_end_fails_with_a_clear_error() -> None:
-    source = "workflow W(n: Long) => (x: Long) andThen { w = W(n = $.n + 1) yield W(x = w.x) }"
-    with pytest.raises(WorkflowFailed, match="nested more than 100 deep; does `W` call itself endlessly") as caught:
-        run_workflow(source, "W", {"n": 0})
-    assert caught.value.error.type == "too_deep"
-    assert caught.value.error.path.startswith("W.w.w.w")
+ENDLESS = {
+    "itself": ("facet A() andThen { a = A() }", "`A` call itself endlessly?"),
+    "itself twice": ("facet A() andThen { a = A() b = A() }", "`A` call itself endlessly?"),
+    "itself twice, one after the other": (
+        "facet A(n: Long) => (n: Long) andThen { a = A(n = $.n) b = A(n = a.n) yield A(n = b.n) }",
+        "`A` call itself endlessly?",
+    ),
+    "through another": (
+        "facet A() andThen { b = B() c = B() } facet B() andThen { a = A() b = A() }",
+        "`A` call itself endlessly through `B`?",
+    ),
+    "in a foreach": (
+        "facet A(list: Json) andThen foreach x in $.list { a = A(list = $.list) b = A(list = $.list) }",
+        "`A` call itself endlessly?",
+    ),
+    "in a case": ("facet A() andThen when { case 1 == 1 => { a = A() b = A() } case _ => { } }", "`A` call itself endlessly?"),
+    "in a catch": (
+        "facet A() andThen { sys.assert(1 == 2) } catch { a = A() b = A() }",
+        "`A` call itself endlessly?",
+    ),
+    "in a body": (
+        "facet B() facet A() andThen { b = B() andThen { a = A() } c = B() andThen { a = A() } }",
+        "`A` call itself endlessly through `B`?",
+    ),
+    "in a signature": ("facet A() with A() as a", "`A` call itself endlessly?"),
+    "and catches": ("facet A() andThen { a = A() b = A() } catch { c = A() }", "`A` call itself endlessly?"),
+}
+
+
+@pytest.mark.parametrize("shape", ENDLESS)
+def test_an_endless_recursion_stops_the_run_at_once_and_names_the_facets(shape: str) -> None:
+    facets, named = ENDLESS[shape]
+    given = {"n": "n = 1", "list": "list = $.list"}
+    args = next((given[name] for name in given if f"A({name}:" in facets), "")
+    source = f"{facets}\nworkflow W(list: Json) andThen {{ a = A({args}) b = A({args}) }} catch {{ c = A({args}) }}"
+    run = SimulatedRun(compile_program(source), "W")
+    run.apply(Started({"list": list(range(40))}))
+    run.settle()
+    assert run.status is RunState.FAILED
+    assert run.error is not None
+    assert (run.error.type, len(run.error.path) <= 160) == ("too_deep", True)
+    assert f"steps are nested more than 100 deep; does {named}" in run.error.text
+    assert run.writes <= 15_000
+    assert run.row("W").error == run.error
+    assert run.apply(RetryStep(run.run.root_id)).ignored[0].reason == "the run was stopped at a limit; start it again"
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has_stored_and_requests_nothing() -> None:
+    source = """
+    event facet E(n: Long)
+    facet A(n: Long) andThen { e = E(n = $.n) a = A(n = $.n + 1) b = A(n = $.n + 2) }
+    workflow W() andThen { e = E(n = 0) } andThen { a = A(n = 1) }
+    """
+    run = SimulatedRun(compile_program(source), "W")
+    changes = run.apply(Started({}))
+    assert (changes.stopped, changes.status, changes.tasks, changes.again) == (True, RunState.FAILED, [], [])
+    rows = {row.place: row.state for row in run.rows()}
+    assert set(rows.values()) == {State.STATEMENT_ERROR}
+    assert len(rows) == 203  # the workflow, its block, and 101 steps, each but the last with a block
 
 
 def test_a_recursion_that_ends_is_fine() -> None:
@@ -38,10 +91,17 @@ def test_a_recursion_that_ends_is_fine() -> None:
     assert run_workflow(source, "W") == {"x": 90}
 
 
-def test_a_recursion_that_branches_without_end_stops_at_the_rows_of_a_run() -> None:
-    source = "workflow W(n: Long) andThen { a = W(n = 1) b = W(n = 2) }"
-    with pytest.raises(WorkflowFailed, match="the run has more than 3000 rows"):
-        run_workflow(source, "W", {"n": 0}, limits=Limits(rows=500, total_rows=3000))
+def test_a_run_of_too_many_rows_is_stopped() -> None:
+    facets = "\n".join(f"facet F{n}() andThen {{ a = F{n + 1}() b = F{n + 1}() }}" for n in range(30))
+    source = f"{facets}\nfacet F30()\nworkflow W() andThen {{ f = F0() }} catch {{ f = F0() }}"
+    run = SimulatedRun(compile_program(source), "W", limits=Limits(rows=500, total_rows=3000))
+    run.apply(Started({}))
+    run.settle()
+    assert run.status is RunState.FAILED
+    assert run.error is not None
+    assert "the run has more than 3000 rows (steps, blocks and items); the latest calls `F" in run.error.text
+    assert run.error.type == "too_many_rows"
+    assert len(run.rows()) <= 3000
 
 
 def test_a_foreach_that_would_exceed_the_rows_of_a_run_fails_at_once() -> None:

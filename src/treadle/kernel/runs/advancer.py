@@ -11,7 +11,7 @@ will process it. So a settlement either advances its run or leaves a task that d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,12 +93,19 @@ class Advancer:
         now: Callable[[], int],
         emit: Emit = log_event,
         limits: Limits | None = None,
+        *,
+        cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
+        cancel_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None,
     ) -> None:
+        """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the early end of a run, such as those
+        that end its approvals and external jobs."""
         self._store = store
         self._committer = committer
         self._value_store = value_store
         self._now = now
         self._emit = emit
+        self._cancel_rows = cancel_rows
+        self._cancel_tasks = cancel_tasks
         self.views = RunViews(store, flows, value_store, limits or Limits())
         self._waiting: dict[str, list[_Request]] = {}
         self._drains: set[asyncio.Task[None]] = set()
@@ -246,6 +253,9 @@ class Advancer:
             changes = await self.views.evaluate(known, [*found, *events])
             tasks, rows, stored = rows_of(known.run, changes, self._value_store, batch[0].actor, self.driven.get(known.run.id))
             rows = (*rows, ClearInbox(tuple(known.inbox))) if known.inbox else rows
+            if changes.stopped:
+                closing, closed = await self.early_end(known.run)
+                tasks, rows = (*tasks, *closing), (*rows, *closed)
             answer = Answer(Verdict.DONE)
             if batch[0].guard or tasks or rows:
                 if batch[0].repair is not None:
@@ -296,6 +306,11 @@ class Advancer:
             self.driven.pop(run.id, None)
             for listener in self.on_finished:
                 listener(run.id)
+
+    async def early_end(self, run: Run) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """Return the tasks and rows to store with the end of a run that has live tasks, beside the end of these."""
+        tasks = await self._cancel_tasks(run) if self._cancel_tasks is not None else ()
+        return tasks, await self._cancel_rows(run) if self._cancel_rows is not None else ()
 
     # when the run cannot be advanced now
 

@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.evaluator import BlobRef, Changes, Errored, Event, Expand, Finished, Started, StepRow, TaskRequest
 from treadle.kernel.runs.step_codec import store_step
-from treadle.kernel.store.units import Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
+from treadle.kernel.store.units import CancelRunTasks, Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE, DEFAULT_LIST, HANDLER, SCRIPT, Lane
@@ -50,6 +50,9 @@ def rows_of(
         payload = expand_payload(changes.again)
         tasks.append(advance_task(run, derived_id(run.id, f"advance/{run.version + 1}"), payload))
     rows += _moves(run, changes, value_store, rows, actor)
+    if changes.stopped and changes.error is not None:
+        error = encode({"code": changes.error.type, "message": changes.error.text}, "error", VALUE_LIMIT)
+        rows.append(CancelRunTasks(run.id, actor or "engine", error))
     return tuple(tasks), once(rows), stored
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
 import msgspec
@@ -45,7 +45,7 @@ from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLE
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
-from treadle.model.tasks import NewTask, Preclaimed
+from treadle.model.tasks import Preclaimed
 from treadle.model.values import Json, decode, encode
 
 _INPUTS_LIMIT = 64 * 1024 * 1024
@@ -76,12 +76,9 @@ class Runs:
         *,
         namespace: str = DEFAULT_NAMESPACE,
         patience: float = PATIENCE,
-        cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
-        cancel_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None,
         current_trace_id: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the cancellation of a run, such as those
-        that end its approvals and external jobs; `current_trace_id` is the caller's trace."""
+        """`current_trace_id` is the caller's trace."""
         self._store = store
         self._committer = committer
         self._advancer = advancer
@@ -91,8 +88,6 @@ class Runs:
         self._of_functions = of_functions
         self._namespace = namespace
         self._patience = patience
-        self._cancel_rows = cancel_rows
-        self._cancel_tasks = cancel_tasks
         self._current_trace_id = current_trace_id
         self._repairs = Repairs(store, advancer, flows, value_store)
 
@@ -292,7 +287,7 @@ class Runs:
             run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=(RunState.CANCELED,)
         )
         self._committer.fenced(held)
-        if self._cancel_rows is not None and (late := await self._cancel_rows(run)):  # approvals requested during the cancellation
+        if late := (await self._advancer.early_end(run))[1]:  # approvals requested during the cancellation
             await self._committer.submit(Unit(rows=late), self._patience)
         return run
 
@@ -404,8 +399,7 @@ class Runs:
             if target is None:
                 raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
             moved = MoveRun(run.id, move, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
-            closed = await self._cancel_rows(run) if self._cancel_rows is not None and target == RunState.CANCELED else ()
-            after = await self._cancel_tasks(run) if self._cancel_tasks is not None and target == RunState.CANCELED else ()
+            after, closed = await self._advancer.early_end(run) if target == RunState.CANCELED else ((), ())
             unit = Unit(run=RunGuard(run.id, None), tasks=after, rows=(moved, *rows(run), *closed))
             try:
                 await self._committer.commit(unit, self._patience)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from treadle.evaluator import Changes, Errored, Event, Finished, Limits, Need, RunRef, StepRow, View, advance
+from treadle.evaluator import Changes, Errored, Event, Finished, Limits, Need, RunRef, StepRow, View, advance, steps_of
 from treadle.kernel.runs.decide import inbox_event
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
@@ -23,7 +23,7 @@ INBOX_LIMIT = 250
 
 _RUNS = 2000
 _ROWS_OF_RUN = 2000
-"""Limit on the cached rows of one run; larger runs are not cached."""
+"""Limit on the cached rows of one run; of a larger run, open rows and their children are cached if they are not more."""
 _ROWS = 100_000
 
 
@@ -58,13 +58,17 @@ class RunViews:
         self._rows_in_all = 0
 
     async def get(self, run_id: str, *, fresh: bool) -> Known | None:
-        """The cached run, or its row and inboxes from the store."""
-        if not fresh and (known := self._known.get(run_id)) is not None:
-            return known
+        """The cached run; with `fresh`, or for an unknown run, its row and inboxes from the store.
+
+        The cached steps are those of the stored run as long as its version is the same.
+        """
+        cached = self._known.get(run_id)
+        if not fresh and cached is not None:
+            return cached
         run = await self._store.find_run(run_id)
         if run is None:
             return None
-        known = Known(run, View())
+        known = Known(run, cached.view if cached is not None and cached.run.version == run.version else View())
         if fresh and not run.finished:
             try:
                 for step in await self._store.list_inbox(run_id, INBOX_LIMIT):
@@ -77,9 +81,14 @@ class RunViews:
 
     def remember(self, known: Known) -> None:
         """Cache the run for its next advance, if it is small and unfinished."""
-        run_id, rows = known.run.id, len(known.view.rows)
+        run_id = known.run.id
         self.forget(run_id)
-        if known.run.state != RunState.RUNNING or rows > _ROWS_OF_RUN:
+        if known.run.state != RunState.RUNNING:
+            return
+        if len(known.view.rows) > _ROWS_OF_RUN:
+            known.view.drop_ended()
+        rows = len(known.view.rows)
+        if rows > _ROWS_OF_RUN:
             return
         self._known[run_id] = known
         self._known_rows[run_id] = rows
@@ -96,8 +105,7 @@ class RunViews:
         """Evaluate the events, loading the rows that the evaluator asks for."""
         program = await self._flows.program(known.run.flow_id)
         ref = RunRef(id=known.run.id, workflow=known.run.workflow, rows=known.run.steps)
-        near = [event.step_id for event in events if isinstance(event, ENDS)]
-        unseen = [step_id for step_id in near if step_id not in known.view.rows]
+        unseen = [step_id for step_id in steps_of(events, self._limits) if step_id not in known.view.rows]
         if unseen:
             await self._load(known, Need(), unseen)
         while isinstance(result := advance(program, ref, known.view, events, self._limits), Need):

@@ -1,0 +1,32 @@
+"""The limits that stop a run as a whole: nested steps, and rows. Both are how an endless recursion ends."""
+
+from __future__ import annotations
+
+from treadle.evaluator.draft import Draft, LimitReached
+from treadle.evaluator.records import StepRow
+
+_SHOWN = 5
+
+
+def check_limits(draft: Draft, row: StepRow) -> None:
+    """Raise `LimitReached` if the step is nested too deep, or one too many."""
+    limits = draft.limits
+    if row.depth > limits.depth:
+        raise LimitReached(row, f"steps are nested more than {limits.depth} deep{_recursion(draft, row)}", "too_deep")
+    if draft.run.rows + len(draft.created) > limits.total_rows:
+        message = f"the run has more than {limits.total_rows} rows (steps, blocks and items){_recursion(draft, row)}"
+        raise LimitReached(row, message, "too_many_rows")
+
+
+def _recursion(draft: Draft, row: StepRow) -> str:
+    """Return the end of a message: the facets through which the step's facet calls itself, if it does."""
+    between: list[str] = []
+    outer = row
+    while outer.parent_id is not None:
+        outer = draft.get(outer.parent_id)
+        if outer.facet == row.facet:
+            through = ", ".join(f"`{facet}`" for facet in list(dict.fromkeys(reversed(between)))[:_SHOWN])
+            return f"; does `{row.facet}` call itself endlessly{f' through {through}' if through else ''}?"
+        if outer.facet is not None:
+            between.append(outer.facet)
+    return f"; the latest calls `{row.facet}`"
