@@ -24,6 +24,7 @@ ORDER = (
     "memory",
     "functions",
     "workflows",
+    "nested",
     "external",
     "http",
     "web",

@@ -85,8 +85,10 @@ STEP_ERRORS = {
     "evaluation_error": "An expression has no value: a wrong type, a missing key, division by zero.",
     "assertion_failed": "A `sys.assert` was false.",
     "foreach_error": "The value that a `foreach` iterates over is not a list.",
-    "too_deep": "Steps are nested more than 100 deep, probably by infinite recursion.",
-    "too_many_rows": "The run has more than 1,000,000 steps, blocks and items.",
+    "too_deep": "Steps are nested more than 100 deep (`TREADLE_RUN_DEPTH`), probably by infinite recursion. Stops the run, also "
+    "if there is a `catch`.",
+    "too_many_rows": "The run has more than 1,000,000 steps, blocks and items (`TREADLE_RUN_ROWS`). Stops the run, also if there "
+    "is a `catch`; except for a `foreach` over more elements than that.",
     "value_too_large": "A computed value, or the parameters of a step together, would take more than 16 MiB as JSON (shared parts "
     "count each time) or are nested more than 500 deep, or one advance of the run computes more than 512 MiB. Pass references to "
     "large data.",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from treadle.evaluator.blocks import count_settled
 from treadle.evaluator.capture import Merge
 from treadle.evaluator.draft import Draft, error_in
-from treadle.evaluator.nesting import check_limits
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.parameters import given_at_call, return_defaults, timeout_of, with_defaults
 from treadle.evaluator.plan import is_built_in
 from treadle.evaluator.records import StepError, StepRow, Value
+from treadle.evaluator.recursion import check_limits
 from treadle.evaluator.scope import BlockScope, Scope, SignatureScope, attributes
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.waits import await_handler, await_script

@@ -19,14 +19,15 @@ def check_limits(draft: Draft, row: StepRow) -> None:
 
 
 def _recursion(draft: Draft, row: StepRow) -> str:
-    """Return the end of a message: the facets through which the step's facet calls itself, if it does."""
-    between: list[str] = []
-    outer = row
-    while outer.parent_id is not None:
-        outer = draft.get(outer.parent_id)
-        if outer.facet == row.facet:
-            through = ", ".join(f"`{facet}`" for facet in list(dict.fromkeys(reversed(between)))[:_SHOWN])
-            return f"; does `{row.facet}` call itself endlessly{f' through {through}' if through else ''}?"
-        if outer.facet is not None:
-            between.append(outer.facet)
+    """Return the end of a message: the innermost facet that calls itself, and those through which it does."""
+    chain = []
+    outer: StepRow | None = row
+    while outer is not None:
+        chain += [outer.facet] if outer.facet is not None else []
+        outer = None if outer.parent_id is None else draft.get(outer.parent_id)
+    for place, facet in enumerate(chain):
+        if facet in chain[place + 1 :]:
+            between = reversed(chain[place + 1 : chain.index(facet, place + 1)])
+            through = ", ".join(f"`{each}`" for each in list(dict.fromkeys(between))[:_SHOWN])
+            return f"; does `{facet}` call itself endlessly{f' through {through}' if through else ''}?"
     return f"; the latest calls `{row.facet}`"
