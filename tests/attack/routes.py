@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
@@ -15,6 +14,7 @@ from tests.http.callers import CALLERS, Rows, headers_of, populate, postgres_row
 from treadle.api.contract import Call
 from treadle.api.facade import all_calls
 from treadle.model.access import Scope, granted
+from treadle.stores.sqlite import connect_for_reading
 
 REFUSED = (401, 403, 429)
 """Statuses of refusals; too many wrong tokens are refused with 429."""
@@ -27,7 +27,7 @@ async def routes(arena: Arena) -> None:
     few = arena.size.faults < 10
     callers = ["nobody", *arena.dice.sample(CALLERS[1:-1], 2), Scope.ADMIN] if few else CALLERS
     if arena.server is None:
-        with closing(sqlite3.connect(arena.url.removeprefix("sqlite:///"))) as line:
+        with closing(connect_for_reading(arena.url.removeprefix("sqlite:///"))) as line:
             await _call(arena, sqlite_rows(line), ids, callers)
         return
     connection = await asyncpg.connect(arena.url)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import apsw
 import asyncpg
 import msgspec
 
@@ -85,12 +85,14 @@ class Rows:
         assert not any(refused) or await self.dump() == before, f"{what} was refused, but the store has changed"
 
 
-def sqlite_rows(line: sqlite3.Connection) -> Rows:
+def sqlite_rows(line: apsw.Connection) -> Rows:
     async def version() -> int:
-        return int(line.execute("pragma data_version").fetchone()[0])
+        return int(line.execute("pragma data_version").fetchall()[0][0])
 
     async def read() -> list[str]:
-        return [each for each in line.iterdump() if HEARTBEAT not in each]
+        tables = line.execute("select name from sqlite_master where type = 'table' order by 1").fetchall()
+        rows = [f"{name} {row}" for (name,) in tables for row in line.execute(f'select * from "{name}"')]
+        return [each for each in rows if HEARTBEAT not in each]
 
     return Rows(version, read)
 

@@ -5,7 +5,6 @@ Arguments come from the contract's own examples, with the ids of real rows, so t
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from treadle.http.routes import RouteTable
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.mcp.catalog import TOOLS
 from treadle.model.access import Scope
+from treadle.stores.sqlite import connect_for_reading
 from treadle.testing import ManualClock
 from treadle.web.site import FLASH_COOKIE, add_pages
 
@@ -48,7 +48,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         stage = Stage(engine, clock, make_app(engine, more=[add_pages]))
         state_of(stage.app).callers.logins = FailedLogins(clock, per_address=10**6, overall=10**6)
         ids = await populate(engine, tmp_path)
-        with closing(sqlite3.connect(path)) as line:
+        with closing(connect_for_reading(path)) as line:
             yield World(stage, sqlite_rows(line), ids)
 
 

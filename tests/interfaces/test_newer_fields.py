@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import psycopg
 import pytest
 from tests.interfaces import poisoned_scene as scene
@@ -40,7 +40,7 @@ def url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def query(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Query]:
     """Run a statement directly in the database."""
     if kind == "sqlite":
-        file = sqlite3.connect(tmp_path / "treadle.db", isolation_level=None, timeout=30)
+        file = apsw.Connection(str(tmp_path / "treadle.db"))
         yield lambda text, *values: file.execute(text, values).fetchall()
         file.close()
         return

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import apsw
 import psycopg
 import pytest
 from tests.interfaces import poisoned_scene as scene
@@ -106,7 +106,7 @@ def poison(filled: Path, tmp_path: Path) -> Iterator[Poison]:
     """A copy of it."""
     for path in filled.glob("treadle.db*"):
         shutil.copy(path, tmp_path)
-    connection = sqlite3.connect(tmp_path / "treadle.db", isolation_level=None, timeout=30)
+    connection = apsw.Connection(str(tmp_path / "treadle.db"))
     guards = connection.execute("select name, sql from sqlite_master where type = 'trigger'").fetchall()
 
     def query(text: str, *values: Any) -> list[Any]:
@@ -114,7 +114,8 @@ def poison(filled: Path, tmp_path: Path) -> Iterator[Poison]:
             return connection.execute(text, values).fetchall()
         for name, _ in guards:  # they let nobody else write what these tests write
             connection.execute(f"drop trigger {name}")
-        assert connection.execute(text, values).rowcount
+        connection.execute(text, values)
+        assert connection.changes()
         for _, guard in guards:
             connection.execute(guard)
         return []

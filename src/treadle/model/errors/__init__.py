@@ -80,6 +80,7 @@
         │   ├── Contended       every attempt at a change was overtaken by another change; try again
         │   └── TooManyWaiting  the server's limit on waiting callers is reached; carries the delay until a retry
         ├── StoreReadOnly       readable, but not writable
+        ├── StoreFileInUse      a connection of `sqlite3` to a file that a store of this process has open
         ├── StoreBusy           another process holds the file locked
         ├── StoreFull           no space left for the database
         ├── StoreUnsafe         a location where the database cannot be durable

@@ -163,6 +163,10 @@ class StoreReadOnly(StoreError):
     code = "store_read_only"
 
 
+class StoreFileInUse(StoreError):
+    code = "store_file_in_use"
+
+
 class StoreBusy(StoreError):
     code = "store_busy"
 

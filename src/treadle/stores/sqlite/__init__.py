@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treadle.stores.sqlite.connection.connect import connect_for_reading
 from treadle.stores.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "connect_for_reading"]

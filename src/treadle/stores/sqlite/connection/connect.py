@@ -12,6 +12,7 @@ import apsw
 import msgspec
 
 from treadle.model.errors import StoreReadOnly
+from treadle.stores.sqlite.connection import sqlite3_guard
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def connect(path: str | None, *, create: bool = True) -> Connection:
 
     A new file is readable and writable by its owner only.
     """
+    if path is not None:
+        sqlite3_guard.install()
     if path is not None and create:
         # SQLite reports why the file cannot be created; its -wal and -shm files get the same mode. An existing file must not be
         # opened here: closing it would drop the locks of this process, and another process could then delete a log in use.
@@ -62,6 +65,17 @@ def connect(path: str | None, *, create: bool = True) -> Connection:
     connection.execute(_SQL["check_references"])
     connection.execute(_SQL["keep_temporary_in_memory"])
     connection.execute(_SQL["enlarge_cache"])
+    return connection
+
+
+def connect_for_reading(path: str | os.PathLike[str]) -> apsw.Connection:
+    """Open a read-only connection to a store's file; it is safe while this process has the store open.
+
+    for name, state in connect_for_reading("treadle.db").execute("select name, state from tasks"):
+        print(name, state)
+    """
+    connection = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_handler(wait_for_lock)
     return connection
 
 
