@@ -55,10 +55,12 @@ class Analysis:
     diagnostics: dict[str, list[Diagnostic]] = field(default_factory=dict)
 
 
-def analyse(files: dict[str, Parsed]) -> Analysis:
-    """Check files as one program."""
+def analyse(files: dict[str, Parsed], *, checked: bool = True) -> Analysis:
+    """Check files as one program, or only collect what they declare; of several declarations of one name the first counts."""
     reporter = Reporter()
     symbols = declare([(each.source, each.tree) for each in files.values()], reporter)
+    if not checked:
+        return Analysis(files, symbols)
     check(symbols, reporter)
     found = {path: list(parsed.diagnostics) for path, parsed in files.items()}
     for each in reporter.sorted():

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 
-from treadle.lang import CannotFormat, Severity, format_source
-from treadle.lang.diagnostics import Diagnostic
-from treadle.lang.tree import Span
-from treadle.lsp import outline
+from treadle.lang import CannotFormat, format_source
+from treadle.lsp import actions, description, hints, navigation, outline, semantic_tokens
+from treadle.lsp.completion import complete
+from treadle.lsp.context import context_at
 from treadle.lsp.document import Document
+from treadle.lsp.index import Index, Occurrence
 from treadle.lsp.workspace import Workspace, path_of, uri_of
 from treadle.version import package_version
 
 _PAUSE = 0.02  # seconds after the last keystroke before diagnostics are computed
-_SEVERITIES = {Severity.ERROR: types.DiagnosticSeverity.Error, Severity.WARNING: types.DiagnosticSeverity.Warning}
 
 
 class _Protocol(LanguageServerProtocol):
@@ -62,20 +65,12 @@ class Server(LanguageServer):
                 if self._published.pop(path, None):
                     self._publish(path, [], None)
                 continue
-            found = [self._diagnostic(each, document) for each in self.files.diagnostics(path)]
+            found = [actions.diagnostic(each, document) for each in self.files.diagnostics(path)]
             self._published[path] = found
             self._publish(path, found, document.version)
 
     def _publish(self, path: str, found: list[types.Diagnostic], version: int | None) -> None:
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri_of(path), found, version))
-
-    def _diagnostic(self, each: Diagnostic, document: Document) -> types.Diagnostic:
-        lines = [each.message]
-        lines += [f"did you mean `{each.suggestion}`?"] if each.suggestion else []
-        lines += [f"valid here: {', '.join(each.valid)}"] if each.valid else []
-        lines += [f"help: {each.help}"] if each.help else []
-        span = Span(each.line, each.column, each.end_line, each.end_column)
-        return types.Diagnostic(document.span_range(span), "\n".join(lines), _SEVERITIES[each.severity], each.rule, source="afl")
 
 
 def make_server() -> Server:
@@ -83,6 +78,8 @@ def make_server() -> Server:
     server = Server()
     _add_documents(server)
     _add_outline(server)
+    _add_names(server)
+    _add_writing(server)
     return server
 
 
@@ -161,3 +158,100 @@ def _add_outline(server: Server) -> None:
     @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
     def folding_range(params: types.FoldingRangeParams) -> list[types.FoldingRange]:
         return outline.folding(server.open(params.text_document.uri)[1])
+
+
+def _add_names(server: Server) -> None:
+    def name_at(params: Any) -> tuple[Index, str, Document, Occurrence | None]:
+        path, document = server.open(params.text_document.uri)
+        index = server.files.index(path)
+        return index, path, document, index.at(path, document.offset(params.position))
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    def hover(params: types.HoverParams) -> types.Hover | None:
+        index, _, document, found = name_at(params)
+        if found is None:
+            return None
+        text = description.hover_text(found.symbol, index)
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), document.range(found.start, found.end))
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    def definition(params: types.DefinitionParams) -> list[types.Location]:
+        index, _, _, found = name_at(params)
+        return [] if found is None else list(navigation.definitions(index, found.symbol))
+
+    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
+    def references(params: types.ReferenceParams) -> list[types.Location]:
+        index, _, _, found = name_at(params)
+        return [
+            types.Location(uri_of(path), server.files.documents[path].range(each.start, each.end))
+            for path, each in (navigation.everywhere(server.files, index, found.symbol) if found else ())
+            if params.context.include_declaration or not each.is_declaration
+        ]
+
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
+    def document_highlight(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
+        index, path, document, found = name_at(params)
+        kinds = types.DocumentHighlightKind
+        return [
+            types.DocumentHighlight(document.range(each.start, each.end), kinds.Write if each.is_declaration else kinds.Read)
+            for place, each in (index.references(found.symbol) if found else ())
+            if place == path
+        ]
+
+    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+    def prepare_rename(params: types.PrepareRenameParams) -> types.Range | None:
+        _, _, document, found = name_at(params)
+        if found is None:
+            return None
+        with _refused():
+            navigation.check_rename(found.symbol)
+        return document.range(found.start, found.end)
+
+    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+    def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
+        index, _, _, found = name_at(params)
+        if found is None:
+            return None
+        with _refused():
+            return types.WorkspaceEdit(navigation.rename(server.files, index, found.symbol, params.new_name))
+
+    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, semantic_tokens.LEGEND)
+    def semantic_tokens_full(params: types.SemanticTokensParams) -> types.SemanticTokens:
+        path, document = server.open(params.text_document.uri)
+        return types.SemanticTokens(semantic_tokens.semantic_tokens(server.files.index(path), path, document))
+
+    @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
+    def inlay_hint(params: types.InlayHintParams) -> list[types.InlayHint]:
+        path, document = server.open(params.text_document.uri)
+        start, end = document.offset(params.range.start), document.offset(params.range.end)
+        return hints.inlay_hints(server.files.index(path), path, document, start, end)
+
+
+def _add_writing(server: Server) -> None:
+    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=[".", "$", "(", ",", ":", "="]))
+    def completion(params: types.CompletionParams) -> list[types.CompletionItem]:
+        path, document = server.open(params.text_document.uri)
+        context = context_at(document.text, document.offset(params.position))
+        return complete(server.files.surroundings(path), path, context)
+
+    @server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(["(", ","], ["="]))
+    def signature_help(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+        path, document = server.open(params.text_document.uri)
+        context = context_at(document.text, document.offset(params.position))
+        return hints.signature_help(server.files.surroundings(path), path, context)
+
+    @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions([types.CodeActionKind.QuickFix]))
+    def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
+        path, document = server.open(params.text_document.uri)
+        start, end = document.offset(params.range.start), document.offset(params.range.end)
+        found = server.files.diagnostics(path)
+        return actions.code_actions(found, document, params.text_document.uri, start, end)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Report a refused rename to the client as a failed request."""
+    try:
+        yield
+    except navigation.CannotRename as error:
+        raise JsonRpcException(str(error), types.LSPErrorCodes.RequestFailed) from None

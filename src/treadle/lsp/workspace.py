@@ -105,6 +105,16 @@ class Workspace:
             self._indexes[program] = Index(analyse(files), self.documents)
         return self._indexes[program]
 
+    def surroundings(self, path: str) -> Index:
+        """Return what could be named in a file: its program and the other files of its folder, whose names come second."""
+        folder = str(Path(path).parent)
+        others = sorted(each for each in self.documents if str(Path(each).parent) == folder)
+        order = dict.fromkeys([path, *self.program(path), *others])
+        files = {each: self._parser.parse(each, self.documents[each].text) for each in order}
+        index = Index(analyse(files, checked=False), self.documents)
+        index.symbols.namespaces.update(name for _, facts in self._facts.values() for name in facts.namespaces)
+        return index
+
     def indexes(self) -> Iterable[Index]:
         """Return the analyses of all programs."""
         return [self._index(each) for each in sorted({self.program(path) for path in self.documents})]

@@ -1,0 +1,90 @@
+"""Names in words: signatures, types and doc comments, as hovers and completions show them."""
+
+from __future__ import annotations
+
+from treadle.lang import program, tree
+from treadle.lang.names import Declared
+from treadle.lang.signatures import type_words
+from treadle.lsp.index import Index, Kind, Symbol
+
+DECLARATIONS = frozenset([Kind.FACET, Kind.EVENT, Kind.WORKFLOW, Kind.SCHEMA])
+TYPES = {
+    "String": "Text.",
+    "Long": "A whole number.",
+    "Int": "A whole number.",
+    "Double": "A number with a fraction.",
+    "Boolean": "`true` or `false`.",
+    "Json": "Any value.",
+}
+
+
+def param_text(param: tree.Param, declared: Declared) -> str:
+    """Return a parameter, return or field as it was written."""
+    source = declared.opening.source
+    default = "" if param.default is None else f" = {source.part(param.default.span)}"
+    return f"{param.name.text}: {source.part(param.type.span)}{default}"
+
+
+def params_text(params: tuple[tree.Param, ...], declared: Declared) -> str:
+    return f"({', '.join(param_text(each, declared) for each in params)})"
+
+
+def signature(declared: Declared) -> str:
+    """Return the head of a facet or schema, under its qualified name."""
+    node = declared.node
+    if isinstance(node, tree.Schema):
+        fields = ", ".join(param_text(each, declared) for each in node.fields)
+        return f"schema {declared.qualified_name} {{ {fields} }}"
+    returns = f" => {params_text(node.returns, declared)}" if node.returns else ""
+    return f"{node.kind} {declared.qualified_name}{params_text(node.params, declared)}{returns}"
+
+
+def result(declared: Declared) -> str:
+    """Return the type of a step that calls a facet or schema: its returns, or the schema."""
+    node = declared.node
+    if isinstance(node, tree.Schema):
+        return declared.qualified_name
+    return params_text(node.returns, declared) if node.returns else ""
+
+
+def short_type(type_: program.Type | None) -> str:
+    return "" if type_ is None else type_words(type_)
+
+
+def heading(symbol: Symbol) -> str:
+    """Return a name with its type, in the form of AFL."""
+    declared = symbol.declared
+    if symbol.kind in DECLARATIONS and declared is not None:
+        return signature(declared)
+    if isinstance(symbol.node, tree.Param) and declared is not None:
+        return f"({symbol.kind}) {param_text(symbol.node, declared)}"
+    if symbol.kind in (Kind.STEP, Kind.ALIAS) and declared is not None:
+        return f"({symbol.kind}) {symbol.name} = {signature(declared)}"
+    type_ = short_type(symbol.type)
+    return f"({symbol.kind}) {symbol.name}" + (f": {type_}" if type_ and symbol.kind is not Kind.TYPE else "")
+
+
+def documentation(symbol: Symbol) -> str:
+    """Return the doc comment as Markdown: the description, then parameters and returns."""
+    if symbol.kind is Kind.TYPE:
+        return TYPES.get(symbol.name, "")
+    doc = symbol.doc
+    if doc is None and symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
+        doc = Symbol(Kind.FACET, symbol.name, declared=symbol.declared).doc
+    if doc is None:
+        return ""
+    lines = [doc.description] if doc.description else []
+    lines += [f"- `{name}`: {text}" for name, text in doc.params]
+    lines += [f"- returns `{name}`: {text}" for name, text in doc.returns]
+    return "\n\n".join([lines[0], "\n".join(lines[1:])] if len(lines) > 1 else lines)
+
+
+def hover_text(symbol: Symbol, index: Index) -> str:
+    """Return what a hover shows."""
+    parts = [f"```afl\n{heading(symbol)}\n```", documentation(symbol)]
+    if symbol.kind is Kind.NAMESPACE:
+        names = sorted(each.node.name.text for each in index.symbols.taken.values() if each.opening.namespace == symbol.name)
+        parts.append(", ".join(f"`{each}`" for each in names))
+    elif symbol.declared is not None and symbol.span is not None and symbol.kind not in DECLARATIONS | {Kind.STEP, Kind.ALIAS}:
+        parts.append(f"of `{symbol.declared.qualified_name}`")
+    return "\n\n".join(part for part in parts if part)
