@@ -6,10 +6,13 @@ and for questions about names and types; its own diagnostics are then those of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from treadle.lang import tree
-from treadle.lang.check import check
+from treadle.lang.analysis import Analysis as Queries
+from treadle.lang.analysis import analyse as check_and_query
+from treadle.lang.attributes import AttributeTables
+from treadle.lang.bindings import Context
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Diagnostic, Reporter, Source
 from treadle.lang.names import Symbols
@@ -48,22 +51,30 @@ class Parser:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
-    """One program: its files by path, its declarations, and the diagnostics of each file."""
+    """One program: its files by path, its declarations, queries about its names, and the diagnostics of each file."""
 
     files: dict[str, Parsed]
-    symbols: Symbols
-    diagnostics: dict[str, list[Diagnostic]] = field(default_factory=dict)
+    queries: Queries
+    diagnostics: dict[str, list[Diagnostic]]
+
+    @property
+    def symbols(self) -> Symbols:
+        return self.queries.context.symbols
 
 
-def analyse(files: dict[str, Parsed], *, checked: bool = True) -> Analysis:
-    """Check files as one program, or only collect what they declare; of several declarations of one name the first counts."""
+def analyse(files: dict[str, Parsed]) -> Analysis:
+    """Check files as one program."""
     reporter = Reporter()
-    symbols = declare([(each.source, each.tree) for each in files.values()], reporter)
-    if not checked:
-        return Analysis(files, symbols)
-    check(symbols, reporter)
+    queries = check_and_query([(each.source, each.tree) for each in files.values()], reporter)
     found = {path: list(parsed.diagnostics) for path, parsed in files.items()}
     for each in reporter.sorted():
         if each.source in files and not files[each.source].broken:
             found[each.source].append(each)
-    return Analysis(files, symbols, found)
+    return Analysis(files, queries, found)
+
+
+def collect(files: dict[str, Parsed]) -> Analysis:
+    """Collect the declarations of files without checking them; of several with one name the first counts."""
+    reporter = Reporter()
+    symbols = declare([(each.source, each.tree) for each in files.values()], reporter)
+    return Analysis(files, Queries(Context(symbols, reporter, AttributeTables(symbols))), {})

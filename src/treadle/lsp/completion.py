@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
-from treadle.lang.names import BUILTIN_MIXINS, Declared
+from treadle.lang.mixins import BUILTIN_MIXINS
+from treadle.lang.names import Declared
 from treadle.lang.tokens import TYPES
 from treadle.lsp import description
 from treadle.lsp.context import Bracket, Context
@@ -25,9 +26,11 @@ _ITEMS = {
     Kind.RETURN: _Kinds.Property,
     Kind.FIELD: _Kinds.Field,
     Kind.STEP: _Kinds.Variable,
-    Kind.VARIABLE: _Kinds.Variable,
+    Kind.LOOP: _Kinds.Variable,
     Kind.ALIAS: _Kinds.Variable,
-    Kind.IMPLICIT: _Kinds.Constant,
+    Kind.ARGUMENT: _Kinds.Property,
+    Kind.SCRIPT: _Kinds.Value,
+    Kind.ERROR: _Kinds.Value,
     Kind.TYPE: _Kinds.Class,
     Kind.MIXIN: _Kinds.Class,
 }
@@ -53,7 +56,7 @@ class _Completer:
         if context.path:
             yield from self.members()
         elif before == "use" or before == "uses":
-            yield from (_item(Symbol(Kind.NAMESPACE, name)) for name in sorted(self.index.symbols.namespaces))
+            yield from (_item(Symbol(Kind.NAMESPACE, name)) for name in sorted(self.index.namespaces))
         elif before == "with":
             yield from self.callables(schemas=False)
             yield from (_item(Symbol(Kind.MIXIN, name), call=True) for name in sorted(BUILTIN_MIXINS))
@@ -98,7 +101,7 @@ class _Completer:
         for each in self.index.symbols.taken.values():
             if each.opening.namespace == prefix:
                 yield _item(self.index.declaration(each), call=not self.wants_type())
-        for name in sorted(self.index.symbols.namespaces):
+        for name in sorted(self.index.namespaces):
             if name.startswith(prefix + "."):
                 yield _item(Symbol(Kind.NAMESPACE, name.removeprefix(prefix + ".").partition(".")[0]))
 

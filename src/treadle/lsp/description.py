@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from treadle.lang import program, tree
+from treadle.lang import tree
 from treadle.lang.names import Declared
-from treadle.lang.signatures import type_words
-from treadle.lsp.index import Index, Kind, Symbol
+from treadle.lang.types import UNKNOWN, Type, words
+from treadle.lsp.index import DECLARATIONS, Index, Kind, Symbol
 
-DECLARATIONS = frozenset([Kind.FACET, Kind.EVENT, Kind.WORKFLOW, Kind.SCHEMA])
+_DOCUMENTED = DECLARATIONS | {Kind.STEP, Kind.ALIAS}
 TYPES = {
     "String": "Text.",
     "Long": "A whole number.",
@@ -47,20 +47,20 @@ def result(declared: Declared) -> str:
     return params_text(node.returns, declared) if node.returns else ""
 
 
-def short_type(type_: program.Type | None) -> str:
-    return "" if type_ is None else type_words(type_)
+def type_text(type_: Type) -> str:
+    """Return a type in AFL; empty if it is not known."""
+    return "" if type_ == UNKNOWN else words(type_)
 
 
 def heading(symbol: Symbol) -> str:
     """Return a name with its type, in the form of AFL."""
-    declared = symbol.declared
-    if symbol.kind in DECLARATIONS and declared is not None:
-        return signature(declared)
-    if isinstance(symbol.node, tree.Param) and declared is not None:
-        return f"({symbol.kind}) {param_text(symbol.node, declared)}"
-    if symbol.kind in (Kind.STEP, Kind.ALIAS) and declared is not None:
-        return f"({symbol.kind}) {symbol.name} = {signature(declared)}"
-    type_ = short_type(symbol.type)
+    if symbol.kind in DECLARATIONS and symbol.declared is not None:
+        return signature(symbol.declared)
+    if isinstance(symbol.node, tree.Param) and symbol.owner is not None:
+        return f"({symbol.kind}) {param_text(symbol.node, symbol.owner)}"
+    if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
+        return f"({symbol.kind}) {symbol.name} = {signature(symbol.declared)}"
+    type_ = type_text(symbol.type)
     return f"({symbol.kind}) {symbol.name}" + (f": {type_}" if type_ and symbol.kind is not Kind.TYPE else "")
 
 
@@ -68,9 +68,7 @@ def documentation(symbol: Symbol) -> str:
     """Return the doc comment as Markdown: the description, then parameters and returns."""
     if symbol.kind is Kind.TYPE:
         return TYPES.get(symbol.name, "")
-    doc = symbol.doc
-    if doc is None and symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
-        doc = Symbol(Kind.FACET, symbol.name, declared=symbol.declared).doc
+    doc = symbol.doc if symbol.owner is not None or symbol.kind in _DOCUMENTED else None
     if doc is None:
         return ""
     lines = [doc.description] if doc.description else []
@@ -85,6 +83,6 @@ def hover_text(symbol: Symbol, index: Index) -> str:
     if symbol.kind is Kind.NAMESPACE:
         names = sorted(each.node.name.text for each in index.symbols.taken.values() if each.opening.namespace == symbol.name)
         parts.append(", ".join(f"`{each}`" for each in names))
-    elif symbol.declared is not None and symbol.span is not None and symbol.kind not in DECLARATIONS | {Kind.STEP, Kind.ALIAS}:
-        parts.append(f"of `{symbol.declared.qualified_name}`")
+    elif symbol.owner is not None:
+        parts.append(f"of `{symbol.owner.qualified_name}`")
     return "\n\n".join(part for part in parts if part)

@@ -66,8 +66,8 @@ def inlay_hints(index: Index, path: str, document: Document, start: int, end: in
             continue
         if symbol.kind is Kind.STEP and symbol.declared is not None:
             label = description.result(symbol.declared)
-        elif symbol.kind is Kind.VARIABLE:
-            label = description.short_type(symbol.type)
+        elif symbol.kind is Kind.LOOP:
+            label = description.type_text(symbol.type)
         else:
             continue
         if label:

@@ -1,48 +1,63 @@
-"""The meaning of every name in a program: each occurrence with the declaration that it means."""
+"""The meaning of every name in a program: each occurrence with the declaration that it means.
+
+The compiler knows the names of the language itself; those in prompts and scripts are added here.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from treadle.lang import program, tree
+from treadle.lang import tree
+from treadle.lang.attributes import Attributes
+from treadle.lang.definitions import Definition
 from treadle.lang.docs import parse_doc
+from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared, Opening
 from treadle.lang.program import Doc
-from treadle.lang.tree import Name, Span
+from treadle.lang.tree import NOWHERE, Name, Span
+from treadle.lang.types import BUILTIN, UNKNOWN, Type
 from treadle.lsp.analysis import Analysis
 from treadle.lsp.document import Document
+from treadle.lsp.scan import scan
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_PARAMS = re.compile(r"""\bparams(?:\[|\.get\()\s*["'](\w+)["']""")
+_RESULT = re.compile(r"""\bresult\[\s*["'](\w+)["']\s*\]""")
 
 
 class Kind(StrEnum):
-    """The sorts of names."""
+    """The sorts of names: those of the compiler's definitions, and built-in ones."""
 
     NAMESPACE = "namespace"
     FACET = "facet"
     EVENT = "event facet"
     WORKFLOW = "workflow"
     SCHEMA = "schema"
-    IMPLICIT = "implicit"
     PARAMETER = "parameter"
     RETURN = "return"
     FIELD = "field"
     STEP = "step"
-    VARIABLE = "loop variable"
-    ALIAS = "mixin alias"
+    LOOP = "loop variable"
+    ALIAS = "alias"
+    ARGUMENT = "argument"
+    SCRIPT = "script value"
+    ERROR = "error"
     TYPE = "type"
     MIXIN = "built-in mixin"
 
 
-_FACETS = {tree.FacetKind.FACET: Kind.FACET, tree.FacetKind.EVENT: Kind.EVENT, tree.FacetKind.WORKFLOW: Kind.WORKFLOW}
+DECLARATIONS = frozenset([Kind.FACET, Kind.EVENT, Kind.WORKFLOW, Kind.SCHEMA])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
     """A declared name. `path` and `span` are empty for what is built in, and for namespaces, which are opened many times.
 
-    `declared` is the facet or schema itself, that of a step or alias, or the owner of a parameter, return or field.
+    `declared` is the facet or schema itself, or that of a step or alias; `owner` that of a parameter, return or field.
     """
 
     kind: Kind
@@ -50,25 +65,24 @@ class Symbol:
     path: str = ""
     span: Span | None = None
     declared: Declared | None = None
-    node: tree.Param | tree.Step | tree.Implicit | None = None
-    type: program.Type | None = None
+    owner: Declared | None = None
+    node: object = None
+    type: Type = UNKNOWN
 
     @property
     def key(self) -> tuple[str, str, Span | None]:
         """The identity of the name, equal in all programs that contain its declaration."""
-        return (self.path, self.name if self.span is None else "", self.span)
+        return (self.path, self.name, self.span)
 
     @property
     def doc(self) -> Doc | None:
-        """The doc comment of a facet or schema; of a parameter or return its line there."""
-        if self.declared is None:
-            return None
-        doc = parse_doc(self.declared.node.doc)
-        if doc is None or self.kind in (Kind.FACET, Kind.EVENT, Kind.WORKFLOW, Kind.SCHEMA):
-            return doc
-        lines = doc.returns if self.kind is Kind.RETURN else doc.params
+        """The doc comment of a facet or schema, also of a step that calls it; of a parameter or return its line there."""
+        if self.owner is None:
+            return None if self.declared is None else parse_doc(self.declared.node.doc)
+        doc = parse_doc(self.owner.node.doc)
+        lines = () if doc is None else doc.returns if self.kind is Kind.RETURN else doc.params
         texts = [text for name, text in lines if name == self.name]
-        return Doc("\n".join(texts), (), ()) if texts and self.kind is not Kind.STEP else None
+        return Doc("\n".join(texts), (), ()) if texts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,39 +98,77 @@ class Occurrence:
 class Index:
     """The occurrences of each file, computed on first use."""
 
-    def __init__(self, analysis: Analysis, documents: dict[str, Document]) -> None:
+    def __init__(self, analysis: Analysis, documents: dict[str, Document], namespaces: Iterable[str] = ()) -> None:
         self.analysis = analysis
         self.documents = {path: documents[path] for path in analysis.files}
         self.symbols = analysis.symbols
-        self._members: dict[int, dict[str, Symbol]] = {}
-        self._declared: dict[int, Symbol] = {}
+        self.namespaces = {*self.symbols.namespaces, *namespaces}
+        self._tables = analysis.queries.context.tables
+        self._made: dict[int, Symbol] = {}
         self._occurrences: dict[str, list[Occurrence]] = {}
+        self._owners: dict[int, Declared] = {}
+        for declared in self.symbols.taken.values():
+            node = declared.node
+            params = node.fields if isinstance(node, tree.Schema) else node.params + node.returns
+            self._owners.update((id(param), declared) for param in params)
 
     # --- occurrences
 
     def occurrences(self, path: str) -> list[Occurrence]:
         """Return all names of a file whose meaning is known, in source order."""
         if path not in self._occurrences:
-            from treadle.lsp.walk import walk  # the walk fills the index
-
-            openings = [each for each in self.symbols.openings if each.source.name == path]
             document = self.documents[path]
-            if self.analysis.files[path].broken:  # spans of the last good tree, moved to the text of today where names agree
-                found = [each for each in walk(self, openings, document) if self._agrees(each, document)]
-            else:
-                found = walk(self, openings, document)
-            self._occurrences[path] = sorted(found, key=lambda each: (each.start, each.end))
+            found = {(each.start, each.end): each for each in self._find(path, document)}
+            # A broken file has the names of its last good text; those count that still stand at the same place.
+            kept = [each for each in found.values() if document.text[each.start : each.end] == each.symbol.name]
+            self._occurrences[path] = sorted(kept, key=lambda each: (each.start, each.end))
         return self._occurrences[path]
 
-    @staticmethod
-    def _agrees(each: Occurrence, document: Document) -> bool:
-        return document.text[each.start : each.end] == each.symbol.name
+    def _find(self, path: str, document: Document) -> Iterator[Occurrence]:
+        for use in self.analysis.queries.uses(path):
+            symbol = self.symbol(use.definition)
+            start, end = document.offsets(use.span)
+            short = end - len(symbol.name)
+            if symbol.kind in DECLARATIONS and start < short:
+                yield Occurrence(start, short - 1, self.namespace(document.text[start : short - 1]), False)
+                start = short
+            yield Occurrence(start, end, symbol, use.span == symbol.span and path == symbol.path)
+        for opening in self.symbols.openings:
+            if opening.source.name == path:
+                if opening.node is not None:
+                    start, end = document.offsets(opening.node.name.span)
+                    yield Occurrence(start, end, self.namespace(opening.node.name.text), True)
+                yield from self._mentions(opening, document)
+        before = ""
+        for token in scan(document.text):
+            if token.kind == "word" and before in (":", "[") and token.text in BUILTIN:
+                yield Occurrence(token.start, token.end, Symbol(Kind.TYPE, token.text, type=BUILTIN[token.text]), False)
+            elif token.kind == "word" and before == "with" and token.text in BUILTIN_MIXINS:
+                yield Occurrence(token.start, token.end, Symbol(Kind.MIXIN, token.text), False)
+            before = before if token.kind in ("comment", "doc") else token.text
+
+    def _mentions(self, opening: Opening, document: Document) -> Iterator[Occurrence]:
+        """Yield the parameters and returns that prompts and scripts mention."""
+        for item in opening.items:
+            declared = self.symbols.taken.get(opening.qualify(item.name.text)) if isinstance(item, tree.Facet) else None
+            if declared is None or not isinstance(item, tree.Facet) or declared.node is not item:
+                continue
+            inputs, returns = self.inputs(declared), self.returns(declared)
+            if item.prompt is not None:
+                yield from _matches(_PLACEHOLDER, item.prompt.span, inputs, document)
+            if item.pre_script is not None:
+                yield from _matches(_PARAMS, item.pre_script.span, inputs, document)
+                yield from _matches(_RESULT, item.pre_script.span, inputs | returns, document)
+            for block in item.blocks:
+                if isinstance(block, tree.Block) and block.script is not None:
+                    yield from _matches(_PARAMS, block.script.span, inputs, document)
+                    yield from _matches(_RESULT, block.script.span, returns, document)
 
     def at(self, path: str, offset: int) -> Occurrence | None:
         """Return the name at an offset, or that ends there."""
         every = self.occurrences(path)
         place = bisect_right(every, offset, key=lambda each: each.start)
-        for each in reversed(every[max(0, place - 3) : place]):
+        for each in reversed(every[max(0, place - 2) : place]):
             if each.start <= offset <= each.end:
                 return each
         return None
@@ -130,78 +182,50 @@ class Index:
 
     # --- declarations
 
+    def symbol(self, definition: Definition) -> Symbol:
+        known = self._made.get(id(definition.node))
+        if known is None or known.name != definition.name.text:
+            name = definition.name
+            kind, owner = Kind(str(definition.kind)), self._owners.get(id(definition.node))
+            if kind is Kind.NAMESPACE:
+                return self.namespace(name.text)
+            path, node = definition.source.name, definition.node
+            known = Symbol(kind, name.text, path, name.span, definition.declared, owner, node, definition.type)
+            self._made[id(definition.node)] = known
+        return known
+
     def declaration(self, declared: Declared) -> Symbol:
         """Return the name of a facet or schema."""
-        known = self._declared.get(id(declared.node))
-        if known is None:
-            node = declared.node
-            kind = Kind.SCHEMA if isinstance(node, tree.Schema) else _FACETS[node.kind]
-            type_ = program.NamedType(declared.qualified_name)
-            known = Symbol(kind, node.name.text, declared.opening.source.name, node.name.span, declared, None, type_)
-            self._declared[id(node)] = known
-        return known
+        return self.symbol(self.symbols.definition(declared))
 
     def namespace(self, name: str) -> Symbol:
         return Symbol(Kind.NAMESPACE, name)
 
-    def param(self, param: tree.Param, kind: Kind, declared: Declared) -> Symbol:
-        known = self._declared.get(id(param))
-        if known is None:
-            opening = declared.opening
-            type_ = self.symbols.type_of(param.type, opening)
-            known = Symbol(kind, param.name.text, opening.source.name, param.name.span, declared, param, type_)
-            self._declared[id(param)] = known
-        return known
-
     def params(self, declared: Declared) -> dict[str, Symbol]:
-        """Return the names that a call of a facet or schema may pass."""
-        node = declared.node
-        if isinstance(node, tree.Schema):
-            return {each.name.text: self.param(each, Kind.FIELD, declared) for each in node.fields}
-        return {each.name.text: self.param(each, Kind.PARAMETER, declared) for each in node.params}
+        """Return the parameters of a facet, or the fields of a schema."""
+        return self._all(self._tables.params(declared))
 
     def returns(self, declared: Declared) -> dict[str, Symbol]:
-        node = declared.node
-        if isinstance(node, tree.Schema):
-            return {}
-        return {each.name.text: self.param(each, Kind.RETURN, declared) for each in node.returns}
+        return self._all(self._tables.returns(declared))
 
     def inputs(self, declared: Declared) -> dict[str, Symbol]:
-        """Return the names that `$.` reads in the blocks of a facet."""
-        found: dict[str, Symbol] = {}
-        node, opening = declared.node, declared.opening
-        for mixin in node.mixins if isinstance(node, tree.Facet) else ():
-            target = self.symbols.resolve_facet(mixin.target, opening).found
-            if mixin.alias is not None:
-                found[mixin.alias.text] = Symbol(Kind.ALIAS, mixin.alias.text, opening.source.name, mixin.alias.span, target)
-            elif target is not None:
-                found |= self.params(target) | self.returns(target)
-        return found | self.params(declared)
-
-    def attributes(self, declared: Declared) -> dict[str, Symbol]:
-        """Return the names that `step.` reads of a step that calls the facet or schema; a return hides a parameter."""
-        key = id(declared.node)
-        if key not in self._members:
-            self._members[key] = self.inputs(declared) | self.returns(declared)
-        return self._members[key]
-
-    # --- values
+        """Return the names that `$.` reads in the blocks of a facet; of a schema, its fields."""
+        if isinstance(declared.node, tree.Schema):
+            return self.params(declared)
+        return self._all(_flat(self._tables.inputs(declared)))
 
     def members(self, symbol: Symbol) -> dict[str, Symbol]:
         """Return the names that may follow a name and a dot."""
-        if symbol.kind in (Kind.STEP, Kind.ALIAS):
-            return {} if symbol.declared is None else self.attributes(symbol.declared)
-        found = self.of_type(symbol.type)
-        return {} if found is None else self.attributes(found)
+        if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
+            return self._all(_flat(self._tables.attributes(symbol.declared)))
+        found = self._tables.members(symbol.type)
+        return {} if found is None else self._all(_flat(found))
 
-    def of_type(self, type_: program.Type | None) -> Declared | None:
-        """Return the schema or facet of a type."""
-        if not isinstance(type_, program.NamedType):
-            return None
-        return self.symbols.schemas.exact.get(type_.name) or self.symbols.facets.exact.get(type_.name)
+    def _all(self, definitions: Mapping[str, Definition]) -> dict[str, Symbol]:
+        return {name: self.symbol(each) for name, each in definitions.items()}
 
     def resolve_callee(self, name: str, opening: Opening) -> Declared | None:
-        return self.symbols.resolve_callee(Name(name, Span(1, 1, 1, 1)), opening).found
+        return self.symbols.resolve_callee(Name(name, NOWHERE), opening).found
 
     def opening(self, path: str, namespace: str | None) -> Opening:
         """Return the section of a file in a namespace, to resolve names in."""
@@ -209,3 +233,15 @@ class Index:
             if each.source.name == path and each.namespace == namespace:
                 return each
         return Opening(namespace, (), self.analysis.files[path].source)
+
+
+def _flat(attributes: Attributes) -> dict[str, Definition]:
+    found = {} if attributes.base is None else _flat(attributes.base)
+    return found | attributes.own
+
+
+def _matches(pattern: re.Pattern[str], span: Span, known: dict[str, Symbol], document: Document) -> Iterator[Occurrence]:
+    for match in pattern.finditer(document.text, *document.offsets(span)):
+        symbol = known.get(match[1])
+        if symbol is not None and symbol.kind is not Kind.SCRIPT:
+            yield Occurrence(match.start(1), match.end(1), symbol, False)

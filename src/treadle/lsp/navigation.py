@@ -16,7 +16,7 @@ from treadle.lsp.workspace import Workspace, uri_of
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUALIFIED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
-_FIXED = frozenset([Kind.TYPE, Kind.MIXIN])
+_FIXED = frozenset([Kind.TYPE, Kind.MIXIN, Kind.ERROR, Kind.SCRIPT])
 _STEP_KEYWORDS = frozenset(["foreach", "in", "with", "as"])  # the only keywords that may name a step
 
 
@@ -48,7 +48,8 @@ def everywhere(workspace: Workspace, index: Index, symbol: Symbol) -> list[tuple
 def check_rename(symbol: Symbol) -> None:
     """Raise `CannotRename` for a name that is built in."""
     if symbol.kind in _FIXED:
-        raise CannotRename(f"`{symbol.name}` is built in and cannot be renamed.")
+        sort = "a value of a script" if symbol.kind is Kind.SCRIPT else "built in"
+        raise CannotRename(f"`{symbol.name}` is {sort} and cannot be renamed.")
 
 
 def rename(workspace: Workspace, index: Index, symbol: Symbol, name: str) -> dict[str, list[types.TextEdit]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.lang import program
 from treadle.lang.names import Opening
+from treadle.lang.types import UNKNOWN, ListType, Type
 from treadle.lsp.context import Context
 from treadle.lsp.index import Index, Kind, Symbol
 
@@ -16,7 +16,7 @@ def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Symb
             continue
         if bracket.loop is not None:
             name, over = bracket.loop
-            found[name] = Symbol(Kind.VARIABLE, name, type=_element(index, opening, context, number, over, found))
+            found[name] = Symbol(Kind.LOOP, name, type=_element(index, opening, context, number, over, found))
         last = number == len(context.brackets) - 1
         current = "" if last or context.brackets[number + 1].kind == "block" else next(reversed(bracket.steps), "")
         for name, callee in bracket.steps.items():
@@ -33,15 +33,13 @@ def inputs_at(index: Index, opening: Opening, context: Context) -> dict[str, Sym
     for bracket in context.brackets:
         owner = steps.get(bracket.owner)
         if owner is not None and owner.declared is not None:
-            found = found | index.attributes(owner.declared)
+            found = found | index.members(owner)
         if bracket.loop is not None and bracket.loop[0] in steps:
             found = found | {bracket.loop[0]: steps[bracket.loop[0]]}
     return found
 
 
-def _element(
-    index: Index, opening: Opening, context: Context, number: int, over: str, steps: dict[str, Symbol]
-) -> program.Type | None:
+def _element(index: Index, opening: Opening, context: Context, number: int, over: str, steps: dict[str, Symbol]) -> Type:
     """Return the type of the elements of what a loop runs over."""
     first, *rest = over.split(".")
     known = steps
@@ -60,6 +58,6 @@ def _element(
     for name in rest:
         symbol = known.get(name)
         if symbol is None:
-            return None
+            return UNKNOWN
         known = index.members(symbol)
-    return symbol.type.element if symbol is not None and isinstance(symbol.type, program.ListType) else None
+    return symbol.type.element if symbol is not None and isinstance(symbol.type, ListType) else UNKNOWN

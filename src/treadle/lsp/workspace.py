@@ -8,7 +8,7 @@ from pathlib import Path
 from pygls import uris
 
 from treadle.lang.diagnostics import Diagnostic
-from treadle.lsp.analysis import Analysis, Parsed, Parser, analyse
+from treadle.lsp.analysis import Analysis, Parsed, Parser, analyse, collect
 from treadle.lsp.document import Document
 from treadle.lsp.index import Index
 from treadle.lsp.projects import Facts, facts_of, programs
@@ -111,9 +111,8 @@ class Workspace:
         others = sorted(each for each in self.documents if str(Path(each).parent) == folder)
         order = dict.fromkeys([path, *self.program(path), *others])
         files = {each: self._parser.parse(each, self.documents[each].text) for each in order}
-        index = Index(analyse(files, checked=False), self.documents)
-        index.symbols.namespaces.update(name for _, facts in self._facts.values() for name in facts.namespaces)
-        return index
+        namespaces = (name for _, facts in self._facts.values() for name in facts.namespaces)
+        return Index(collect(files), self.documents, namespaces)
 
     def indexes(self) -> Iterable[Index]:
         """Return the analyses of all programs."""
