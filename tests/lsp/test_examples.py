@@ -14,7 +14,9 @@ from tests.lsp.editor import Editor, edited, position_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted(str(path.relative_to(ROOT)) for folder in ("examples", "tests/golden") for path in (ROOT / folder).rglob("*.afl"))
+EXAMPLES = sorted(
+    str(path.relative_to(ROOT)) for folder in ("examples", "tests/golden/lang") for path in (ROOT / folder).rglob("*.afl")
+)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

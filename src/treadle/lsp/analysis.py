@@ -1,12 +1,13 @@
 """The compiler as the server sees it: trees, declarations and diagnostics of the files of one program.
 
-Parsing is cached by text, so an edit parses one file. A file with a syntax error keeps its last good tree for the others,
-and for questions about names and types; its own diagnostics are then those of its syntax alone.
+Parsing is cached by text, so an edit parses one file. What cannot be read of a file with a syntax error is taken from its last
+text that could be read; its own diagnostics are then those of its syntax alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from treadle.lang import tree
 from treadle.lang.analysis import Analysis as Queries
@@ -21,7 +22,7 @@ from treadle.lang.parse import parse
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A parsed text; `tree` is that of the last good text if `broken`."""
+    """A parsed text; if it is `broken`, declarations that cannot be read are those of an earlier text."""
 
     source: Source
     tree: tree.File
@@ -40,13 +41,36 @@ class Parser:
         if known is not None and known.source.text == text:
             return known
         reporter, source = Reporter(), Source(path, text)
-        file = parse(source, reporter).file
-        last = known.tree if known is not None else tree.File(path, ())
-        self._parsed[path] = Parsed(source, file or last, file is None, reporter.sorted())
+        parsed = parse(source, reporter)
+        file = parsed.file
+        if file is None:
+            file = parsed.partial if known is None else _completed(parsed.partial, known.tree)
+        self._parsed[path] = Parsed(source, file, parsed.file is None, reporter.sorted())
         return self._parsed[path]
 
     def forget(self, path: str) -> None:
         self._parsed.pop(path, None)
+
+
+def _completed(partial: tree.File, last: tree.File) -> tree.File:
+    """Add the declarations of an earlier tree that a broken text does not have."""
+    known = {name for name, _ in _declarations(partial.items)}
+    more: list[tree.Namespace | tree.Item] = []
+    for item in last.items:
+        if isinstance(item, tree.Namespace) and not item.file_scoped:
+            missing = tuple(each for name, each in _declarations((item,)) if name not in known)
+            more += [replace(item, items=missing)] if missing else []
+        else:
+            more += [each for name, each in _declarations((item,)) if name not in known]
+    return replace(partial, items=(*partial.items, *more))
+
+
+def _declarations(items: tuple[tree.Namespace | tree.Item, ...], prefix: str = "") -> Iterator[tuple[str, tree.Item]]:
+    for item in items:
+        if isinstance(item, tree.Namespace):
+            yield from _declarations(item.items, f"{item.name.text}.")
+        elif isinstance(item, tree.Facet | tree.Schema):
+            yield prefix + item.name.text, item
 
 
 @dataclass(frozen=True, slots=True, eq=False)
