@@ -29,7 +29,7 @@ class Bracket:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where the cursor is. `before` is the last token before the word that is being typed."""
+    """The surroundings of the cursor. `before` is the last token before the word that is being typed."""
 
     brackets: tuple[Bracket, ...]
     before: Token | None
