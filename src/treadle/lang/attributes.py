@@ -118,8 +118,8 @@ class AttributeTables:
             if isinstance(node, tree.Schema):
                 self._outside[key] = Attributes(dict(self.params(declared)))
             else:
-                record = node.kind is not tree.FacetKind.EVENT and not node.blocks and node.catch is None
-                self._outside[key] = found = Attributes(open=not node.returns and not record, lenient=not node.returns)
+                yields = not node.returns and (bool(node.blocks) or node.catch is not None)
+                self._outside[key] = found = Attributes(open=yields, lenient=not node.returns)
                 self._add_mixins(found, node, opening)
                 self._add_pre_script(found, node, opening)
                 found.own.update(self.params(declared))
@@ -150,11 +150,12 @@ class AttributeTables:
                 type_: Type = UNKNOWN if target is None else NamedType(target.qualified_name)
                 found.own[mixin.alias.text] = Definition(Kind.ALIAS, mixin.alias, type_, opening.source, mixin, target)
                 continue
-            for arg in mixin.args:
-                found.own[arg.name.text] = Definition(Kind.ARGUMENT, arg.name, UNKNOWN, opening.source, arg)
-            if target is not None and isinstance(target.node, tree.Facet):
+            if target is not None:
                 found.own.update(self.params(target))
                 found.own.update(self.returns(target))
+                continue
+            for arg in mixin.args:
+                found.own[arg.name.text] = Definition(Kind.ARGUMENT, arg.name, UNKNOWN, opening.source, arg)
 
     def of_call(self, step: tree.Step, declared: Declared | None, opening: Opening, types: Mapping[int, Type]) -> Attributes:
         """Return the attributes of a step: its callee's, additional arguments of the call, and the error if it is caught.

@@ -37,6 +37,7 @@ class Context:
     tables: AttributeTables
     bindings: Bindings = field(default_factory=Bindings)
     implied: dict[str, set[str]] = field(default_factory=dict)  # facet -> parameters that implicits supply
+    keys_read: dict[int, set[str] | None] = field(default_factory=dict)  # pre-script -> its keys in other scripts; None: any
     misyielded: dict[int, set[str] | None] = field(default_factory=dict)  # facet -> returns in wrong yields; None: any
 
     def use(self, source: Source, name: tree.Name | tree.Ref | tree.InputRef, definition: Definition, part: int = 0) -> None:

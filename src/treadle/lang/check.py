@@ -10,7 +10,7 @@ from treadle.lang.bindings import Context
 from treadle.lang.check_block import Surroundings, check_block
 from treadle.lang.check_call import check_args, check_mixin
 from treadle.lang.check_expr import infer
-from treadle.lang.check_script import check_prompt, check_script
+from treadle.lang.check_script import check_keys, check_prompt, check_script
 from treadle.lang.check_value import check_default
 from treadle.lang.check_yield import targets_of
 from treadle.lang.definitions import Definition, Kind
@@ -41,7 +41,19 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
                     _check_implicit(item, opening, context)
                 case tree.Use():
                     _record_use(item, opening, context)
+    _check_keys(context)
     return context
+
+
+def _check_keys(context: Context) -> None:
+    """Check the keys of pre-scripts, when all references to them are known."""
+    for _, _, _, meaning in context.bindings.uses:
+        if meaning.kind is Kind.SCRIPT and (known := context.keys_read.setdefault(id(meaning.node), set())) is not None:
+            known.add(meaning.name.text)
+    for opening in context.symbols.openings:
+        for item in opening.items:
+            if isinstance(item, tree.Facet) and item.pre_script is not None:
+                check_keys(item, item.pre_script, opening.source, context)
 
 
 def _record_use(use: tree.Use, opening: Opening, context: Context) -> None:

@@ -183,13 +183,20 @@ def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Conte
             message = f"step `{name}` ({step.node.call.target.text}) has no attribute `{attribute}`"
             names = set(attributes) if context.reporter.detailed else set()
             say = context.reporter.warn if attributes.lenient else context.reporter.report
-            say("unknown-attribute", source, expr.span, message, valid=names, near=attribute)
+            say("unknown-attribute", source, expr.span, message, valid=names, near=attribute, hint=_undeclared(step, attribute))
         return UNKNOWN
     context.use(source, expr, found, 1)
     if attribute in step.absent and scope.current is not step:
         message = f"`{name}.{attribute}` may have no value: {step.absent[attribute]}"
         context.reporter.warn("absent-value", source, expr.span, message)
     return _follow(found.type, expr, 2, scope, context)
+
+
+def _undeclared(step: StepInfo, attribute: str) -> str | None:
+    node = None if step.declared is None else step.declared.node
+    if isinstance(node, tree.Facet) and node.kind is tree.FacetKind.EVENT and not node.returns:
+        return f"declare what its handler returns, as in `event facet {node.name.text}() => ({attribute}: Json)`"
+    return None
 
 
 def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scope, context: Context) -> Type:

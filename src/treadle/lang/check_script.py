@@ -6,7 +6,8 @@ import re
 
 from treadle.lang import tree
 from treadle.lang.bindings import Context
-from treadle.lang.diagnostics import Source
+from treadle.lang.definitions import Kind
+from treadle.lang.diagnostics import Source, nearest
 from treadle.lang.scope import Inputs
 from treadle.lang.script_code import has_builtin, read_script
 from treadle.model.scripts import SCRIPT_MODULES
@@ -42,11 +43,36 @@ def check_script(script: tree.Script, inputs: Inputs, source: Source, context: C
         warn("script-result", source, _line(script, code.rebinds, source), message, hint='write `result["name"] = ...`')
     for name, line in code.reads.items():
         found, unsure = inputs.find(name)
+        if found is not None and found.kind is Kind.SCRIPT and found.node is not script:
+            known = context.keys_read.setdefault(id(found.node), set())
+            if known is not None:
+                known.add(name)
         own = pre and found is not None and found.node is script
         if (found is None and not unsure) or own:
             message = f"`params` has no `{name}` here"
             names = [each for each in inputs if not pre or each not in code.writes]
             warn("script-param", source, _line(script, line, source), message, valid=names, near=name)
+
+
+def check_keys(facet: tree.Facet, script: tree.Script, source: Source, context: Context) -> None:
+    """Warn about keys of a pre-script that are neither parameters nor read anywhere.
+
+    A handler may read any key, and other programs those of a record; for them, only a key that resembles a parameter counts.
+    """
+    read = context.keys_read.get(id(script), set())
+    if read is None or any(
+        isinstance(block, tree.Block) and block.script is not None and read_script(block.script).reads_any for block in facet.blocks
+    ):
+        return
+    params = [param.name.text for param in facet.params]
+    returns = {each.name.text for each in facet.returns}
+    for name, line in read_script(script).writes.items():
+        if name in params or name in returns or name in read:
+            continue
+        public = facet.kind is tree.FacetKind.EVENT or not (facet.blocks or facet.kind is tree.FacetKind.WORKFLOW)
+        if not public or nearest(name, params) is not None:
+            message = f"nothing reads `{name}`, which this script adds to the inputs of `{facet.name.text}`"
+            context.reporter.warn("script-key", source, _line(script, line, source), message, valid=params, near=name)
 
 
 def _line(script: tree.Script, line: int, source: Source) -> tree.Span:

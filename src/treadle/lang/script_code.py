@@ -23,7 +23,8 @@ _READING = frozenset(["copy", "get", "items", "keys", "values"])
 class ScriptCode:
     """`writes` and `reads` are keys of `result` and `params` with their lines, counted from 1 in the code.
 
-    `open`: the script may write other keys too. `forbidden` are imports, `undefined` names that the script does not have.
+    `reads_any`: it may read other keys too; `open`: it may write other keys too. `forbidden` are imports that scripts cannot make,
+    `undefined` names that the script does not have.
     """
 
     error: tuple[int, str] | None = None
@@ -32,13 +33,14 @@ class ScriptCode:
     forbidden: dict[str, int] = field(default_factory=dict)
     undefined: dict[str, int] = field(default_factory=dict)
     rebinds: int | None = None
+    reads_any: bool = False
     open: bool = False
 
 
 def read_script(script: tree.Script) -> ScriptCode:
     """Return the facts about a script; scripts with the same code share them."""
     if len(script.code) > _LARGEST or (script.language is not None and script.language.text != "python"):
-        return ScriptCode(open=True)
+        return ScriptCode(open=True, reads_any=True)
     return _read(script.code)
 
 
@@ -52,9 +54,9 @@ def _read(code: str) -> ScriptCode:
         reader = _Reader()
         reader.visit(parsed)
     except SyntaxError as error:
-        return ScriptCode(error=(error.lineno or 1, error.msg), open=True)
+        return ScriptCode(error=(error.lineno or 1, error.msg), open=True, reads_any=True)
     except (ValueError, OverflowError, MemoryError, RecursionError):
-        return ScriptCode(open=True)
+        return ScriptCode(open=True, reads_any=True)
     return reader.finish()
 
 
@@ -93,6 +95,8 @@ class _Reader(ast.NodeVisitor):
             self._loaded.setdefault(node.id, node.lineno)
             if node.id == "result":
                 self._found.open = True  # passed on: anything may be written
+            elif node.id == "params":
+                self._found.reads_any = True
         else:
             self._bound.add(node.id)
             if node.id == "result":
@@ -119,6 +123,12 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         called = node.func
+        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "params":
+            key = node.args[0] if called.attr == "get" and node.args else None
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                self._found.reads.setdefault(key.value, node.lineno)
+                self._visit_all(node.args[1:])
+                return
         if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "result":
             given = node.args[0] if node.args else None
             if called.attr == "setdefault" and isinstance(given, ast.Constant) and isinstance(given.value, str):

@@ -84,8 +84,12 @@ def test_a_step_reads_returns_parameters_aliases_and_flat_mixin_arguments() -> N
     assert "`s`" in found.message
 
 
-def test_an_event_facet_without_returns_and_an_external_facet_accept_any_attribute() -> None:
-    clean(PRELUDE + "event facet Any() workflow W() andThen { s = Any() t = F(a = s.anything) }")
+def test_an_external_facet_accepts_any_attribute_and_an_event_facet_without_returns_warns() -> None:
+    found = warning(PRELUDE + "event facet Any() workflow W() andThen { s = Any() t = F(a = s.anything) }")
+    assert (found.rule, found.help) == (
+        "unknown-attribute",
+        "declare what its handler returns, as in `event facet Any() => (anything: Json)`",
+    )
     assert step(PRELUDE + "workflow W() andThen { s = Ext() t = F(a = s.anything) }", "t").depends == ("s",)
 
 
