@@ -30,7 +30,7 @@ EXIT_CODES = {
     FAILED: "the task, run, check or demo failed",
     BAD_INPUT: "bad usage or input; nothing was changed",
     NOT_FOUND: "not found",
-    STORE_TROUBLE: "the store or the server cannot be used: unreachable, read-only, locked, full, wrong schema",
+    STORE_TROUBLE: "the store or the server cannot be used: unreachable, read-only, locked, full, damaged, wrong schema",
     REFUSED: "refused: a rule, the state of the entity or the token forbids it",
     TIME_RAN_OUT: "the wait timed out; the work continues",
     BUG: "a bug in Treadle",

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
-from treadle.cli.exits import INTERRUPTED
+from treadle.cli.exits import INTERRUPTED, STORE_TROUBLE
 from treadle.cli.output.format import plain
-from treadle.cli.output.messages import tell_note
+from treadle.cli.output.messages import tell_error, tell_note
 from treadle.cli.session import Session
 from treadle.engine import Engine, twin_of
+from treadle.kernel.store.failure import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
-from treadle.model.errors import StoreUnavailable
+from treadle.model.errors import StoreFailed, StoreUnavailable
 from treadle.model.text import printable, safe_logger
 from treadle.model.values import Json
 
@@ -201,8 +202,9 @@ def calm_collector() -> None:
 
 
 def stop_signal(at_eof: bool = False) -> asyncio.Event:
-    """An event set by SIGTERM and SIGINT; a second SIGINT ends the process immediately."""
+    """An event set by SIGTERM and SIGINT; a second SIGINT, or a store that failed, ends the process immediately."""
     stop = asyncio.Event()
+    end_with(_end)
     loop = asyncio.get_running_loop()
 
     def interrupted() -> None:
@@ -222,6 +224,11 @@ def stop_signal(at_eof: bool = False) -> asyncio.Event:
 
         threading.Thread(target=watch, name="treadle-parent", daemon=True).start()
     return stop
+
+
+def _end(error: StoreFailed) -> None:
+    tell_error(error.code, str(error), as_json=False)
+    os._exit(STORE_TROUBLE)
 
 
 def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ import apsw
 
 from treadle.model.errors import StoreError, StoreUnavailable
 from treadle.stores.sqlite.connection.connect import data_version
-from treadle.stores.sqlite.connection.errors import translated
+from treadle.stores.sqlite.connection.errors import Fuse, translated
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
@@ -71,6 +71,7 @@ class InlineChannel:
         self.on_change: Tidy | None = None
         self._connect = connect
         self._shown = shown
+        self._fuse = Fuse(shown)
         self._connection: apsw.Connection | None = None
         self._closed = False
         self._lock = Lock()
@@ -81,7 +82,7 @@ class InlineChannel:
         return self.call_blocking(work)
 
     def call_blocking(self, work: Work[T]) -> T:
-        with self._lock, translated(self._shown):
+        with self._lock, self._fuse.guard():
             if self._closed:
                 raise StoreUnavailable(f"The store {self._shown} is closed.")
             if self._connection is None:
@@ -156,6 +157,7 @@ class ThreadChannel:
         self.on_change: Tidy | None = None
         self._connect = connect
         self._shown = shown
+        self._fuse = Fuse(shown)
         self._closed = False
         self._lock = Lock()
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
@@ -217,7 +219,7 @@ class ThreadChannel:
         if job.future.cancelled():
             return connection
         try:
-            with translated(self._shown):
+            with self._fuse.guard():
                 connection = connection or self._connect()
                 result = job.work(connection)
         except BaseException as error:
@@ -230,16 +232,15 @@ class ThreadChannel:
         """Run checkpoints and poll for changes of other processes; the next job reports errors."""
         try:
             after, changed = self.after, self.on_change  # other threads may remove them meanwhile
-            if after:
-                after()
-            if not changed:
-                return None
-            version = data_version(connection)
-            if seen is not None and version != seen:
-                changed()
-            return version
-        except apsw.Error:
+            with self._fuse.guard():
+                if after:
+                    after()
+                version = data_version(connection) if changed else None
+        except (apsw.Error, StoreError):
             return seen
+        if changed and seen is not None and version != seen:
+            changed()
+        return version
 
 
 _IDLE = _Job(_nothing, Future(), None)

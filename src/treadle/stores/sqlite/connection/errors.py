@@ -7,17 +7,21 @@ from contextlib import contextmanager
 
 import apsw
 
+from treadle.kernel.store.failure import report_failure
 from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,
     SchemaBehind,
     StoreBusy,
     StoreDamaged,
+    StoreFailed,
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
     TreadleError,
 )
+
+_FAILED_SYNC = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 
 
 @contextmanager
@@ -30,6 +34,38 @@ def translated(shown: str) -> Iterator[None]:
         if meant is None:
             raise
         raise meant from error
+
+
+class Fuse:
+    """Translates errors like `translated`; after a failed sync, it refuses everything.
+
+    The system may report a failure once and the next sync as done, although data was dropped.
+    """
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+        self._failed = False
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Guard the use of the connection in the block."""
+        if self._failed:
+            raise StoreFailed(f"A sync of {self._shown} has failed in this process. Nothing was written; start the process again.")
+        try:
+            yield
+        except apsw.Error as error:
+            meant = _meaning(error, self._shown)
+            if meant is None:
+                raise
+            if isinstance(meant, StoreFailed):
+                self._failed = True
+                report_failure(meant)
+            raise meant from error
+
+
+def is_failed_sync(error: BaseException) -> bool:
+    """Return whether the disk could not sync: the outcome of the commit is unknown."""
+    return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _FAILED_SYNC
 
 
 def _meaning(error: apsw.Error, shown: str) -> TreadleError | None:
@@ -59,6 +95,11 @@ def _meaning(error: apsw.Error, shown: str) -> TreadleError | None:
             return StoreDamaged(
                 f"{shown} is damaged ({error}). Stop all processes that use it, keep a copy of it, then restore a backup or rescue "
                 "what can be read with `sqlite3 FILE .recover`."
+            )
+        case apsw.IOError() if is_failed_sync(error):
+            return StoreFailed(
+                f"The disk could not make {shown} durable ({error}). It is unknown whether the last commit survives; "
+                "this process writes nothing more. Look at the disk and the system's log, then start it again."
             )
         case apsw.IOError():
             return StoreUnavailable(f"Reading or writing {shown} failed ({error}). Look at the disk and the system's log.")

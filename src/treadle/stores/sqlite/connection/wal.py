@@ -5,6 +5,7 @@ from __future__ import annotations
 import apsw
 
 from treadle.stores.sqlite.connection.connect import wait_for_lock
+from treadle.stores.sqlite.connection.errors import is_failed_sync
 
 CHECKPOINT_PAGES = 4_000
 """Pages of log (16 MiB) after which a checkpoint runs: rarely enough to cost little, often enough to keep reads fast."""
@@ -42,7 +43,9 @@ class Checkpointer:
         try:
             pages, written = self._connection.wal_checkpoint("main", mode)
             return pages == written
-        except apsw.Error:
+        except apsw.Error as error:
+            if is_failed_sync(error):
+                raise
             return False  # even if the disk is full, committed work is safe in the log
         finally:
             self._connection.set_busy_handler(wait_for_lock)
