@@ -15,19 +15,26 @@ help: ## List the targets
 
 setup: $(VENV)/.ready ## Create .venv and install Treadle with its development tools
 
-$(VENV)/.ready: pyproject.toml
+$(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "Python is missing: apt-get install python3 python3-venv"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed (or: make PYTHON=python3.12 ...)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "The venv module is missing: apt-get install python3-venv"; exit 1; }
-	@echo "Setting up $(VENV) (once; about a minute) ..."
 	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	@test -e $(VENV)/.ready || echo "Installing Treadle into $(VENV) (once; a few seconds) ..."
+	@test -e $(VENV)/.ready || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.ready: pyproject.toml | $(BIN)/python
+	@echo "Installing Treadle and its development tools into $(VENV) (once; about a minute) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 assets: setup ## Fetch the dashboard's front-end libraries from npm
 	@$(BIN)/python -m build_tools.assets
 
-demo: setup assets ## Run the demo: parallel work, a retry, a killed worker, a repaired workflow, an external service, a verified log
+demo: $(VENV)/.core ## Run the demo: parallel work, a retry, a killed worker, a repaired workflow, an external service, a verified log
 	@$(BIN)/treadle demo
 	@$(BIN)/python examples/render_farm/show.py
 

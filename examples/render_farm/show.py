@@ -41,7 +41,7 @@ async def story(folder):
             run = await engine.start_run(
                 [("flow.afl", (HERE / "flow.afl").read_text())], "film.Film", {"scene": "dawn", "frames": 6}
             )
-            print(f"  a film is rendered at {url}; nobody here is held by it", flush=True)
+            print(f"  a film is rendered at {url}; no worker is occupied meanwhile", flush=True)
             hints = []
             while len(hints) < 2:
                 await asyncio.sleep(0.2)
@@ -54,10 +54,10 @@ async def story(folder):
             farm.kill()
             farm.wait()
             with a_farm(state, int(url.rpartition(":")[2])):
-                print("  and started again: the job goes on where it was", flush=True)
+                print("  the farm is restarted: the job continues", flush=True)
                 outputs = await engine.run_result(run, timeout=60)
                 stats = specialist._ask("GET", "/stats")
-    print(f"  {outputs['line']}; jobs that the farm was given: {stats['jobs']}")
+    print(f"  {outputs['line']}; jobs submitted to the farm: {stats['jobs']}")
     return stats["jobs"] == 1
 
 

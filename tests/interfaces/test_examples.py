@@ -194,4 +194,4 @@ def test_the_story_of_the_render_farm():
     )
     assert ended.returncode == 0, ended.stderr
     assert "the farm is killed" in ended.stdout
-    assert "jobs that the farm was given: 1" in ended.stdout
+    assert "jobs submitted to the farm: 1" in ended.stdout
