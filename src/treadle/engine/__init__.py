@@ -2,6 +2,6 @@
 
 from treadle.engine.engine import AlreadyOpen, Engine, twin_of, use_store
 from treadle.engine.sync import BlockingEngine
-from treadle.wiring.kernel import NotOpen
+from treadle.model.errors import NotOpen
 
 __all__ = ["AlreadyOpen", "BlockingEngine", "Engine", "NotOpen", "twin_of", "use_store"]

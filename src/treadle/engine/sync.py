@@ -10,7 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from treadle.engine.engine import Engine
-from treadle.wiring.kernel import NotOpen
+from treadle.model.errors import NotOpen
 
 if TYPE_CHECKING:
     from treadle.kernel.approvals.records import ShownApproval

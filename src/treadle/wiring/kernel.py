@@ -29,7 +29,7 @@ from treadle.kernel.store.verify import VerifyReport, verify
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
-from treadle.model.errors import StoreDamaged, TreadleError, UnreadableValue
+from treadle.model.errors import NotOpen, StoreDamaged, UnreadableValue
 from treadle.model.ids import Ids
 from treadle.model.runs import Run
 from treadle.model.states import TaskState
@@ -60,12 +60,6 @@ CLOSE_WITHIN = 5.0
 """Seconds that commits in flight get when an engine closes."""
 
 StoreFactory = Callable[[str, Clock], Store]
-
-
-class NotOpen(TreadleError):
-    """The engine is used outside its `with`."""
-
-    code = "not_open"
 
 
 class Kernel:
@@ -318,7 +312,7 @@ class Kernel:
     def results(self) -> tuple[Results[Task], Results[Run]]:
         """The waiters for ends of tasks and of runs; raises `NotOpen` while the engine is closed."""
         if self._results is None:
-            raise NotOpen("Open the engine first: `async with engine: ...`.")
+            raise NotOpen
         return self._results
 
     def run_finished(self, run_id: str) -> None:

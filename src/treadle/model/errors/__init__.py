@@ -79,6 +79,7 @@
         ├── StoreUnavailable    unreachable now; retrying later may help
         │   ├── Contended       every attempt at a change was overtaken by another change; try again
         │   └── TooManyWaiting  the server's limit on waiting callers is reached; carries the delay until a retry
+        ├── NotOpen             used before `open` or after `close`
         ├── StoreReadOnly       readable, but not writable
         ├── StoreFileInUse      a connection of `sqlite3` to a file that a store of this process has open
         ├── StoreBusy           another process holds the file locked

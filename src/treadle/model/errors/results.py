@@ -159,6 +159,13 @@ class UnreadableValue(TreadleError):
     code = "unreadable_value"
 
 
+class NotOpen(StoreError):
+    code = "not_open"
+
+    def __init__(self, message: str = "Open the engine first: `async with engine: ...`, or `await engine.open()`.") -> None:
+        super().__init__(message)
+
+
 class StoreReadOnly(StoreError):
     code = "store_read_only"
 

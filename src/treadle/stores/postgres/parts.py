@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from treadle.model.clock import Clock
-from treadle.model.errors import StoreUnavailable
+from treadle.model.errors import NotOpen
 from treadle.model.names import Lane
 from treadle.stores.postgres.connection.address import Address
 from treadle.stores.postgres.connection.connect import Connection, Connector, Pool
@@ -55,7 +55,7 @@ class Part:
 
     def _pool(self, pool: Pool | None) -> Pool:
         if pool is None:
-            raise not_open(self.url)
+            raise NotOpen
         return pool
 
     async def list_lanes(self) -> dict[int, Lane]:
@@ -86,8 +86,3 @@ def reads(work: Work[S, P, T]) -> Method[S, P, T]:
             return await work(self, connection, *args, **kwargs)
 
     return call
-
-
-def not_open(shown: str) -> StoreUnavailable:
-    """Return the error for a store that is not open."""
-    return StoreUnavailable(f"The store {shown} is not open: call open() first.")

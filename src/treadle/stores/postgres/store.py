@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from treadle.model.clock import Clock
+from treadle.model.errors import NotOpen
 from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, READS, Pool
@@ -14,7 +15,6 @@ from treadle.stores.postgres.dead_letters import DeadLetters
 from treadle.stores.postgres.health import HealthReport
 from treadle.stores.postgres.log import Log
 from treadle.stores.postgres.operators import Operators
-from treadle.stores.postgres.parts import not_open
 from treadle.stores.postgres.records import Records
 from treadle.stores.postgres.retention import Retention
 from treadle.stores.postgres.runs import Runs
@@ -62,10 +62,10 @@ class PostgresStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, 
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
         if self._listener is None:
-            raise not_open(self.url)
+            raise NotOpen
         return await self._listener.subscribe(heard)
 
     async def notify(self, lane_ids: Sequence[int]) -> None:
         if self._notifier is None:
-            raise not_open(self.url)
+            raise NotOpen
         await self._notifier.notify(lane_ids)

@@ -58,8 +58,8 @@ class Store(
 ):
     """One database. Methods may be called concurrently from one event loop.
 
-    A database that cannot be reached raises `StoreUnavailable` (the outcome of a commit in flight is unknown: send it
-    again); one that refuses writes raises `StoreReadOnly`, `StoreBusy` or `StoreFull`.
+    A store that is not open raises `NotOpen`. A database that cannot be reached raises `StoreUnavailable` (the outcome of a
+    commit in flight is unknown: send it again); one that refuses writes raises `StoreReadOnly`, `StoreBusy` or `StoreFull`.
     """
 
     url: str

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from treadle.model.errors import StoreError, StoreUnavailable
+from treadle.model.errors import NotOpen, StoreError
 from treadle.stores.sqlite.connection.connect import data_version
 from treadle.stores.sqlite.connection.errors import Fuse, translated
 
@@ -51,10 +51,10 @@ class ClosedChannel:
     on_change: Tidy | None = None
 
     async def call(self, work: Work[T]) -> T:
-        raise StoreUnavailable("The store is not open: call `await store.open()` first.")
+        raise NotOpen
 
     def call_blocking(self, work: Work[T]) -> T:
-        raise StoreUnavailable("The store is not open: call `await store.open()` first.")
+        raise NotOpen
 
     async def close(self) -> None:
         pass
@@ -84,7 +84,7 @@ class InlineChannel:
     def call_blocking(self, work: Work[T]) -> T:
         with self._lock, self._fuse.guard():
             if self._closed:
-                raise StoreUnavailable(f"The store {self._shown} is closed.")
+                raise NotOpen
             if self._connection is None:
                 self._connection = self._connect()
             result = work(self._connection)
@@ -192,7 +192,7 @@ class ThreadChannel:
     def _put(self, job: _Job) -> None:
         with self._lock:
             if self._closed:
-                raise StoreUnavailable(f"The store {self._shown} is closed.")
+                raise NotOpen
             self._jobs.put(job)
 
     def _run(self) -> None:
