@@ -58,6 +58,7 @@ def test_finishing_one_of_many_items_touches_a_handful_of_rows() -> None:
 def test_failing_and_retrying_one_of_many_items_touches_a_handful_of_rows() -> None:
     run = SimulatedRun(PROGRAM, "Wide", limits=Limits(expand=2000))
     run.apply(Started({"list": list(range(2000))}))
+    run.settle()
     step = run.row("Wide[77].w").id
     run.reads = run.writes = 0
     run.apply(Errored(step, Problem("x", "no")))

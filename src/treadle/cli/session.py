@@ -238,13 +238,9 @@ def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool,
         raise NotOverHttp(_on_the_store(chosen.remote, store_only))
     running = body(make_session(chosen, quiet=quiet), **given)
     if running is not None:
-        import asyncio
+        from treadle.cli.process.interrupts import run_interruptibly
 
-        try:
-            with asyncio.Runner(loop_factory=None if quiet else lasting_loop()) as runner:
-                runner.run(running)
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+        run_interruptibly(running, None if quiet else lasting_loop())
 
 
 def lasting_loop() -> Callable[[], AbstractEventLoop] | None:

@@ -149,7 +149,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     expand: int = 500
     """Foreach items created per call."""
-    rows: int = 5_000
+    rows: int = 2_000
     """New rows per call, after which no more blocks are begun; `Changes.again` lists them."""
     blocks: int = 500
     """`Expand` events per call; further ones go to `Changes.again`."""

@@ -6,5 +6,5 @@ RUN_DEPTH = 100
 RUN_ROWS = 1_000_000
 """Steps, blocks and items. A run that has more is stopped."""
 
-ADVANCE_BYTES = 64 * 1024 * 1024
+ADVANCE_BYTES = 16 * 1024 * 1024
 """Bytes of computed values in one advance, after which it is committed and the next one begins."""

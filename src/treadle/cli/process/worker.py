@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from treadle.cli.exits import INTERRUPTED, STORE_TROUBLE
 from treadle.cli.output.format import plain
 from treadle.cli.output.messages import tell_error, tell_note
+from treadle.cli.process.interrupts import on_sigint
 from treadle.cli.session import Session
 from treadle.engine import Engine, twin_of
 from treadle.kernel.store.failure import end_with
@@ -202,19 +203,22 @@ def calm_collector() -> None:
 
 
 def stop_signal(at_eof: bool = False) -> asyncio.Event:
-    """An event set by SIGTERM and SIGINT; a second SIGINT, or a store that failed, ends the process immediately."""
+    """An event set by SIGTERM and SIGINT; a second SIGINT, or a store that failed, ends the process, even if the loop is busy."""
     stop = asyncio.Event()
     end_with(_end)
     loop = asyncio.get_running_loop()
+    presses = 0
 
-    def interrupted() -> None:
-        if stop.is_set():
+    def pressed() -> None:
+        nonlocal presses
+        presses += 1
+        if stop.is_set() or presses > 1:
             tell_note("Stopped immediately; running tasks are taken over when their leases expire.")
             os._exit(INTERRUPTED)
-        stop.set()
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, interrupted)
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    on_sigint(pressed)
     if at_eof:
 
         def watch() -> None:
