@@ -19,7 +19,7 @@ Figures = dict[str, Any]
 Found = dict[str, Figures]
 """The figures by store: `sqlite`, `postgresql`."""
 
-BENCHMARKS = ("queue", "growth", "memory", "functions", "workflows", "nested", "external", "http", "web", "cli")
+BENCHMARKS = ("queue", "growth", "memory", "functions", "workflows", "nested", "external", "http", "web", "cli", "language")
 """The modules of this package that have the shape, as they are run."""
 
 BOTH = ("sqlite", "postgresql")

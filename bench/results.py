@@ -29,6 +29,7 @@ ORDER = (
     "http",
     "web",
     "cli",
+    "language",
     "simulation",
     "chaos",
     "attack",

@@ -13,6 +13,7 @@ from treadle.lang.check_expr import infer
 from treadle.lang.check_script import check_keys, check_prompt, check_script
 from treadle.lang.check_value import check_default
 from treadle.lang.check_yield import targets_of
+from treadle.lang.collection import without_collection
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Reporter
 from treadle.lang.names import Declared, Opening, Symbols
@@ -22,6 +23,7 @@ from treadle.lang.scope import Inputs, Scope
 from treadle.lang.types import UNKNOWN
 
 
+@without_collection
 def check(symbols: Symbols, reporter: Reporter) -> Context:
     """Report every semantic error and warning, in time linear in the size of the program."""
     context = Context(symbols, reporter, AttributeTables(symbols))

@@ -10,10 +10,11 @@ from typing import Any
 
 from treadle.lang import tree
 from treadle.lang.check import check
+from treadle.lang.collection import without_collection
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Diagnostic, Reporter, Severity, Source
 from treadle.lang.emit import emit
-from treadle.lang.encode import encode_program
+from treadle.lang.encode import encode_with_digest
 from treadle.lang.parse import parse
 
 
@@ -42,6 +43,7 @@ class Compiled:
         return "\n".join(each.render() for each in self.diagnostics)
 
 
+@without_collection
 def compile_sources(
     sources: Iterable[tuple[str, str]], *, libraries: Iterable[tuple[str, str]] = (), locations: bool = True
 ) -> Compiled:
@@ -65,8 +67,8 @@ def compile_sources(
     if any(each.severity is Severity.ERROR for each in diagnostics):
         return Compiled({}, diagnostics, "")
     program = emit(context)
-    bare = encode_program(program, locations=False)
-    return Compiled(encode_program(program) if locations else bare, diagnostics, digest_of(bare))
+    encoded, digest = encode_with_digest(program, digest_of, locations=locations)
+    return Compiled(encoded, diagnostics, digest)
 
 
 def digest_of(program: dict[str, Any]) -> str:

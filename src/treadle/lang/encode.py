@@ -15,6 +15,7 @@ Beyond the reference's keys there are:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, assert_never
 
 from treadle.lang import program as p
@@ -24,20 +25,40 @@ Json = dict[str, Any]
 
 def encode_program(program: p.Program, *, locations: bool = True) -> Json:
     """Return the JSON of a program; without locations it depends only on the meaning."""
-    return _Encoder(locations).program(program)
+    encoder = _Encoder()
+    json = encoder.program(program)
+    if locations:
+        encoder.locate()
+    return json
+
+
+def encode_with_digest(program: p.Program, digest: Callable[[Json], str], *, locations: bool) -> tuple[Json, str]:
+    """Return the JSON of a program and the digest of its JSON without locations, in one pass."""
+    encoder = _Encoder()
+    json = encoder.program(program)
+    made = digest(json)
+    if locations:
+        encoder.locate()
+    return json, made
 
 
 class _Encoder:
-    def __init__(self, locations: bool) -> None:
-        self._locations = locations
+    """Collects the locations of all nodes, so that they can be added after the digest is made."""
+
+    def __init__(self) -> None:
+        self._located: list[tuple[Json, p.Location]] = []
+
+    def locate(self) -> None:
+        for json, location in self._located:
+            json["location"] = _location(location)
 
     def _node(self, type_: str, node: p.Node | p.Program, **parts: Any) -> Json:
         json: Json = {"type": type_, "id": node.id}
         for key, value in parts.items():
             if value is not None and value != [] and value != ():
                 json[key] = value
-        if self._locations and node.location is not None:
-            json["location"] = _location(node.location)
+        if node.location is not None:
+            self._located.append((json, node.location))
         return json
 
     def program(self, node: p.Program) -> Json:
@@ -56,7 +77,8 @@ class _Encoder:
                 return self._node("ImplicitDecl", node, name=node.name, call=self._call(node.call))
             case p.Schema():
                 json = self._node("SchemaDecl", node, name=node.name, doc=_doc(node.doc))
-                return {**json, "fields": _params(node.fields)}
+                json["fields"] = _params(node.fields)
+                return json
         assert_never(node)
 
     def _facet(self, node: p.Facet) -> Json:

@@ -213,7 +213,7 @@ class ExpressionParser(Cursor):
             self.report(span, "unexpected `=` in a map", "an entry is written `key: value`", [replace("Write `:`", span, ":")])
         else:
             self.take(":")
-        return tree.Entry(Name(key.value, key.span), self.expr())
+        return tree.Entry(Name(key.value if key.kind == "string" else key.text, key.span), self.expr())
 
     def _index(self, target: tree.Expr) -> tree.Expr:
         if self.depth >= tree.MAX_DEPTH:

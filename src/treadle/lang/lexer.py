@@ -16,7 +16,9 @@ from treadle.lang.tree import Span
 
 _BLANK = re.compile(PATTERNS["blank"])
 _TOKEN = re.compile(
-    r"[ \t\r\n\f]*(?:" + "|".join(f"(?P<{kind}>{rule})" for kind, rule in PATTERNS.items() if kind != "blank") + ")"
+    r"[ \t\r\f]*(?:"
+    + "|".join(f"(?P<{kind}>{rule})" for kind, rule in PATTERNS.items() if kind != "blank")
+    + r"|(?P<lines>\n[ \t\r\n\f]*))"
 )
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NUMBER_TAIL = re.compile(r"[0-9A-Za-z_]+")
@@ -26,7 +28,7 @@ _FOREIGN_STRING = re.compile(r"'((?:[^'\n\\]|\\.)*)'|“([^”\n]*)”|`([^`\n]*
 _DOLLAR = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\}?")
 _FOREIGN_NAME = re.compile(r"[^\W\d]\w*")
 _MEANT = {"&": "&&", "|": "||", "→": "=>", "⇒": "=>", "≠": "!=", "≤": "<=", "≥": ">="}
-_NAME_FOLLOWS = frozenset(["in", "namespace", "schema", "use", "uses", "as"])  # after these, `script` is a name
+_NAME_FOLLOWS = frozenset(["namespace", "schema", "use", "uses"])  # after these, `script` is a name
 _MAX_DIGITS = 4000
 
 
@@ -56,34 +58,34 @@ class _Lexer:
         text, match, append = self.text, _TOKEN.match, self.found.tokens.append
         self._check_characters()
         position = self.position
+        line, line_start = self.line, self.line_start
+        broken = False  # there was a newline since the last token
         while True:
             found = match(text, position)
-            if found is None:
-                self.position = position
+            kind = found.lastgroup if found else None
+            if found is None or kind is None:
+                self.position, self.line, self.line_start, self.broken = position, line, line_start, broken
                 if not self._unreadable():
                     return self.found
-                position = self.position
-                continue
-            kind = found.lastgroup or ""
-            word = found.group(kind)
-            end = found.end()
-            start = end - len(word)
-            if start != position and "\n" in (gap := text[position:start]):
-                self.line += gap.count("\n")
-                self.line_start = text.rindex("\n", position, start) + 1
-                self.broken = True
-            if kind == "word":
-                kind = "dotted" if "." in word else "name"
-            elif kind == "sign" and not (word == "{" and self._opens_script()):
-                kind = word
             else:
-                self.position = start
+                word = found[kind]
+                end = found.end()
+                if kind == "word" or (kind == "sign" and not (word == "{" and self._opens_script())):
+                    kind = word if kind == "sign" else "dotted" if "." in word else "name"
+                    token = Token(kind, word, end - len(word), end, line, line_start, broken)
+                    if self.doc is not None:
+                        token.doc, self.doc = self.doc, None
+                    append(token)
+                    broken, position = False, end
+                    continue
+                if kind == "lines":
+                    line += word.count("\n")
+                    line_start = text.rindex("\n", position, end) + 1
+                    broken, position = True, end
+                    continue
+                self.position, self.line, self.line_start, self.broken = end - len(word), line, line_start, broken
                 self._other(kind, word, end)
-                position = self.position
-                continue
-            line, column = self.line, start - self.line_start + 1
-            append(Token(kind, word, start, end, Span(line, column, line, column + end - start), self.broken, self.doc))
-            self.broken, self.doc, position = False, None, end
+            position, line, line_start, broken = self.position, self.line, self.line_start, self.broken
 
     def _check_characters(self) -> None:
         if (bad := _UNSTORABLE.search(self.text)) is not None:
@@ -100,7 +102,9 @@ class _Lexer:
             if len(tokens) < back or tokens[-back].kind != "name":
                 return False
             if tokens[-back].text == "script":
-                return len(tokens) == back or tokens[-back - 1].text not in _NAME_FOLLOWS
+                before = [token.text for token in tokens[-back - 3 : -back]]
+                iterable = before[-1:] == ["in"] and before[0] == "foreach"
+                return not (iterable or (before and before[-1] in _NAME_FOLLOWS and before[-2:-1] != ["as"]))
         return False
 
     def _other(self, kind: str, word: str, end: int) -> None:
@@ -224,16 +228,19 @@ class _Lexer:
 
     def _add(self, kind: str, end: int) -> Token:
         token = self._token(kind, end)
+        token.doc = self.doc
         self.found.tokens.append(token)
         self.broken, self.doc = False, None
         return token
 
     def _token(self, kind: str, end: int) -> Token:
         """Return the token from here to `end`, and advance to `end`."""
-        start, line, column = self.position, self.line, self.position - self.line_start + 1
+        start, line, line_start = self.position, self.line, self.line_start
         self._advance(end)
-        span = Span(line, column, self.line, end - self.line_start + 1)
-        return Token(kind, self.text[start:end], start, end, span, self.broken, self.doc)
+        token = Token(kind, self.text[start:end], start, end, line, line_start, self.broken)
+        if self.line > line:
+            token.span = Span(line, start - line_start + 1, self.line, end - self.line_start + 1)
+        return token
 
     def _advance(self, end: int) -> None:
         newlines = self.text.count("\n", self.position, end)

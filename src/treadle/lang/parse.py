@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 
 from treadle.lang import hints, tree
+from treadle.lang.collection import without_collection
 from treadle.lang.cursor import Failed
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
 from treadle.lang.lexer import Lexed, lex
@@ -28,6 +29,7 @@ class Parsed:
     lexed: Lexed
 
 
+@without_collection
 def parse(source: Source, reporter: Reporter) -> Parsed:
     """Parse one source and report its syntax errors."""
     unread = Reporter(sources=reporter.sources)
@@ -381,7 +383,7 @@ class _Parser(StatementParser):
         if code.kind not in ("string", "code"):
             raise self.unexpected("a string in double quotes", "`{` and Python code", *([] if language else ["a name"]))
         self.advance()
-        text, line = code.value, code.code_line
+        text, line = code.value, code.code_line or code.line
         if code.kind == "string":
             text, dropped = dedent(text, flush=True)
             line += dropped

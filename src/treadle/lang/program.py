@@ -9,65 +9,67 @@ written without `$.`. Lookups by qualified name and by statement id cost O(1).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
+
+from treadle.lang.nodes import node
 
 # --- expressions ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class String:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Int:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Double:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Boolean:
     value: bool
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Null:
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class InputRef:
     """`$.a.b`: attribute `a` of the nearest scope that has it, then `b` within the value."""
 
     path: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class StepRef:
     """`s.a.b`: attribute `a` of step `s`; a path of length one is the step itself (a step reference argument)."""
 
     path: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class LoopRef:
     """`x` or `x.a` inside `foreach x`: the current element of the nearest loop over `path[0]`."""
 
     path: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Concat:
     operands: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Binary:
     """Operators: `+ - * / % == != < > <= >= && || in`, `not in`, `contains`, `startsWith`, `endsWith`."""
 
@@ -76,7 +78,7 @@ class Binary:
     right: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Chain:
     """A long run of binary operators of one level, from the left: `operators[n]` stands before `operands[n + 1]`."""
 
@@ -84,7 +86,7 @@ class Chain:
     operators: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Unary:
     """Operators: `-` and `!`."""
 
@@ -92,17 +94,17 @@ class Unary:
     operand: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ArrayLiteral:
     elements: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class MapLiteral:
     entries: tuple[tuple[str, Expr], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Index:
     target: Expr
     index: Expr
@@ -129,7 +131,7 @@ Expr = (
 # --- parts ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Location:
     """The place of a node; lines and columns count from 1. `code_line` is the line of a script's first line of code."""
 
@@ -144,14 +146,14 @@ class Location:
 BUILTIN_TYPES = ("Boolean", "Double", "Int", "Json", "Long", "String")
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class NamedType:
     """A built-in type, or the qualified name of a schema or (for a step reference) of a facet."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ListType:
     element: Type
 
@@ -159,14 +161,14 @@ class ListType:
 Type = NamedType | ListType
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Doc:
     description: str = ""
     params: tuple[tuple[str, str], ...] = ()
     returns: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Param:
     """A parameter, return or schema field. `reference`: the type is a facet, the value a step."""
 
@@ -176,13 +178,13 @@ class Param:
     reference: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Arg:
     name: str
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Mixin:
     """`with Target(args) as alias`. In a yield, `into` is the signature alias that receives the values."""
 
@@ -200,7 +202,7 @@ class Mixin:
         return self.resolved or self.target
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Call:
     """`Target(args) with ...`; `resolved` is None for an external facet."""
 
@@ -217,7 +219,7 @@ class Call:
         return self.resolved or self.target
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Script:
     id: str
     code: str
@@ -225,7 +227,7 @@ class Script:
     location: Location | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Prompt:
     id: str
     template: str | None = None
@@ -234,13 +236,13 @@ class Prompt:
     location: Location | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Foreach:
     variable: str
     iterable: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Case:
     """One case of `when`; no condition means the default."""
 
@@ -248,7 +250,7 @@ class Case:
     block: Block
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Step:
     """`name = Target(...)`. `depends` names steps of the same block, in order of first mention, never itself."""
 
@@ -261,7 +263,7 @@ class Step:
     location: Location | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Yield:
     """`into` is the signature alias that receives the values; None means the owner of the block."""
 
@@ -277,7 +279,7 @@ class SysKind(StrEnum):
     ASSERT = "assert"
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Sys:
     """`sys.log(name = expr, ...)` has args, `sys.assert(expr)` a condition and its text."""
 
@@ -290,7 +292,7 @@ class Sys:
     location: Location | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Block:
     """One `andThen`, `catch` or case. It holds a script, or cases, or statements; only statements can have a `foreach`."""
 
@@ -320,7 +322,7 @@ class FacetKind(StrEnum):
     WORKFLOW = "WorkflowDecl"
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Facet:
     """A facet of any kind. `blocks` is its body, empty when it has none or a prompt."""
 
@@ -351,7 +353,7 @@ class Facet:
         return self.kind is FacetKind.WORKFLOW
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Schema:
     id: str
     name: str
@@ -365,7 +367,7 @@ class Schema:
         return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Implicit:
     id: str
     name: str
@@ -374,7 +376,7 @@ class Implicit:
     location: Location | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Namespace:
     """One opening of a namespace; the same namespace may be opened several times."""
 
@@ -391,7 +393,7 @@ Statement = Step | Sys | Yield
 Node = Namespace | Facet | Implicit | Schema | Block | Step | Sys | Yield | Call | Mixin | Script | Prompt
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Program:
     """A whole compiled program, with the indexes that an evaluator needs."""
 

@@ -514,10 +514,8 @@ class StatementParser(ExpressionParser):
 
     def pretend(self, text: str) -> None:
         """Continue as if this word stood before the next token."""
-        span = self.tok.span
-        token = Token(
-            "name", text, self.tok.start, self.tok.start, Span(span.line, span.column, span.line, span.column), False, None
-        )
+        after = self.tok
+        token = Token("name", text, after.start, after.start, after.line, after.line_start, broken=False)
         self.tokens.insert(self.index, token)
         self.tok = token
 

@@ -87,20 +87,34 @@ class Token:
     The parser sets `role` where it reads a word as a keyword. `reported`: the lexer has reported an error here.
     """
 
-    __slots__ = ("broken", "code_line", "doc", "end", "kind", "reported", "role", "span", "start", "text", "value")
+    value = ""
+    doc: str | None = None
+    role: Role | None = None
+    reported = False
+    code_line = 0
+    _span: Span | None = None
 
-    def __init__(self, kind: str, text: str, start: int, end: int, span: Span, broken: bool, doc: str | None) -> None:
+    def __init__(self, kind: str, text: str, start: int, end: int, line: int, line_start: int, broken: bool) -> None:
         self.kind = kind
         self.text = text
         self.start = start
         self.end = end
-        self.span = span
+        self.line = line
+        self.line_start = line_start
         self.broken = broken
-        self.doc = doc
-        self.role: Role | None = None
-        self.reported = False
-        self.value = text
-        self.code_line = span.line
+
+    @property
+    def span(self) -> Span:
+        """Its place; made on first use, as most tokens never need it."""
+        span = self._span
+        if span is None:
+            line, column = self.line, self.start - self.line_start + 1
+            span = self._span = tuple.__new__(Span, (line, column, line, column + self.end - self.start))
+        return span
+
+    @span.setter
+    def span(self, span: Span) -> None:
+        self._span = span
 
 
 WORDS = frozenset(["name", "dotted"])

@@ -8,9 +8,11 @@ pass can overflow the stack.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import NamedTuple
+
+from treadle.lang.nodes import node
 
 MAX_DEPTH = 100
 MAX_BLOCKS = 50
@@ -26,7 +28,7 @@ class Span(NamedTuple):
 
     def to(self, other: Span) -> Span:
         """Return the span from the start of this one to the end of the other."""
-        return Span(self.line, self.column, other.end_line, other.end_column)
+        return tuple.__new__(Span, (self[0], self[1], other[2], other[3]))
 
     def until(self, other: Span) -> Span:
         """Return the span from the start of this one to the start of the other."""
@@ -46,7 +48,7 @@ class Span(NamedTuple):
 NOWHERE = Span(1, 1, 1, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Name:
     """An identifier or a dotted name."""
 
@@ -83,7 +85,7 @@ class LiteralKind(StrEnum):
     NULL = "Null"
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Literal:
     kind: LiteralKind
     value: str | int | float | bool | None
@@ -91,7 +93,7 @@ class Literal:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class InputRef:
     """`$.a.b`"""
 
@@ -104,7 +106,7 @@ class InputRef:
         return _parts(self.path, self.span, 2)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Ref:
     """`a`, `a.b`: a step, or a loop variable."""
 
@@ -117,14 +119,14 @@ class Ref:
         return _parts(self.path, self.span, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Concat:
     operands: tuple[Expr, ...]
     span: Span = field(compare=False, repr=False)
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Binary:
     operator: str
     left: Expr
@@ -133,7 +135,7 @@ class Binary:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Chain:
     """A long run of binary operators of one level, from the left: `operators[n]` stands before `operands[n + 1]`."""
 
@@ -143,7 +145,7 @@ class Chain:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Unary:
     operator: str
     operand: Expr
@@ -151,14 +153,14 @@ class Unary:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ArrayLiteral:
     elements: tuple[Expr, ...]
     span: Span = field(compare=False, repr=False)
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Entry:
     key: Name
     value: Expr
@@ -168,14 +170,14 @@ class Entry:
         return self.key.span.to(self.value.span)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class MapLiteral:
     entries: tuple[Entry, ...]
     span: Span = field(compare=False, repr=False)
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Index:
     target: Expr
     index: Expr
@@ -183,7 +185,7 @@ class Index:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class TooDeep:
     """A placeholder for an expression, type or block that was nested too deeply."""
 
@@ -196,14 +198,14 @@ Expr = Literal | InputRef | Ref | Concat | Binary | Chain | Unary | ArrayLiteral
 # --- types, parameters, calls --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class NamedType:
     name: Name
     span: Span = field(compare=False, repr=False)
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class ListType:
     element: Type
     span: Span = field(compare=False, repr=False)
@@ -213,7 +215,7 @@ class ListType:
 Type = NamedType | ListType | TooDeep
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Param:
     """A parameter, a return or a schema field."""
 
@@ -226,7 +228,7 @@ class Param:
         return self.name.span.to((self.default or self.type).span)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Arg:
     name: Name
     value: Expr
@@ -236,7 +238,7 @@ class Arg:
         return self.name.span.to(self.value.span)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Mixin:
     """`with target(args) as alias`; `parens` is the span from `(` to `)`."""
 
@@ -247,7 +249,7 @@ class Mixin:
     parens: Span = field(compare=False, repr=False, default=NOWHERE)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Call:
     """`target(args) with ...`; `parens` is the span from `(` to `)`."""
 
@@ -261,7 +263,7 @@ class Call:
 # --- blocks --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Script:
     """`code` is dedented; `code_line` is the line of the source where it begins."""
 
@@ -271,7 +273,7 @@ class Script:
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Directive:
     """One of `system`, `template`, `model`."""
 
@@ -280,20 +282,20 @@ class Directive:
     span: Span = field(compare=False, repr=False, default=NOWHERE)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Prompt:
     directives: tuple[Directive, ...]
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Foreach:
     variable: Name
     iterable: InputRef | Ref
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Case:
     """`case condition => block`; the condition `_` is the default."""
 
@@ -306,7 +308,7 @@ class Case:
         return isinstance(self.condition, Ref) and self.condition.path == ("_",)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Block:
     """A script, or cases, or statements; only statements can have a foreach."""
 
@@ -318,7 +320,7 @@ class Block:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Step:
     name: Name
     call: Call
@@ -327,19 +329,19 @@ class Step:
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Yield:
     call: Call
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class SysLog:
     args: tuple[Arg, ...]
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class SysAssert:
     condition: Expr
     span: Span = field(compare=False, repr=False)
@@ -356,7 +358,7 @@ class FacetKind(StrEnum):
     WORKFLOW = "workflow"
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Facet:
     kind: FacetKind
     name: Name
@@ -372,7 +374,7 @@ class Facet:
     parens: Span = field(compare=False, repr=False, default=NOWHERE)  # of the parameters
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Schema:
     name: Name
     fields: tuple[Param, ...]
@@ -380,20 +382,20 @@ class Schema:
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Implicit:
     name: Name
     call: Call
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Use:
     name: Name
     span: Span = field(compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Namespace:
     """With braces it has its items; a file-scoped one includes the rest of the file, which `File.openings` determines."""
 
@@ -407,7 +409,7 @@ class Namespace:
 Item = Use | Facet | Implicit | Schema
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class File:
     """One source, in source order."""
 
