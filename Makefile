@@ -8,7 +8,7 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check fmt docs screenshots bench simulate chaos attack fuzz soak clean
+.PHONY: help setup assets demo up test check editors fmt docs screenshots bench simulate chaos attack fuzz soak clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -49,8 +49,12 @@ check: setup ## Check format, lint, prose, types and layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m build_tools.prose
+	@$(BIN)/python -m build_tools.editors --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+
+editors: setup ## Write the editors' derived files and build the extension for VS Code, dist/treadle-afl.vsix
+	@$(BIN)/python -m build_tools.editors --build
 
 fmt: setup ## Format the code and apply safe fixes
 	@$(BIN)/ruff format .

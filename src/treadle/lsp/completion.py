@@ -191,7 +191,7 @@ class _Completer:
 
     def values(self, before: str) -> Iterator[Item]:
         ends = self.context.before is not None and (
-            self.context.before.kind in ("string", "number", "input") or before in (")", "]", "}")
+            self.context.before.kind in ("string", "float", "integer", "input") or before in (")", "]", "}")
         )
         if ends or (self.context.before is not None and self.context.before.kind == "word" and before not in _OPERATORS):
             yield from map(_word, _WORDS)

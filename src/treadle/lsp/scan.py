@@ -1,6 +1,7 @@
-"""Splits any text into tokens, also while it is being typed: what cannot be read is skipped.
+"""Splits any text into tokens, also while it is being typed, and says how to colour them; unreadable text is skipped.
 
-The compiler's lexer stops at the first error and needs the parser's state; an editor needs neither.
+The compiler's parser knows more, but only about text that it can read: a keyword is one where the grammar has a place for it.
+Here, and in the grammars for editors, a keyword is one unless `:`, `=` or `(` shows that it names something.
 """
 
 from __future__ import annotations
@@ -8,31 +9,65 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from treadle.lang.scripts import find_end
-from treadle.lang.tokens import KEYWORDS
+from treadle.lang.tokens import IDENTIFIER, KEYWORDS, OPERATORS, PATTERNS, TYPES, Role
 
-_IDENT = r"[A-Za-z_][A-Za-z0-9_]*"
-_TOKEN = re.compile(
-    rf"(?P<doc>/\*\*(?!/)[\s\S]*?(?:\*/|\Z))"
-    rf"|(?P<comment>//[^\n]*|/\*[\s\S]*?(?:\*/|\Z))"
-    rf"|(?P<word>{_IDENT}(?:\.{_IDENT})*)"
-    rf"|(?P<input>\$(?:\.{_IDENT})*)"
-    rf'|(?P<string>"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\Z))'
-    rf"|(?P<number>[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?)?)"
-    rf"|(?P<sign>\+\+|=>|==|!=|<=|>=|&&|\|\||\#\{{|[-+*/%<>!=(){{}}\[\],:;.?])"
-    rf"|(?P<blank>\s+)"
-)
+_OPEN = {
+    "doc": r"/\*\*(?!/)[\s\S]*?(?:\*/|\Z)",
+    "comment": r"//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)",
+    "input": rf"\$(?:\.{IDENTIFIER})*",
+    "string": r'"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?\Z)',
+    "sign": rf"{PATTERNS['sign']}|[.?/]",
+}
+"""Patterns that also match what has no end yet."""
+_TOKEN = re.compile("|".join(f"(?P<{kind}>{_OPEN.get(kind, pattern)})" for kind, pattern in PATTERNS.items()))
+NAMING = r"[ \t]*(?:=(?![=>])|:|\()"
+"""What follows a word that names something."""
+NAMING_LIKE_TYPE = r"[ \t]*[:(]"
+"""What follows a built-in type's name that names something else; `=` follows a type before its default."""
+_NAMING, _NAMING_LIKE_TYPE = re.compile(NAMING), re.compile(NAMING_LIKE_TYPE)
+
+
+class Class(StrEnum):
+    """The sorts of tokens that highlighters distinguish."""
+
+    COMMENT = "comment"
+    STRING = "string"
+    NUMBER = "number"
+    KEYWORD = "keyword"
+    CONSTANT = "constant"
+    TYPE = "type"
+    INPUT = "input"
+    NAME = "name"
+    OPERATOR = "operator"
+    PUNCTUATION = "punctuation"
+    CODE = "code"
+
+
+_CLASSES = {
+    "doc": Class.COMMENT,
+    "comment": Class.COMMENT,
+    "input": Class.INPUT,
+    "string": Class.STRING,
+    "float": Class.NUMBER,
+    "integer": Class.NUMBER,
+    "code": Class.CODE,
+}
+CALLED = frozenset(word for word, role in KEYWORDS.items() if role in (Role.STATEMENT, Role.OPERATOR, Role.CONTROL))
+"""Keywords that a parenthesis may follow: `in (`, `case (`, `sys.log(`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`code` is the Python of a script with its braces; the kinds are otherwise those of the pattern's groups."""
+    """`code` is the Python of a script with its braces; the kinds are otherwise those of `PATTERNS`."""
 
     kind: str
     text: str
     start: int
     first_of_line: bool
+    class_: Class
 
     @property
     def end(self) -> int:
@@ -41,7 +76,7 @@ class Token:
 
 def scan(text: str) -> Iterator[Token]:
     """Yield the tokens and comments of a text."""
-    at, fresh, script = 0, True, 0  # script: how many tokens ago it was said
+    at, fresh, script = 0, True, 0  # script: how many tokens may still come before its brace
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -55,12 +90,22 @@ def scan(text: str) -> Iterator[Token]:
         if part == "{" and script:
             end = find_end(text, at + 1)
             kind, part = "code", text[at:] if end is None else text[at : end + 1]
-        yield Token(kind, part, at, fresh)
+        class_ = _CLASSES.get(kind) or _class(kind, part, text, at + len(part))
+        yield Token(kind, part, at, fresh, class_)
         if kind not in ("comment", "doc"):
-            script = 2 if part == "script" else script - 1 if script == 2 and kind == "word" else 0
+            named = part == "script" and class_ is Class.KEYWORD
+            script = 2 if named else script - 1 if script == 2 and kind == "word" else 0
             fresh = False
         at += len(part)
 
 
-def is_keyword(token: Token) -> bool:
-    return token.kind == "word" and token.text in KEYWORDS
+def _class(kind: str, part: str, text: str, end: int) -> Class:
+    if kind == "sign":
+        return Class.OPERATOR if part in OPERATORS else Class.PUNCTUATION
+    role = KEYWORDS.get(part)
+    if role is None:
+        return Class.TYPE if part in TYPES and not _NAMING_LIKE_TYPE.match(text, end) else Class.NAME
+    naming = _NAMING.match(text, end)
+    if naming is not None and not (naming.group().endswith("(") and part in CALLED):
+        return Class.NAME
+    return {Role.CONSTANT: Class.CONSTANT, Role.OPERATOR: Class.OPERATOR}.get(role, Class.KEYWORD)

@@ -6,10 +6,9 @@ import re
 
 from lsprotocol import types
 
-from treadle.lang.tokens import KEYWORDS, Role
 from treadle.lsp.document import Document
 from treadle.lsp.index import Index, Kind, Occurrence
-from treadle.lsp.scan import Token, scan
+from treadle.lsp.scan import Class, Token, scan
 
 _TYPES = types.SemanticTokenTypes
 _NAMES = {
@@ -30,9 +29,16 @@ _NAMES = {
     Kind.TYPE: _TYPES.Type,
     Kind.MIXIN: _TYPES.Class,
 }
-_TOKENS = {"comment": _TYPES.Comment, "doc": _TYPES.Comment, "string": _TYPES.String, "number": _TYPES.Number}
+_TOKENS = {
+    Class.COMMENT: _TYPES.Comment,
+    Class.STRING: _TYPES.String,
+    Class.NUMBER: _TYPES.Number,
+    Class.KEYWORD: _TYPES.Keyword,
+    Class.CONSTANT: _TYPES.Keyword,
+    Class.OPERATOR: _TYPES.Operator,
+}
 LEGEND = types.SemanticTokensLegend(
-    sorted({str(each.value) for each in (*_NAMES.values(), *_TOKENS.values(), _TYPES.Keyword, _TYPES.Operator)}),
+    sorted({str(each.value) for each in (*_NAMES.values(), *_TOKENS.values())}),
     [types.SemanticTokenModifiers.Declaration.value, types.SemanticTokenModifiers.Documentation.value],
 )
 _LINE = re.compile(r"[^\r\n]+")
@@ -64,12 +70,8 @@ def _name(each: Occurrence) -> tuple[int, int, str, int]:
 
 
 def _kind(token: Token) -> str | None:
-    if token.kind == "word" and token.text in KEYWORDS:
-        return str((_TYPES.Operator if KEYWORDS[token.text] is Role.OPERATOR else _TYPES.Keyword).value)
-    if token.kind == "sign":
-        return None if token.text in "(){}[],;:." or token.text == "#{" else _TYPES.Operator.value
-    found = _TOKENS.get(token.kind)
-    return None if found is None else found.value
+    found = _TOKENS.get(token.class_)
+    return None if found is None else str(found.value)
 
 
 def _encode(found: list[tuple[int, int, str, int]], document: Document) -> list[int]:
