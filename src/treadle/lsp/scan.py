@@ -24,9 +24,9 @@ _OPEN = {
 """Patterns that also match what has no end yet."""
 _TOKEN = re.compile("|".join(f"(?P<{kind}>{_OPEN.get(kind, pattern)})" for kind, pattern in PATTERNS.items()))
 NAMING = r"[ \t]*(?:=(?![=>])|:|\()"
-"""What follows a word that names something."""
+"""The signs after a word that names something."""
 NAMING_LIKE_TYPE = r"[ \t]*[:(]"
-"""What follows a built-in type's name that names something else; `=` follows a type before its default."""
+"""The signs after the name of a built-in type that names something else; `=` follows a type before its default."""
 _NAMING, _NAMING_LIKE_TYPE = re.compile(NAMING), re.compile(NAMING_LIKE_TYPE)
 
 
