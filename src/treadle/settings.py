@@ -142,7 +142,8 @@ class Settings:
     warm_functions: int = _setting(1000, _integer(0, 1_000_000))
     """Suspended durable functions that a process keeps in memory; the others are replayed when they continue."""
     handler_roots: tuple[str, ...] = _setting((), _words(":"))
-    """Directories from which runners load handler modules, separated by `:`; the working directory by default."""
+    """Directories from which handler modules are loaded, separated by `:`. By default, servers load none; `treadle runner`,
+    `treadle handlers` and agents load from the directory in which they are started."""
     afl_poll_interval_ms: int = _setting(2000, _whole(86_400_000))
     """Milliseconds between two polls of an agent, unless its configuration sets them."""
     afl_max_concurrent: int = _setting(5, _whole(10_000))

@@ -23,7 +23,7 @@ from treadle.agents import (
     TaskState,
     registry_runner,
 )
-from treadle.agents.modules import Modules, OutsideRoots
+from treadle.agents.modules import Modules, OutsideRoots, runner_roots
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.settings import Settings
 
@@ -429,14 +429,16 @@ def test_a_module_that_has_somebody_else_s_name_does_not_take_it(tmp_path):
         Modules([tmp_path]).find(HandlerRegistration("x.Y", "not_there"))
 
 
-def test_the_roots_come_from_the_environment_or_are_the_working_directory(monkeypatch, tmp_path):
+def test_the_roots_come_from_the_environment_and_only_runners_have_a_default(monkeypatch, tmp_path):
     from treadle.settings import load_settings
 
     monkeypatch.setenv("TREADLE_HANDLER_ROOTS", f"{tmp_path}/a:{tmp_path}/b")
     assert Modules(load_settings().handler_roots).roots == (tmp_path / "a", tmp_path / "b")
+    assert runner_roots(load_settings().handler_roots) == (f"{tmp_path}/a", f"{tmp_path}/b")
     monkeypatch.delenv("TREADLE_HANDLER_ROOTS")
     monkeypatch.chdir(tmp_path)
-    assert Modules(load_settings().handler_roots).roots == (tmp_path,)
+    assert Modules(load_settings().handler_roots).roots == ()
+    assert runner_roots(load_settings().handler_roots) == (str(tmp_path),)
 
 
 COUNTED = "import sys\ncounts = sys.__dict__.setdefault('handler_runs', [])\ncounts.append(__file__)\n"
@@ -536,4 +538,4 @@ def test_the_root_folder_is_no_default(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "hands.py").write_text("def handle(payload): return {}")
     monkeypatch.chdir("/")
     with pytest.raises(OutsideRoots, match="there is none"):
-        Modules().locate((tmp_path / "hands.py").as_uri())
+        Modules(runner_roots(())).locate((tmp_path / "hands.py").as_uri())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,11 +33,43 @@ def die(payload):
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(scene: Scene, tmp_path: Path) -> Path:
     """A folder with a module, from which modules may be loaded."""
     (tmp_path / "billing.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
+    scene.engine.kernel.settings = replace(scene.engine.kernel.settings, handler_roots=(str(tmp_path),))
     return tmp_path
+
+
+async def test_without_configured_roots_nothing_is_loaded_and_only_runners_know_what_is_missing(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The folder in which a server happens to run was chosen by nobody."""
+    (tmp_path / "billing.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert (await scene.api.handlers.register("billing.Pay", "billing", entrypoint="pay")).missing_module is None
+    tried = await scene.api.handlers.test("billing.Pay", {"amount": 5})
+    assert (tried.result, tried.error_code) == (None, "import_failed")
+    assert "none on this machine" in (tried.error or "")
+    for outside in ("json", (tmp_path / "billing.py").as_uri()):
+        with pytest.raises((OutsideRoots, InvalidInput)) as refused:
+            await scene.api.handlers.register("x.Y", outside)
+        assert refused.value.code == "module_outside_roots"
+
+
+@pytest.mark.parametrize("uri", ["x" * 20_000, "file:///" + "x" * 5_000, "a\x1b[2J", "a\nb"])
+async def test_a_module_with_a_name_that_is_too_long_or_not_printable_is_rejected(scene: Scene, here: Path, uri: str):
+    with pytest.raises(InvalidInput, match="1000 printable"):
+        await scene.api.handlers.register("x.Y", uri)
+    with pytest.raises(InvalidInput, match="200 printable"):
+        await scene.api.handlers.register("x.Y", "a", version=uri)
+
+
+@pytest.mark.parametrize("uri", ["x" * 900, f"file:///{'x' * 900}", "file:///a%00b.py", "file://["])
+async def test_a_module_that_cannot_be_a_file_is_missing(scene: Scene, here: Path, uri: str):
+    """The file system refuses such names with errors of its own."""
+    with suppress(InvalidInput):  # it is outside the roots
+        assert (await scene.api.handlers.register("x.Y", uri)).missing_module is not None
 
 
 async def test_a_handler_is_registered_edited_listed_and_removed(scene: Scene, here: Path):

@@ -302,6 +302,11 @@ def test_open_is_a_choice_that_is_shown_and_stays_on_loopback(treadle: Treadle):
         assert "This server is open" in httpx.get(f"{started['url']}/").text
         status = treadle("status", "--server", started["url"])
         assert "open to every caller" in status.out
+        assert started["url"] in treadle("status").out
+        (shown,) = treadle.json("status")["open_servers"]
+        assert shown.startswith(f"{started['url']} on ")
+        assert serving.stop().code == 0
+    assert treadle.json("status")["open_servers"] == []
 
 
 @contextmanager

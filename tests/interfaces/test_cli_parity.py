@@ -155,7 +155,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
     for name in [name for name in os.environ if name.startswith("TREADLE_")]:  # noqa: TID251
         patch.delenv(name)
     patch.setenv("TREADLE_TOKEN", secret)
-    with treadle.started("serve", "--json") as serving:
+    with treadle.started("serve", "--json", TREADLE_HANDLER_ROOTS=".") as serving:
         url = json.loads(serving.first)["url"]
         local, remote = Side("store", ["--store", treadle.store]), Side("server", ["--server", url])
         for number, side in enumerate((local, remote)):

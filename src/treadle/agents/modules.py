@@ -50,12 +50,17 @@ class _Load:
     hangs: bool = False
 
 
+def runner_roots(configured: Sequence[str | Path]) -> tuple[str, ...]:
+    """The configured roots, or else the folder in which an administrator starts the runner, unless that is `/`."""
+    here = Path.cwd()
+    return tuple(map(str, configured)) or ((str(here),) if here != Path(here.anchor) else ())
+
+
 class Modules:
     """The handler modules of one process; thread-safe."""
 
     def __init__(self, roots: Sequence[str | Path] = (), monotonic: Callable[[], float] = lambda: 0.0) -> None:
-        here = Path.cwd()  # of a service it may be /, which nobody chose as a root
-        self.roots = tuple(Path(root).resolve() for root in roots or ([here] if here != Path(here.anchor) else []))
+        self.roots = tuple(Path(root).resolve() for root in roots)
         self._monotonic = monotonic
         self._loads: dict[tuple[str, str], _Load] = {}
         self._lock = threading.Lock()
@@ -80,6 +85,14 @@ class Modules:
 
     def locate(self, module_uri: str) -> Path:
         """Return the file of the module; raise `OutsideRoots`, or `InvalidInput` if there is none."""
+        try:
+            return self._locate(module_uri)
+        except InvalidInput:
+            raise
+        except (OSError, ValueError) as error:  # such as a name that is too long for a file
+            raise InvalidInput(f"{module_uri[:200]!r} cannot be the name of a module or a file: {error}"[:500]) from None
+
+    def _locate(self, module_uri: str) -> Path:
         if module_uri.startswith("file:"):
             return self._locate_file(module_uri)
         parts = module_uri.split(".")
@@ -90,9 +103,15 @@ class Modules:
             for path in (base.with_suffix(".py"), base / "__init__.py"):
                 if path.is_file():
                     return self._inside(path, module_uri)
-        if parts[0] in sys.builtin_module_names or importlib.machinery.PathFinder.find_spec(parts[0]) is not None:
+        if parts[0] in sys.builtin_module_names or self._is_elsewhere(parts[0]):
             raise OutsideRoots(f"The module {module_uri} is not below {self._shown()}; set TREADLE_HANDLER_ROOTS to allow more.")
         raise InvalidInput(f"There is no module {module_uri} below {self._shown()}.")
+
+    def _is_elsewhere(self, name: str) -> bool:
+        """Whether this process could import the module, but not from a root; without roots, only installed ones count."""
+        spec = importlib.machinery.PathFinder.find_spec(name)
+        places = [] if spec is None else [spec.origin] if spec.origin else [*(spec.submodule_search_locations or ())]
+        return any(self.roots or _is_installed(Path(place)) for place in places)
 
     def _locate_file(self, uri: str) -> Path:
         parsed = urlparse(uri)
@@ -127,7 +146,7 @@ class Modules:
         )
 
     def _shown(self) -> str:
-        return " or ".join(str(root) for root in self.roots) or "a handler root, because there is none"
+        return " or ".join(str(root) for root in self.roots) or "a handler root, because there is none on this machine"
 
     def _module(self, registration: HandlerRegistration, in_thread: bool, limit: float) -> ModuleType:
         uri, key = registration.module_uri, (registration.module_uri, registration.checksum)

@@ -168,6 +168,10 @@ class Records(Connection):
         return runner_of(run, await self.engine.runs.inputs(run), await self.engine.runs.outputs(run))
 
 
+_TEXTS = {"module_uri": 1000, "entrypoint": 200, "version": 200, "checksum": 200}
+"""The longest texts of a registration."""
+
+
 def check_registration(registration: HandlerRegistration) -> None:
     """Reject a registration that no runner could use, regardless of the module's location."""
     check_name(registration.facet_name, "facet name")
@@ -175,6 +179,9 @@ def check_registration(registration: HandlerRegistration) -> None:
         raise InvalidInput("Names that start with afl: are reserved for the engine.")
     if not isinstance(registration.module_uri, str) or not registration.module_uri.strip():
         raise InvalidInput("A handler needs a module_uri: package.module, or file:///path/to/module.py.")
+    for name, limit in _TEXTS.items():
+        if len(text := str(getattr(registration, name))) > limit or not text.isprintable():
+            raise InvalidInput(f"The {name} of a handler has up to {limit} printable characters.")
     if not isinstance(registration.entrypoint, str) or not registration.entrypoint.isidentifier():
         raise InvalidInput(f"The entry point {registration.entrypoint!r} is not a function name.")
     if type(registration.timeout_ms) is not int or not 0 < registration.timeout_ms <= 24 * 3_600_000:

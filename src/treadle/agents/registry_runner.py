@@ -14,7 +14,7 @@ from treadle.agents.agent import Agent
 from treadle.agents.coverage import matches_topics, start_warnings
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import call_tool, payload_for
-from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots
+from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, runner_roots
 from treadle.agents.persistence import Persistence
 from treadle.agents.records import check_registration
 from treadle.agents.requirements import missing_requirements
@@ -69,7 +69,7 @@ class RegistryRunner(Agent):
         self._registry = LiveRegistry()
         self._registrations: list[HandlerRegistration] = []
         engine = persistence.engine
-        self.modules = Modules(engine.kernel.settings.handler_roots, engine.kernel.clock.monotonic)
+        self.modules = Modules(runner_roots(engine.kernel.settings.handler_roots), engine.kernel.clock.monotonic)
 
     def register_handler(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from treadle.api import contract
@@ -109,6 +109,8 @@ class Status(ApiRecord):
     """The next five."""
     access: str | None = None
     """`open` if the responding server needs no token (`--open`), `token` if it does; null: no server was asked."""
+    open_servers: list[str] = field(default_factory=list)
+    """Live servers of this store, on any machine, that need no token: their URLs and hosts."""
 
 
 class SystemApi(Protocol):

@@ -22,7 +22,12 @@ from treadle.http.address import is_loopback, listen, url_of
 from treadle.http.app import make_app
 from treadle.http.app_state import state_of
 from treadle.http.connections import HEAD_WITHIN, connections
-from treadle.model.errors import MissingDependency, Refused
+from treadle.kernel.queue.why import OPEN_SERVICE
+from treadle.model.errors import MissingDependency, Refused, StoreError
+from treadle.model.tasks import Server
+from treadle.version import package_version
+from treadle.wiring.machine import SystemMachine
+from treadle.wiring.worker_host import BEAT_EVERY
 
 GRACE = 10.0
 """Seconds that requests have to finish when the server stops."""
@@ -79,6 +84,8 @@ class HttpServer:
         self._listener: socket.socket | None = None
         self._server: _Server | None = None
         self._running: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._id = engine.kernel.ids.new_id()
 
     async def listen(self) -> None:
         """Bind the address; raises `NeedsToken` or `CannotListen`. Requests are answered once the context is entered."""
@@ -123,6 +130,9 @@ class HttpServer:
         )
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[self._listener]), name="treadle-http")
+        if self.open:
+            await self._register("running")
+            self._beating = asyncio.create_task(self._beat(), name="treadle-http-open")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -131,3 +141,28 @@ class HttpServer:
         self._server.should_exit = True
         await self.state.close()
         await self._running
+        if self._beating is not None:
+            self._beating.cancel()
+            with suppress(StoreError):
+                await self._register("stopped")
+
+    async def _beat(self) -> None:
+        """Keep the record of an open server alive, so that `treadle status` shows it on any machine."""
+        while True:
+            await asyncio.sleep(BEAT_EVERY)
+            with suppress(StoreError):
+                await self._register("running")
+
+    async def _register(self, state: str) -> None:
+        machine = SystemMachine()
+        await self._engine.kernel.store.save_server(
+            Server(
+                id=self._id,
+                name=self.url,
+                host=machine.host,
+                pid=machine.pid,
+                version=package_version(),
+                state=state,
+                service_name=OPEN_SERVICE,
+            )
+        )

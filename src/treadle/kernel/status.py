@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from treadle.api.system import ScheduleFiring
 from treadle.api.wire import Instant
-from treadle.kernel.queue.why import LIVE_SERVER_STATES, is_own, serves, shown_server_state
+from treadle.kernel.queue.why import LIVE_SERVER_STATES, OPEN_SERVICE, is_own, serves, shown_server_state
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.store.health import LATE_FOR
 from treadle.kernel.store.ports import Store
@@ -83,6 +83,12 @@ class Status:
     def live_servers(self) -> int:
         """Number of live servers."""
         return sum(shown.state in LIVE_SERVER_STATES for shown in self.servers)
+
+    @property
+    def open_servers(self) -> list[str]:
+        """Names of live HTTP servers whose callers need no token."""
+        live = [shown.server for shown in self.servers if shown.state in LIVE_SERVER_STATES]
+        return sorted(f"{server.name} on {server.host}" for server in live if server.service_name == OPEN_SERVICE)
 
 
 async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers: Watchers, namespace: str) -> Status:

@@ -117,5 +117,5 @@ def _locate(modules: Modules, module_uri: str) -> str | None:
     except OutsideRoots:
         raise
     except InvalidInput as error:
-        return str(error)
+        return str(error) if modules.roots else None  # without roots, only runners know
     return None

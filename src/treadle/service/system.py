@@ -56,6 +56,7 @@ class System(Group, SystemApi):
             lost_servers=found.server_states.get("lost", 0),
             next_firings=found.next_firings,
             access=None if engine.kernel.open_access is None else "open" if engine.kernel.open_access else "token",
+            open_servers=found.open_servers,
         )
 
     async def why(self, any_id: str) -> Why:

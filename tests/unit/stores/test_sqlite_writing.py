@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -99,6 +100,16 @@ async def test_a_reader_of_an_old_state_only_delays_that(store, other, monkeypat
     for _ in range(10):
         await put(store, *[new_task() for _ in range(50)])
     assert (await store.describe())["live_tasks"] == 1000
+
+
+@pytest.mark.parametrize(("free", "small"), [(100, True), (10**9, False)])
+async def test_the_log_is_written_back_while_the_disk_has_space_for_it(store, monkeypatch, free, small):
+    """A log that fills the disk could never be written back: that takes space in the file."""
+    monkeypatch.setattr(wal, "LOOK_EVERY", 20)
+    monkeypatch.setattr(wal.os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=4096))
+    for _ in range(30):
+        await put(store, *[new_task() for _ in range(50)])
+    assert ((await store.describe())["wal_size"] < 2_000_000) is small
 
 
 async def test_a_very_long_log_is_cut(path, store, other, monkeypatch):

@@ -28,7 +28,7 @@ Facet = Annotated[str, argument(metavar="FACET", help="The event facet's qualifi
 
 async def list_handlers(session: Session) -> None:
     """List registered handlers and their missing requirements, on this machine or on the server."""
-    async with session.api() as api:
+    async with _rooted(session, None).api() as api:
         found = await api.handlers.list()
         now = (await api.system.time()).now
     session.show(found, lambda: _table(found.handlers, now))

@@ -163,9 +163,10 @@ def _serve(session: Session, agent: Agent, url: str) -> None:
 
 
 def with_roots(session: Session, roots: list[Path] | None) -> Settings:
-    """The session's settings with the given handler roots."""
-    settings = session.settings
-    return replace(settings, handler_roots=tuple(str(root) for root in roots)) if roots else settings
+    """The session's settings with the given handler roots; by default, those of the settings or the current folder."""
+    from treadle.agents.modules import runner_roots
+
+    return replace(session.settings, handler_roots=runner_roots(roots or session.settings.handler_roots))
 
 
 def load_tools(place: str) -> ToolRegistry:

@@ -51,7 +51,9 @@ def _shown(found: Status) -> RenderableType:
         ("version", found.version),
     ]
     head = plain(f"{found.health} (namespace {found.namespace})", "bold green" if found.health == "ok" else "bold yellow")
-    if found.access is not None:
+    if found.open_servers:
+        rows.append(("access", f"open to every caller, because of --open: {', '.join(found.open_servers)}"))
+    elif found.access is not None:
         rows.append(("access", "open to every caller, because of --open" if found.access == "open" else "requires a token"))
     return Group(head, *(plain(f"  {reason}", "yellow") for reason in found.reasons), facts(rows))
 

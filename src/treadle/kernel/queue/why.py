@@ -19,6 +19,9 @@ LOST_AFTER = 3
 LIVE_SERVER_STATES = ("starting", "running", "draining")
 """States of live servers."""
 
+OPEN_SERVICE = "http --open"
+"""The service name of a server that is registered because its callers need no token; it has no worker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -54,6 +57,8 @@ def is_own(task: Task | Lane) -> bool:
 
 def serves(server: Server, task: Task | Lane) -> bool:
     """Whether the server's handlers and task lists cover the task or lane; every worker has the engine's own kinds."""
+    if server.service_name == OPEN_SERVICE:
+        return False
     if task.kind == FUNCTION:
         own = task.name.startswith(f"{PLAN}@")
         return (own or task.name in server.handlers) and task.task_list in server.task_lists
