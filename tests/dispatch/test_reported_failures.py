@@ -45,7 +45,18 @@ async def test_a_result_that_reports_no_success_fails_the_job(engine, error, mes
         assert (found.status, found.error) == (TaskStatus.FAILED, message)
 
 
-@pytest.mark.parametrize("result", [{"success": True, "pr": 7}, {"success": None}, {"success": 0}, {"error": "none"}, {}])
+@pytest.mark.parametrize("scene", ["memory"], indirect=True)
+@pytest.mark.parametrize("success", [None, 0, "", 0.0, []])
+async def test_every_false_success_fails_the_job(engine, success):
+    async with AgentCoordinator(engine, DispatchConfig(max_retries=0)) as coordinator:
+        await coordinator.start(lambda _: {"success": success, "error": "no"}, worker_id="worker-1")
+        task_id = await coordinator.enqueue(issue())
+        with pytest.raises(TaskFailed):
+            await engine.result(task_id, timeout=BOUND)
+        assert (await coordinator.get_task(task_id)).error == "no"
+
+
+@pytest.mark.parametrize("result", [{"success": True, "pr": 7}, {"success": 1}, {"success": "false"}, {"error": "none"}, {}])
 async def test_every_other_result_completes_the_job(engine, coordinator, result):
     async def solve(_: Any) -> Any:
         return result

@@ -303,3 +303,25 @@ async def test_who_does_not_wait_at_all_gets_what_is_there(scene: Scene, warm: i
     scene.clock.advance(1)
     await process.quiet()
     assert await scene.engine.run_result(started, timeout=1) == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
+@pytest.mark.parametrize("url", ["memory", "postgres"])
+async def test_signals_that_are_sent_at_once_all_arrive(
+    url: str, keyed: bool, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    count = 60
+    engine = make_engine(url_of(url, request, tmp_path))
+
+    @engine.function("hear")
+    async def hear(payload: Any, ctx: Any) -> list[int]:
+        return sorted([await ctx.wait_for("go") for _ in range(payload["count"])])
+
+    async with engine, asyncio.timeout(BOUND):
+        run = await engine.start_function("hear", {"count": count})
+        sent = [engine.signal(run, "go", n, idempotency_key=f"k{n}" if keyed else None) for n in range(count)]
+        if keyed:
+            sent += [engine.signal(run, "go", n, idempotency_key=f"k{n}") for n in range(count)]
+        assert sum(await asyncio.gather(*sent)) == count
+        async with engine.worker():
+            assert await engine.run_result(run) == list(range(count))

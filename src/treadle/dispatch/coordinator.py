@@ -295,9 +295,9 @@ class AgentCoordinator:
     async def start(self, handler: JobHandler, *, worker_id: str | None = None, grace: Duration = 30) -> None:
         """Run the handler for jobs in this process until `stop`, up to `max_concurrent_tasks` concurrently.
 
-        It takes (task) or (task, ctx), sync or async. Its return value completes the job; exceptions, and a dict with
-        `"success": False` and an `"error"`, are retried by the job's policy, after which the job has failed. Store errors are
-        logged and retried.
+        It takes (task) or (task, ctx), sync or async. Its return value completes the job; exceptions, and a dict with a false
+        `"success"` (False, None, 0, "") and an `"error"`, are retried by the job's policy, after which the job has failed. Store
+        errors are logged and retried.
         """
         if self._host is not None:
             raise WorkerUnavailable("This coordinator already runs a handler; stop it first, or create another coordinator.")

@@ -26,7 +26,7 @@ from treadle.workers.handlers import Handler, Registry, make_handler
 
 JobHandler = Callable[..., Any]
 """Takes (task: TaskState) or (task, ctx); results and exceptions mean the same as for every handler, except that a result with
-`success: False` fails the attempt (D64)."""
+a false `success` (False, None, 0, "") fails the attempt (D64)."""
 
 
 class DispatchHost(AgentHost):
@@ -103,7 +103,7 @@ async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: C
 def _kept(returned: Any, ctx: Context) -> Any:
     """Return the handler's outcome: a reported failure is a failure, and a checkpoint is kept beside the job's worker."""
     result = returned.result if isinstance(returned, Succeeded) else returned
-    if isinstance(result, Mapping) and result.get("success") is False:
+    if isinstance(result, Mapping) and "success" in result and not result["success"]:
         return Retry(Problem("failed", _reason(result.get("error"))))
     if isinstance(returned, Waiting) and returned.checkpoint is not None:
         return Waiting(returned.wait_for, {**notes_of(ctx.task), CHECKPOINT: returned.checkpoint})

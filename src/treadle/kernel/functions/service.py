@@ -47,6 +47,8 @@ from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
 TRIES = 20
 """Attempts at a change of a function's run; such runs change often."""
+SIGNAL_TRIES = 1000
+"""Attempts at a signal with a key: each failed one means that another change to the run succeeded."""
 _PAGE = 1000
 
 
@@ -224,14 +226,13 @@ class Functions:
                 return False
             if now.finished:
                 raise IllegalMove("run", now.id, now.state, "signal", RUN.possible(now.state))
-            await self._committer.commit(
-                Unit(run=RunGuard(now.id, now.version), rows=(*blobs, PutMessage(message))), self._patience
-            )
+            guard = RunGuard(now.id, now.version if keyed else None, live=True)  # a key must be new at that version
+            await self._committer.commit(Unit(run=guard, rows=(*blobs, PutMessage(message))), self._patience)
             if actor is not None:
                 await self._note_signal(now.id, name, actor)
             return True
 
-        return await self._committer.transact(attempt, f"signal the run {run.id}", tries=TRIES)
+        return await self._committer.transact(attempt, f"signal the run {run.id}", tries=SIGNAL_TRIES)
 
     async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
         """Log the sender of a signal; a failed write does not undo the signal."""

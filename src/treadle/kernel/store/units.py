@@ -38,11 +38,13 @@ class Seen:
 class RunGuard(msgspec.Struct, frozen=True, gc=False):
     """The run is still at `version`; the unit raises it by one. If the version has moved on, the unit is `deferred`.
 
-    None means any version, for decisions that depend on the run's state alone, which a `MoveRun` names.
+    None means any version, for decisions that depend on the run's state alone, which a `MoveRun` names. `live`: the unit is
+    deferred also if the run has ended.
     """
 
     run_id: str
     version: int | None
+    live: bool = False
 
 
 # --- settlements: the next state of the guarded task ---

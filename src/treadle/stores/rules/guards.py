@@ -16,6 +16,7 @@ from treadle.kernel.store.units import (
     Amend,
     Answer,
     Finish,
+    MoveRun,
     Park,
     PutRun,
     Revive,
@@ -25,7 +26,7 @@ from treadle.kernel.store.units import (
 )
 from treadle.model.errors import InvalidInput
 from treadle.model.records import Record
-from treadle.model.states import Hold
+from treadle.model.states import RUN, Hold
 from treadle.model.tasks import Claim
 
 TaskKey = tuple[str, bool]
@@ -97,6 +98,8 @@ class Snapshot:
     tasks: dict[TaskKey, GuardedTask] = field(default_factory=dict)
     runs: dict[str, int] = field(default_factory=dict)
     """Versions of runs."""
+    ended: set[str] = field(default_factory=set)
+    """Runs that have ended."""
     run_keys: dict[tuple[str, str], str] = field(default_factory=dict)
     """Runs by namespace and idempotency key."""
     records: dict[str, int] = field(default_factory=dict)
@@ -108,7 +111,15 @@ class Snapshot:
 
     def copy(self) -> Snapshot:
         """Return a snapshot to decide on, so that this one can be used again."""
-        return Snapshot(dict(self.tasks), dict(self.runs), dict(self.run_keys), dict(self.records), dict(self.names), self.refused)
+        return Snapshot(
+            dict(self.tasks),
+            dict(self.runs),
+            set(self.ended),
+            dict(self.run_keys),
+            dict(self.records),
+            dict(self.names),
+            self.refused,
+        )
 
     def refusal(self, position: int, unit: Unit, parts: Sequence[Unit]) -> Answer | None:
         """Return the answer to a unit that must not be applied, or None."""
@@ -117,6 +128,8 @@ class Snapshot:
         if unit.run is not None:
             version = self.runs.get(unit.run.run_id)
             if version is None or (unit.run.version is not None and version != unit.run.version):
+                return DEFERRED
+            if unit.run.live and unit.run.run_id in self.ended:
                 return DEFERRED
         if lost := tuple(part.guard.task_id for part in parts if part.guard and not self._holds(part)):
             return Answer(Verdict.CLAIM_LOST, lost=lost) if has_rows(unit) else CLAIM_LOST
@@ -159,6 +172,9 @@ class Snapshot:
                 self.tasks.pop(task_key(part), None)
         if unit.run is not None:
             self.runs[unit.run.run_id] += 1
+        for row in unit.rows:
+            if isinstance(row, MoveRun):
+                (self.ended.add if row.to_state in RUN.final else self.ended.discard)(row.run_id)
         for put in new_runs(unit):
             self.runs[put.run.id] = put.run.version
             if put.run.idempotency_key is not None:

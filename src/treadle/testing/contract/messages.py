@@ -70,6 +70,14 @@ async def test_a_run_that_ends_in_the_same_call_is_not_told(store):
     assert await store.list_messages(run.id, 10) == []
 
 
+async def test_a_guard_for_a_live_run_defers_the_unit_after_the_end(store):
+    ends = MoveRun((run := await begin(store)).id, "complete", "running", "completed")
+    signal = Unit(run=RunGuard(run.id, None, live=True), rows=(PutMessage(new_message(run)),))
+    assert [answer.verdict for answer in await store.commit([signal, Unit(rows=(ends,)), signal])] == ["done", "done", "deferred"]
+    assert (await store.commit([signal]))[0].verdict == "deferred"
+    assert (await store.commit([Unit(run=RunGuard(run.id, None))]))[0].verdict == "done"
+
+
 async def test_a_unit_that_did_not_see_the_message_is_deferred(store):
     run, task = await begin_function(store)
     await tell(store, new_message(run))

@@ -31,15 +31,16 @@ async def take_snapshot(connection: Connection, units: Sequence[Unit]) -> Snapsh
     receiving = receiving_runs(units)
     wanted = {unit.run.run_id for unit in units if unit.run is not None} | receiving
     wanted |= {row.run_id for unit in units for row in unit.rows if isinstance(row, Await)}
-    runs = {row[0]: row[1] for row in await connection.fetch(_SQL["lock_runs"], plain(sorted(wanted)))} if wanted else {}
+    known = await connection.fetch(_SQL["lock_runs"], plain(sorted(wanted))) if wanted else []
+    runs, ended = {row[0]: row[1] for row in known}, {row[0] for row in known if row[2]}
     keys = {task_key(part) for unit in units for part in split(unit) if part.guard}
     tasks = await _lock_tasks(connection, keys, receiving)
     new = new_records(units)
     record_ids = {change.record_id for change in changed_records(units)} | {record.id for record in new}
     if not record_ids:
-        return Snapshot(tasks, runs)
+        return Snapshot(tasks, runs, ended)
     records = {row[0]: row[1] for row in await connection.fetch(_SQL["lock_records"], sorted(record_ids))}
-    return Snapshot(tasks, runs, records=records, names=await find_holders(connection, new))
+    return Snapshot(tasks, runs, ended, records=records, names=await find_holders(connection, new))
 
 
 async def _lock_tasks(connection: Connection, keys: set[TaskKey], receiving: Set[str]) -> dict[TaskKey, GuardedTask]:

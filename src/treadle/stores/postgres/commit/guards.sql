@@ -46,8 +46,8 @@ join log on log.entity_id = given.id and log.claim_version = given.claim_version
   and log.move = given.move;
 
 -- name: lock_runs
--- Lock runs in order of id, and return their versions.
-select id::text, version from runs where id = any($1::text::uuid[]) order by id for update;
+-- Lock runs in order of id, and return their versions, and whether they have ended.
+select id::text, version, finished_at is not null from runs where id = any($1::text::uuid[]) order by id for update;
 
 -- name: lock_records
 -- Lock records in order of id, and return their versions.

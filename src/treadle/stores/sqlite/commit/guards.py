@@ -33,9 +33,11 @@ def take_snapshot(connection: apsw.Connection, units: Sequence[Unit]) -> Snapsho
     record_ids = {change.record_id for change in changed_records(units)} | {record.id for record in records}
     run_keys = [(run.namespace, run.idempotency_key) for run in runs if run.idempotency_key is not None]
     names = [name_of(record) for record in records if record.name is not None]
+    known = _find(connection, "find_runs", "ids", run_ids)
     return Snapshot(
         tasks=_find_tasks(connection, {task_key(part) for unit in units for part in split(unit) if part.guard}),
-        runs={row[0]: row[1] for row in _find(connection, "find_runs", "ids", run_ids)},
+        runs={row[0]: row[1] for row in known},
+        ended={row[0] for row in known if row[2]},
         run_keys={(row[0], row[1]): row[2] for row in _find(connection, "find_runs_by_key", "rows", run_keys)},
         records={row[0]: row[1] for row in _find(connection, "find_records", "ids", record_ids)},
         names={(row[0], row[1], row[2]): row[3] for row in _find(connection, "find_holders", "rows", names)},

@@ -9,8 +9,8 @@ select f.id, f.version, f.claim_version, f.owner_id, f.state, f.lane_id
 from json_each(:ids) as wanted cross join finished as f on f.id = wanted.value;
 
 -- name: find_runs
--- The versions of runs.
-select r.id, r.version from json_each(:ids) as wanted cross join runs as r on r.id = wanted.value;
+-- The versions of runs, and whether they have ended.
+select r.id, r.version, r.finished_at is not null from json_each(:ids) as wanted cross join runs as r on r.id = wanted.value;
 
 -- name: find_runs_by_key
 -- The runs with these idempotency keys (namespace, key).
