@@ -28,6 +28,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError
 from treadle.model.names import HANDLER, Lane, check_key
 from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Succeeded
+from treadle.model.retry import NO_RETRY
 from treadle.model.tasks import LogLine, Task
 from treadle.model.text import safe_logger
 from treadle.model.values import Json, encode
@@ -376,8 +377,8 @@ class AgentCoordinator:
                 await self._waker.tick()
 
     async def _assign(self, holding: HeldJob, worker_id: str, actor: str | None) -> TaskState | None:
-        """Store the worker of the job; None if the job is lost or invalid. A job whose assignment cannot be stored is left to
-        its lease."""
+        """Store the worker of the job; None if the job is lost or invalid. A canceled caller releases the job; one whose
+        assignment cannot be stored is left to its lease."""
         task = holding.task
         task.checkpoint = encode({**notes_of(task), WORKER_ID: worker_id, CLAIMED_BY: actor}, "metadata")
         unit = Unit(task.claim, Keep(task.checkpoint))
@@ -389,8 +390,11 @@ class AgentCoordinator:
             with suppress(ClaimLost):
                 await self._settle(holding, Failed(Problem(error.code, str(error))))
             return None
-        except BaseException:
+        except BaseException as error:
             self._holder.lose(holding)
+            if isinstance(error, asyncio.CancelledError):
+                released = settlement(task, Released("the caller that dequeued it was canceled"), NO_RETRY)
+                self.engine.kernel.committer.submit_callback(Unit(task.claim, released), lambda _: None)
             raise
         self._holder.lose(holding)
         return None

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.interruption import uninterrupted
 from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.telemetry.events import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
@@ -97,7 +98,7 @@ class Waker:
         trouble = False
         while True:
             try:
-                pause = await self.tick()
+                pause = await uninterrupted(self.tick())  # so that woken tasks are announced
                 if trouble:
                     trouble = False
                     self._emit(StoreBack("waking due tasks"))

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, assert_never, cast
 
 import msgspec
 
+from treadle.kernel.store.interruption import uninterrupted
 from treadle.kernel.store.ports import LeaseConnection, Store
 from treadle.kernel.store.queries import DeadLetterFilter, Event, Extension, History, Renewal, RunFilter, TaskFilter
 from treadle.kernel.store.records import (
@@ -157,8 +158,30 @@ class SealedStore:
     # out
 
     async def claim(self, *given: Any, **more: Any) -> list[Task]:
-        """Claim tasks, opened."""
-        return [self._task(task) for task in await self._inner.claim(*given, **more)]
+        """Claim tasks, opened; they are released if the caller is canceled before it receives them."""
+        found: list[Task] = await uninterrupted(self._inner.claim(*given, **more), self._release)
+        return [self._task(task) for task in found]
+
+    async def _release(self, tasks: list[Task]) -> None:
+        units = [
+            Unit(
+                task.claim,
+                Park(
+                    "release",
+                    task.state,
+                    task.attempt,
+                    task.failures,
+                    task.takeovers,
+                    checkpoint=task.checkpoint,
+                    error=task.error,
+                    data=self._seal(encode({"reason": "the caller that claimed it was canceled"})),
+                ),
+            )
+            for task in tasks
+        ]
+        if units:
+            await self._inner.commit(units)
+            await self._inner.notify(sorted({task.lane_id for task in tasks}))
 
     async def find_task(self, task_id: str) -> Task | None:
         """Return the task, opened."""
