@@ -20,8 +20,8 @@ from treadle.model.access import OPEN
 from treadle.service import Service
 
 FIELD = "from_a_newer_version"
-STRUCTURES = ("records.id.body", "steps.id.body", "tasks.id.policy", "finished.id.policy")
-"""Table, key and column of everything that is stored as a structure; items of watchers are checked by their scan."""
+STRUCTURES = ("records.id.body", "record_items.record_id+key.value", "steps.id.body", "tasks.id.policy", "finished.id.policy")
+"""Table, key and column of everything that is stored as a structure."""
 
 Query = Callable[..., list[Any]]
 
@@ -65,19 +65,36 @@ def marked(value: Any) -> Any:
 
 def lost(before: Any, after: Any, place: str = "") -> list[str]:
     """The objects of the row that have lost the field."""
+    if isinstance(before, list) and isinstance(after, list):
+        same = {json.dumps(unmarked(each), sort_keys=True): each for each in after}
+        texts = ((each, json.dumps(unmarked(each), sort_keys=True)) for each in before)
+        return [found for each, text in texts for found in lost(each, same.get(text), f"{place}[]")]
     if not isinstance(before, dict) or not isinstance(after, dict):
         return []
     here = [place] if FIELD in before and FIELD not in after else []
     return here + [each for name in before if name in after for each in lost(before[name], after[name], f"{place}/{name}")]
 
 
+def unmarked(value: Any) -> Any:
+    """The value without the field."""
+    if isinstance(value, list):
+        return [unmarked(each) for each in value]
+    return {name: unmarked(each) for name, each in value.items() if name != FIELD} if isinstance(value, dict) else value
+
+
+def rows(query: Query, structure: str) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """The keys of the rows of a structure, and their JSON."""
+    table, key, column = structure.split(".")
+    for *row_id, text in query(f"select {key.replace('+', ', ')}, {column} from {table} where {column} is not null"):
+        if text.startswith("{"):
+            yield tuple(row_id), text
+
+
 def documents(query: Query) -> dict[str, Any]:
     found = {}
     for structure in STRUCTURES:
-        table, key, column = structure.split(".")
-        for row_id, text in query(f"select {key}, {column} from {table} where {column} is not null"):
-            if text.startswith("{"):
-                found[f"{column} {row_id}"] = json.loads(text)
+        for row_id, text in rows(query, structure):
+            found[f"{structure} {row_id}"] = json.loads(text)
     return found
 
 
@@ -87,9 +104,9 @@ def mark(query: Query) -> None:
         query(f"drop trigger {name}")
     for structure in STRUCTURES:
         table, key, column = structure.split(".")
-        for row_id, text in query(f"select {key}, {column} from {table} where {column} is not null"):
-            if text.startswith("{"):
-                query(f"update {table} set {column} = ? where {key} = ?", json.dumps(marked(json.loads(text))), row_id)
+        for row_id, text in list(rows(query, structure)):
+            where = key.replace("+", " = ? and ")
+            query(f"update {table} set {column} = ? where {where} = ?", json.dumps(marked(json.loads(text))), *row_id)
     for _, guard in guards:
         query(guard)
 
@@ -104,6 +121,8 @@ def _is_sqlite(query: Query) -> bool:
 
 async def test_every_operation_keeps_the_fields_of_a_newer_version(url: str, query: Query, tmp_path: Path) -> None:
     await scene.fill(url, tmp_path)
+    async with scene.make(url, tmp_path) as engine:
+        await _fire(engine, tmp_path, "first")
     mark(query)
     before = documents(query)
     versions = _versions(query)
@@ -114,6 +133,26 @@ async def test_every_operation_keeps_the_fields_of_a_newer_version(url: str, que
     assert {name: lost(text, after.get(name)) for name, text in before.items() if lost(text, after.get(name))} == {}
     rewritten = {entity for row_id, (entity, version) in _versions(query).items() if versions.get(row_id, ("", 0))[1] < version}
     assert rewritten >= {"schedule", "watcher", "approval", "external_production_record", "token", "objective"}
+    items = {name: text for name, text in after.items() if name.startswith("record_items") and "size" in text}
+    assert [name for name, text in items.items() if FIELD in text and unmarked(text) != unmarked(before[name])], items
+
+
+async def _fire(engine: Engine, folder: Path, text: str) -> None:
+    """Let a schedule tick and a watcher notice a change."""
+    service = Service(engine, OPEN)
+    (folder / "incoming" / "0.txt").write_text(text)
+    fired = [(await service.schedules.get("schedule1")).fired, (await service.watchers.get("watcher1")).fired]
+    await service.schedules.edit("schedule1", every=1.0)
+    await service.watchers.edit("watcher1", every=1.0, settle=0.0)
+    async with engine.worker(), asyncio.timeout(BOUND):
+
+        async def both() -> bool:
+            now = [(await service.schedules.get("schedule1")).fired, (await service.watchers.get("watcher1")).fired]
+            return all(more > before for more, before in zip(now, fired, strict=True))
+
+        await scene.until(both)
+    await service.schedules.edit("schedule1", every=3600.0)
+    await service.watchers.edit("watcher1", every=3600.0)
 
 
 def _versions(query: Query) -> dict[str, tuple[str, int]]:
@@ -126,6 +165,7 @@ async def _operate(engine: Engine, folder: Path) -> None:
     schedules, watchers = service.schedules, service.watchers
     await schedules.edit("schedule0", cron="0 4 * * *", catch_up="all", priority=3)
     await schedules.edit("schedule0", every=60.0)
+    await _fire(engine, folder, "another text")
     await schedules.pause("schedule1")
     await schedules.resume("schedule1")
     await schedules.run_now("schedule1")
