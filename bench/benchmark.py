@@ -19,7 +19,20 @@ Figures = dict[str, Any]
 Found = dict[str, Figures]
 """The figures by store: `sqlite`, `postgresql`."""
 
-BENCHMARKS = ("queue", "growth", "memory", "functions", "workflows", "nested", "external", "http", "web", "cli", "language")
+BENCHMARKS = (
+    "queue",
+    "commits",
+    "growth",
+    "memory",
+    "functions",
+    "workflows",
+    "nested",
+    "external",
+    "http",
+    "web",
+    "cli",
+    "language",
+)
 """The modules of this package that have the shape, as they are run."""
 
 BOTH = ("sqlite", "postgresql")

@@ -58,6 +58,15 @@ async def test_a_new_store_has_no_damage(store):
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_damaged_pages_that_the_server_has_read_are_reported(store, monkeypatch):
+    from treadle.stores.postgres import health
+
+    monkeypatch.setitem(health._SQL, "count_checksum_failures", "select 3, '2026-07-01'")
+    (line,) = await store.list_damage()
+    assert "3 damaged pages" in line
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_an_open_snapshot_is_found(store, postgres_server):
     with psycopg.connect(postgres_server, application_name="slow report") as connection:
         connection.execute("set transaction isolation level repeatable read")

@@ -210,6 +210,33 @@ async def test_notes_only_move_forward_and_a_half_written_one_does_not_count(pla
         await engine.close()
 
 
+async def test_notes_have_the_mode_of_the_database_and_one_place_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    async with engine_of(tmp_path / "real") as engine:
+        await engine.enqueue("note", {})
+    notes = tmp_path / "real" / f"{NAME}-commits"
+    notes.unlink()
+    (tmp_path / "real" / NAME).chmod(0o660)
+    (tmp_path / NAME).symlink_to(tmp_path / "real" / NAME)
+    monkeypatch.chdir(tmp_path)
+    async with Engine(f"sqlite:///{NAME}", settings=Settings()) as engine:
+        monkeypatch.chdir("/")
+        await engine.enqueue("note", {})
+    assert notes.stat().st_mode & 0o777 == 0o660
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["real", NAME]  # noqa: ASYNC240
+
+
+async def test_a_backup_is_not_compared_with_the_notes_of_an_earlier_file(place: Path) -> None:
+    async with engine_of(place) as engine:
+        shutil.copy(place / f"{NAME}-commits", place / "copy.db-commits")
+        await engine.kernel.store.backup(str(place / "copy.db"))
+        await engine.enqueue("note", {})
+    async with Engine(f"sqlite:///{place}/copy.db", settings=Settings()) as copy:
+        assert (await copy.verify()).problems == ()
+
+
 @pytest.mark.skipif(not LOCKS.exists(), reason="needs Linux's list of locks")
 async def test_a_second_store_in_a_process_does_not_drop_the_locks_of_the_first(tmp_path: Path) -> None:
     """Without them, another process that closes the file may delete the log into which this one commits."""

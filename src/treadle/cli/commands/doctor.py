@@ -139,7 +139,7 @@ async def _damage(engine: Engine) -> Check:
         return Check(
             "damage", "ok", "no commit is missing; pages were not checked, because the file is large: `treadle store verify`"
         )
-    return Check("damage", "ok", "no commit is missing, and no damage was found")
+    return Check("damage", "ok", "none was found")
 
 
 async def _clock(engine: Engine) -> Check:

@@ -106,6 +106,7 @@ class HealthReport(Part):
                     f"The copy is damaged ({found}), and so may be the database: check its disk. Nothing was left behind."
                 )
             partial.rename(target)
+            forget(str(target))  # notes of an earlier file there
         finally:
             partial.unlink(missing_ok=True)
         return target.stat().st_size

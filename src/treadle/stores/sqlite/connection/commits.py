@@ -15,7 +15,7 @@ from zlib import crc32
 import apsw
 
 from treadle.model.clock import Clock, as_text
-from treadle.model.errors import StoreDamaged
+from treadle.model.errors import StoreDamaged, StoreReadOnly
 from treadle.stores.statements import load_statements
 
 SUFFIX = "-commits"
@@ -45,7 +45,7 @@ class CommitCounter:
         """The reason why nothing may be written: commits are missing."""
         self._connection = connection
         self._clock = clock
-        self._path = path
+        self._path = os.path.realpath(path)  # the process may change its directory
         self._note: Note | None = None
         self._file: int | None = None
 
@@ -62,7 +62,7 @@ class CommitCounter:
         """Note the transaction that has committed; a full disk does not matter, since a note may be behind."""
         with suppress(OSError):
             if self._file is None:
-                self._file = os.open(self._path + SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._file = _open(self._path)
             if self._note is None:
                 os.ftruncate(self._file, 0)
             else:
@@ -90,7 +90,7 @@ def forget(path: str) -> str | None:
     note = _read_note(path)
     if note is None:
         return None
-    os.truncate(path + SUFFIX, 0)  # not unlink: running processes go on with the same file
+    os.truncate(_place(path), 0)  # not unlink: running processes go on with the same file
     return f"{note.number} commits, the last of {as_text(note.at)}"
 
 
@@ -127,12 +127,32 @@ def _run(connection: apsw.Connection, statement: str, values: dict[str, int] | N
     return Note(found["commit"] >> _COUNT_BITS, found["commit"] & (1 << _COUNT_BITS) - 1, found["commit_at"]) if found else None
 
 
+def _place(path: str) -> str:
+    """Return the path of the notes, the same for all names of the database."""
+    return os.path.realpath(path) + SUFFIX
+
+
+def _open(path: str) -> int:
+    """Open the notes; a new file gets the mode of the database, and its owner if root creates it, like SQLite's own files."""
+    try:
+        return os.open(_place(path), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        file = os.open(_place(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        database = Path(path).stat()
+        os.fchmod(file, database.st_mode & 0o666)
+        if os.geteuid() == 0:
+            os.fchown(file, database.st_uid, database.st_gid)
+        return file
+
+
 def _read_note(path: str) -> Note | None:
     """Return the highest note; None without one."""
     try:
-        content = Path(path + SUFFIX).read_bytes()
+        content = Path(_place(path)).read_bytes()
     except FileNotFoundError:
         return None
+    except PermissionError:
+        raise StoreReadOnly(f"{path}{SUFFIX} cannot be read by this user. Give it the same access as to {path}.") from None
     slots = [content[at : at + _SLOT] for at in range(0, len(content), _SLOT)]
     return max((note for note in map(_decode, slots) if note is not None), default=None)
 
