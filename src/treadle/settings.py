@@ -106,6 +106,8 @@ class Settings:
 
     store: str = _setting(DEFAULT_STORE, _text, secret=True)
     """`sqlite:///path`, `postgresql://...` or `memory://`."""
+    strict: bool = _setting(False, _flag)
+    """`yes`: `compile`, `run`, `submit` and `flows publish` treat warnings about AFL as errors."""
     namespace: str = _setting(DEFAULT_NAMESPACE, lambda _, text: check_name(text, "namespace"))
     """Separates tenants that share a database."""
     lease: float = _setting(60.0, _number(0.1, 3600))

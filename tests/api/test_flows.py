@@ -46,6 +46,7 @@ namespace tea {
 }
 """
 SOURCES = [SourceText("tea.afl", TEA)]
+DOUBTFUL = [SourceText("odd.afl", 'facet F(n: Long) workflow W() andThen { f = F(n = "1") }')]
 BAD = [SourceText("bad.afl", "namespace b {\n  facet F(n: Lnog)\n}\n")]
 
 
@@ -203,3 +204,16 @@ async def test_while_sources_are_compiled_the_server_does_other_things(scene: Sc
         assert (await scene.api.tasks.list()).tasks == []
         told.set()
         await calling
+
+
+async def test_a_strict_call_rejects_sources_with_warnings(scene: Scene) -> None:
+    flows = scene.api.flows
+    assert [each.severity for each in (await flows.validate(DOUBTFUL)).diagnostics] == ["warning"]
+    checked, compiled = await flows.validate(DOUBTFUL, strict=True), await flows.compile(DOUBTFUL, strict=True)
+    assert (checked.valid, [each.severity for each in checked.diagnostics]) == (False, ["error"])
+    assert (compiled.valid, compiled.program) == (False, None)
+    with pytest.raises(InvalidFlow):
+        await flows.publish("odd", DOUBTFUL, strict=True)
+    assert (await flows.publish("odd", DOUBTFUL)).version == 1
+    with pytest.raises(InvalidFlow):
+        await flows.publish("odd", DOUBTFUL, strict=True)

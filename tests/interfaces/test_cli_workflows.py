@@ -117,6 +117,19 @@ def test_compiling_says_what_is_there_or_all_that_is_wrong(tea: Treadle):
     assert tea("compile", "-", stdin=PURE).code == 0
 
 
+def test_warnings_are_shown_and_are_errors_if_asked(tea: Treadle):
+    (tea.folder / "odd.afl").write_text('facet F(n: Long)\nworkflow W() => (n: Long) andThen { f = F(n = "1") yield W(n = 2) }\n')
+    for command in (("compile", "odd.afl"), ("run", "odd.afl"), ("flows", "publish", "odd", "odd.afl")):
+        done = tea(*command)
+        assert done.code == 0
+        assert "odd.afl:2:47: warning[type-mismatch]" in done.err
+        strict = tea(*command, "--strict")
+        assert strict.code == 2
+        assert "odd.afl:2:47: error[type-mismatch]" in strict.err
+    assert tea("run", "odd.afl", TREADLE_STRICT="yes").code == 2
+    assert tea.json("compile", "odd.afl")["diagnostics"][0]["severity"] == "warning"
+
+
 def test_formatting_changes_files_or_says_what_it_would_change(tea: Treadle):
     ugly = "facet   A( x:Long )\n"
     (tea.folder / "ugly.afl").write_text(ugly)

@@ -71,6 +71,21 @@ async def test_what_is_wrong_comes_with_the_line_and_a_hint():
         assert (await call.refused("flow_publish", name="shop", source=bad))["diagnostics"] == [error]
 
 
+async def test_warnings_are_errors_unless_the_caller_accepts_them():
+    async with at_work(shop_engine()) as call:
+        doubtful = 'facet F(n: Long) workflow W() => (n: Long) andThen { f = F(n = "one") yield W(n = 1) }'
+        looked = await call("afl_validate", source=doubtful)
+        assert (looked["valid"], [each["rule"] for each in looked["errors"]], looked["warnings"]) == (False, ["type-mismatch"], [])
+        accepted = await call("afl_validate", source=doubtful, strict=False)
+        assert (accepted["valid"], [each["rule"] for each in accepted["warnings"]]) == (True, ["type-mismatch"])
+        assert not (await call("afl_compile", source=doubtful))["success"]
+        assert (await call("afl_compile", source=doubtful, strict=False))["success"]
+        assert (await call.refused("afl_execute_workflow", source=doubtful))["code"] == "invalid_flow"
+        assert (await call("afl_execute_workflow", source=doubtful, strict=False))["outputs"] == {"n": 1}
+        assert (await call.refused("flow_publish", name="f", source=doubtful))["code"] == "invalid_flow"
+        assert (await call("flow_publish", name="f", source=doubtful, strict=False))["version"] == 1
+
+
 async def test_sources_are_compiled_together_formatted_and_drawn():
     async with at_work(shop_engine()) as call:
         facet, workflow = "namespace a { event facet F() => (x: Long) }", "namespace b { use a\nworkflow W() andThen { f = F() } }"

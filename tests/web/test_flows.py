@@ -58,6 +58,16 @@ async def test_the_editor_shows_what_is_wrong_and_publishes_what_is_right(visit:
     assert "It does not compile" in fragment
 
 
+async def test_the_editor_publishes_sources_with_warnings_only_if_they_are_accepted(visit: Visit):
+    doubtful = SHOP.replace("$.amount)", '"ten")')
+    form = {"name": "shop.afl", "text": doubtful, "do": "publish", "flow": "shop"}
+    page = await visit.do("/editor", **form)
+    assert "It does not compile" in page
+    assert "type-mismatch" in page
+    assert "It compiles" in await visit.do("/editor/check", name="shop.afl", text=doubtful, lenient="yes")
+    assert "shop version 1 is published." in await visit.do("/editor", **form, lenient="yes")
+
+
 def test_colours_change_no_character_and_escape_all():
     text = '/* <a> */ workflow W(s: String = "<&>") => () // "x\n$.a 12 script """\n</pre>"""'
     lines = [str(line.striptags()) if "<span" in line else str(line.unescape()) for line in highlight(text)]

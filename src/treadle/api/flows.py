@@ -23,6 +23,7 @@ class SourceText(ApiRecord):
 
 
 FlowName = Annotated[str, Doc("The flow's name, or its digest", "shop")]
+Strict = Annotated[bool, Doc("Treat warnings as errors")]
 Sources = Annotated[
     Sequence[SourceText],
     Doc("AFL sources, compiled together; up to 512 Ki characters in total", [{"name": "shop.afl", "text": "namespace shop {}"}]),
@@ -239,11 +240,11 @@ class FlowsApi(Protocol):
         """Published flows."""
 
     @contract.post("/flows/validate", Scope.READ)
-    async def validate(self, sources: Sources) -> FlowChecked:
+    async def validate(self, sources: Sources, *, strict: Strict = False) -> FlowChecked:
         """Check sources; diagnostics are part of the response, not an error."""
 
     @contract.post("/flows/compile", Scope.READ)
-    async def compile(self, sources: Sources) -> FlowCompiled:
+    async def compile(self, sources: Sources, *, strict: Strict = False) -> FlowCompiled:
         """Compile sources; diagnostics are part of the response, not an error."""
 
     @contract.post("/flows/format", Scope.READ)
@@ -276,7 +277,9 @@ class FlowsApi(Protocol):
         """The graph of a flow."""
 
     @contract.post("/flows/{name}/versions", Scope.PUBLISH, status=201, creates=True)
-    async def publish(self, name: Annotated[str, Doc("The name of the flow", "shop")], sources: Sources) -> FlowVersion:
+    async def publish(
+        self, name: Annotated[str, Doc("The name of the flow", "shop")], sources: Sources, *, strict: Strict = False
+    ) -> FlowVersion:
         """Publish a flow as the next version of a name; publishing it again adds no version. Live runs keep their version."""
 
     @contract.get("/runs/{run_id}/graph", lists=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from treadle.lang import tree
@@ -37,6 +37,12 @@ class Compiled:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         return tuple(each for each in self.diagnostics if each.severity is Severity.WARNING)
+
+    def strictly(self) -> Compiled:
+        """Return the result of a strict compilation, in which warnings are errors."""
+        if not self.warnings:
+            return self
+        return Compiled({}, tuple(replace(each, severity=Severity.ERROR) for each in self.diagnostics), "")
 
     def render(self) -> str:
         """Format all diagnostics as text."""

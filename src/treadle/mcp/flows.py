@@ -32,6 +32,7 @@ Sources = Annotated[
     Sequence[SourceText] | None,
     Doc("Several AFL sources, compiled together, instead of `source`", [{"name": "a.afl", "text": ""}]),
 ]
+Strict = Annotated[bool, Doc("Treat warnings as errors: most of them are mistakes that the reference implementation accepts")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,10 @@ def _errors(findings: Sequence[Finding]) -> list[Finding]:
     return [each for each in findings if each.severity == "error"]
 
 
-async def check(context: RequestContext, sources: Sequence[SourceText]) -> None:
+async def check(context: RequestContext, sources: Sequence[SourceText], *, strict: bool = False) -> None:
     """Raise `DoesNotCompile` unless the sources compile; callers that are restricted to task lists may not validate."""
     try:
-        answer = await context.api.flows.validate(sources)
+        answer = await context.api.flows.validate(sources, strict=strict)
     except RestrictedToken:
         return
     if not answer.valid:
@@ -151,24 +152,28 @@ async def check(context: RequestContext, sources: Sequence[SourceText]) -> None:
 
 
 @tool()
-async def afl_validate(context: RequestContext, source: Source = None, sources: Sources = None) -> Validation:
-    """Validate AFL sources without storing or running anything.
+async def afl_validate(
+    context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True
+) -> Validation:
+    """Validate AFL sources without storing or running anything. Warnings are errors, unless `strict` is false.
 
     Call it after each change: every error has its line, column, source line and a hint. A valid result lists the workflows and the
     handlers (event facets) that they need.
     """
     given = texts(source, sources)
-    answer = await context.api.flows.validate(given)
+    answer = await context.api.flows.validate(given, strict=strict)
     findings = found(answer.diagnostics, given)
     errors, warnings = _errors(findings), [each for each in findings if each.severity != "error"]
     return Validation(answer.valid, errors[:_MOST_FINDINGS], warnings[:_MOST_FINDINGS], answer.workflows, answer.event_facets)
 
 
 @tool()
-async def afl_compile(context: RequestContext, source: Source = None, sources: Sources = None) -> Compilation:
+async def afl_compile(
+    context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True
+) -> Compilation:
     """Compile AFL sources to the program's JSON. Use `afl_validate` to check sources: its result is shorter."""
     given = texts(source, sources)
-    answer = await context.api.flows.compile(given)
+    answer = await context.api.flows.compile(given, strict=strict)
     findings = found(answer.diagnostics, given)
     errors = _errors(findings)[:_MOST_FINDINGS]
     return Compilation(
@@ -250,14 +255,15 @@ async def flow_publish(
     name: Annotated[str, Doc("The name of the flow", "shop")],
     source: Source = None,
     sources: Sources = None,
+    strict: Strict = True,
 ) -> FlowVersion:
     """Publish AFL as the next version of a name; start it with `run_start`. Publishing the same flow again adds no version.
 
     Runs in progress keep their version.
     """
     given = texts(source, sources)
-    await check(context, given)
-    return await context.api.flows.publish(name, given)
+    await check(context, given, strict=strict)
+    return await context.api.flows.publish(name, given, strict=strict)
 
 
 TOOLS = (afl_validate, afl_compile, flow_format, flow_graph, flow_list, flow_show, flow_publish)

@@ -112,7 +112,7 @@ Steps:
 async def afl_fix(context: RequestContext, source: Annotated[str, Doc("The AFL that does not compile")]) -> str:
     """Fix AFL that does not compile: its errors with lines and hints, and AFL on one page."""
     sources = [SourceText(MAIN, source)]
-    findings = found((await context.api.flows.validate(sources)).diagnostics, sources)
+    findings = found((await context.api.flows.validate(sources, strict=True)).diagnostics, sources)
     errors = "\n".join(_told(each) for each in findings) or "It compiles without warnings."
     return f"""{BRIEF}
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.runs import Inputs
 from treadle.api.tasks import Task
-from treadle.mcp.flows import Source, Sources, check, texts
+from treadle.mcp.flows import Source, Sources, Strict, check, texts
 from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.mcp.tool import tool
 from treadle.mcp.truncate import error_line, line, shown
@@ -114,6 +114,7 @@ async def afl_execute_workflow(
     lenient: Lenient = False,
     idempotency_key: Key = None,
     task_list: TaskList = DEFAULT_LIST,
+    strict: Strict = True,
 ) -> Execution:
     """Run a workflow of AFL sources, published or not, and wait briefly for its end.
 
@@ -122,7 +123,7 @@ async def afl_execute_workflow(
     do not compile are an error with diagnostics.
     """
     given = texts(source, sources)
-    await check(context, given)
+    await check(context, given, strict=strict)
     started = await context.api.runs.start_from_source(
         given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list
     )

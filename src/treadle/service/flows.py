@@ -45,11 +45,11 @@ class Flows(RunGroup, FlowsApi):
             await self.engine.kernel.flows.get_flow(name)
         return FlowList([record_of(FlowVersion, each) for each in await self.engine.kernel.flows.list_versions(name)])
 
-    async def validate(self, sources: Sequence[SourceText]) -> FlowChecked:
-        return _check(await self.engine.kernel.flows.check_aside(pairs(sources)))
+    async def validate(self, sources: Sequence[SourceText], *, strict: bool = False) -> FlowChecked:
+        return _check(await self.engine.kernel.flows.check_aside(pairs(sources), strict=strict))
 
-    async def compile(self, sources: Sequence[SourceText]) -> FlowCompiled:
-        return _compile(await self.engine.kernel.flows.check_aside(pairs(sources)))
+    async def compile(self, sources: Sequence[SourceText], *, strict: bool = False) -> FlowCompiled:
+        return _compile(await self.engine.kernel.flows.check_aside(pairs(sources), strict=strict))
 
     async def format(self, sources: Sequence[SourceText]) -> FlowFormatted:
         return await self.engine.kernel.flows.aside(_formatted, pairs(sources))
@@ -74,8 +74,9 @@ class Flows(RunGroup, FlowsApi):
         flow = await self.engine.kernel.flows.get_flow(name, version)
         return _drawn(await self.engine.kernel.flows.program(flow.id), workflow)
 
-    async def publish(self, name: str, sources: Sequence[SourceText]) -> FlowVersion:
-        return record_of(FlowVersion, await self.engine.kernel.flows.publish(name, pairs(sources), actor=self.actor))
+    async def publish(self, name: str, sources: Sequence[SourceText], *, strict: bool = False) -> FlowVersion:
+        published = await self.engine.kernel.flows.publish(name, pairs(sources), actor=self.actor, strict=strict)
+        return record_of(FlowVersion, published)
 
     async def run_graph(self, run_id: str) -> FlowGraph:
         run = await self.find_run(run_id)

@@ -50,24 +50,25 @@ def add(site: Site) -> None:
     async def edited(request: Request, service: Service) -> Response:
         """Check, format or publish the sources; the page shows the diagnostics."""
         form = await request.form()
-        name, sources = str(form.get("flow") or "").strip(), sources_of(form)
+        name, sources, strict = str(form.get("flow") or "").strip(), sources_of(form), _strict(form)
         match str(form.get("do") or "check"):
             case "publish":
-                checked = await service.flows.validate(sources)
+                checked = await service.flows.validate(sources, strict=strict)
                 if not checked.valid:
-                    return await _edit(site, request, service, name, sources)
-                made = await service.flows.publish(name, sources)
+                    return await _edit(site, request, service, name, sources, strict=strict)
+                made = await service.flows.publish(name, sources, strict=strict)
                 return site.back(request, f"{made.name} version {made.version} is published.", to=f"/flows/{made.name}")
             case "format":
                 formatted = await service.flows.format(sources)
                 fresh = {each.name: each.text for each in formatted.sources}
                 sources = [SourceText(each.name, fresh.get(each.name, each.text)) for each in sources]
-        return await _edit(site, request, service, name, sources)
+        return await _edit(site, request, service, name, sources, strict=strict)
 
     @site.action("/editor/check")
     async def check(request: Request, service: Service) -> Response:
         """The diagnostics alone, for checks while typing."""
-        return await _edit(site, request, service, "", sources_of(await request.form()), "editor_check.html")
+        form = await request.form()
+        return await _edit(site, request, service, "", sources_of(form), "editor_check.html", strict=_strict(form))
 
     @site.page("/flows/{name}")
     async def flow(request: Request, service: Service) -> Response:
@@ -110,10 +111,22 @@ def add(site: Site) -> None:
         return site.back(request, f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")
 
 
+def _strict(form: FormData) -> bool:
+    """Whether warnings prevent publishing, unless the form accepts them."""
+    return form.get("lenient") is None
+
+
 async def _edit(
-    site: Site, request: Request, service: Service, name: str, sources: list[SourceText], template: str = "editor.html"
+    site: Site,
+    request: Request,
+    service: Service,
+    name: str,
+    sources: list[SourceText],
+    template: str = "editor.html",
+    *,
+    strict: bool = True,
 ) -> Response:
-    checked = await service.flows.validate(sources)
+    checked = await service.flows.validate(sources, strict=strict)
     drawn = await service.flows.draw(sources) if checked.valid and checked.workflows else None
     return await site.render(
         request,
@@ -122,6 +135,7 @@ async def _edit(
         name=name,
         sources=sources,
         checked=checked,
+        strict=strict,
         graph=None if drawn is None else graph_data(drawn),
         may_publish=service.access.may(Scope.PUBLISH),
     )

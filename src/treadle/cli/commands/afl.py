@@ -14,8 +14,9 @@ from click.exceptions import Exit
 
 from treadle.cli.command import option
 from treadle.cli.exits import BAD_INPUT, FAILED
-from treadle.cli.input.sources import Files, Places, flow_name, read_sources
+from treadle.cli.input.sources import Files, Places, StrictOption, flow_name, read_sources
 from treadle.cli.output.format import plain
+from treadle.cli.output.messages import tell_diagnostic
 from treadle.cli.session import Session
 from treadle.model.errors import InvalidFlow, InvalidInput
 from treadle.model.text import printable
@@ -32,7 +33,7 @@ def compile_files(
     session: Session,
     files: Files,
     check: Annotated[bool, option("--check", help="Print only diagnostics; leave the program out of the --json output")] = False,
-    strict: Annotated[bool, option("--strict", help="Treat warnings as errors")] = False,
+    strict: StrictOption = False,
     output: Annotated[
         str | None, option("--output", "-o", metavar="FILE", help="Write the program to this file as JSON; - is stdout")
     ] = None,
@@ -43,22 +44,18 @@ def compile_files(
     if check and output is not None:
         raise InvalidInput("Give either --check or --output, not both.")
     compiled = compile_sources(read_sources(files))
-    ok = compiled.ok and not (strict and compiled.warnings)
+    if strict or session.settings.strict:
+        compiled = compiled.strictly()
+    ok = compiled.ok
     if not session.json:
-        tell_diagnostics(compiled)
+        for each in compiled.diagnostics:
+            tell_diagnostic(each)
     if ok and output is not None:
         _write(output, compiled.program)
     if output != "-":
         session.show(_as_json(compiled, ok, with_program=not check and output is None), lambda: _summary(compiled, ok))
     if not ok:
         raise Exit(BAD_INPUT)
-
-
-def tell_diagnostics(compiled: Compiled) -> None:
-    """Print all diagnostics on stderr."""
-    for diagnostic in compiled.diagnostics:
-        sys.stderr.write(printable(diagnostic.render(), keep="\n\t") + "\n\n")
-    sys.stderr.flush()
 
 
 def _as_json(compiled: Compiled, ok: bool, *, with_program: bool) -> dict[str, Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.cli.command import argument, option
-from treadle.cli.input.sources import read_sources
+from treadle.cli.input.sources import StrictOption, compile_here, read_sources
 from treadle.cli.output.format import ago, facts, grid, plain, when
 from treadle.cli.session import Session
 from treadle.engine import Engine
@@ -47,6 +47,7 @@ async def publish(
     session: Session,
     name: Annotated[str, argument(metavar="NAME", help="The name to publish under, e.g. shop")],
     files: Annotated[list[str], argument(metavar="FILE...", help="AFL files or folders, compiled together")],
+    strict: StrictOption = False,
 ) -> None:
     """Publish a flow as the next version of a name. Running runs keep their version; publishing the same flow again adds none."""
     from treadle.api.flows import SourceText
@@ -55,7 +56,7 @@ async def publish(
     check_name(name, "flow name")
 
     def check(engine: Engine) -> None:
-        engine.kernel.flows.compile(sources)
+        compile_here(session, engine, sources, strict=strict)
 
     async with session.api(migrate=True, first=check) as api:
         published = await api.flows.publish(name, [SourceText(each, text) for each, text in sources])

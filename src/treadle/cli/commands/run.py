@@ -25,7 +25,7 @@ from treadle.cli.input.plan import (
     preflight,
     tell_what_is_missing,
 )
-from treadle.cli.input.sources import Places
+from treadle.cli.input.sources import Places, StrictOption
 from treadle.cli.input.values import wait_limit
 from treadle.cli.output.format import plain, pretty
 from treadle.cli.output.messages import tell_error
@@ -64,6 +64,7 @@ async def run(
     handlers: HandlersHere = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="The task list of the run, served here")] = DEFAULT_LIST,
     lenient: LenientOption = False,
+    strict: StrictOption = False,
     llm: Llm = False,
 ) -> None:
     """Run a workflow to its end in this process and print its outputs.
@@ -76,11 +77,11 @@ async def run(
     if session.chosen.remote:
         if handlers or llm:
             raise NotOverHttp("Handlers need a store, not a server: omit --handlers and --llm, or --server.")
-        await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient), task_list)
+        await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), task_list)
         return
     engines = load_engines(session, handlers or [])
-    wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient), engines[0]
-    checked = None if wanted.is_stored else wanted.plan_files(engine)
+    wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), engines[0]
+    checked = None if wanted.is_stored else wanted.plan_files(session, engine)
     if llm:
         enable_llm(engine)
     stop = stop_signal()
@@ -102,7 +103,7 @@ async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
 
 async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
     """Start the run on the server and watch it to its end."""
-    checked = None if wanted.is_stored else wanted.plan_files(Engine("memory://", settings=session.settings))
+    checked = None if wanted.is_stored else wanted.plan_files(session, Engine("memory://", settings=session.settings))
     stop = stop_signal()
     async with session.api() as api:
         started = await wanted.start(api, checked, task_list=task_list)
@@ -180,6 +181,7 @@ async def submit(
     priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
     version: Annotated[int | None, option("--version", metavar="N", help="Version of the flow; default: the newest")] = None,
     lenient: LenientOption = False,
+    strict: StrictOption = False,
     wait: Annotated[bool, option("--wait", help="Wait for the outputs and print them; exit 1 if the run failed")] = False,
     wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
 ) -> None:
@@ -188,14 +190,14 @@ async def submit(
     check_name(task_list, "task list")
     if idempotency_key is not None:
         check_key(idempotency_key, "idempotency key")
-    wanted = Wanted(places, workflow, pairs or (), whole, lenient, version)
+    wanted = Wanted(places, workflow, pairs or (), whole, lenient, version, strict)
     if version is not None and not wanted.is_stored:
         raise InvalidInput("--version applies to flows in the store, not to files.")
     plans: list[Plan] = []
 
     def check(engine: Engine) -> None:
         if not wanted.is_stored:
-            plans.append(wanted.plan_files(engine))
+            plans.append(wanted.plan_files(session, engine))
 
     if session.chosen.remote:
         check(Engine("memory://", settings=session.settings))  # report errors in the files before sending them

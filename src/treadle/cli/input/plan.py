@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.cli.command import option
-from treadle.cli.input.sources import flow_name, read_sources
+from treadle.cli.input.sources import compile_here, flow_name, read_sources
 from treadle.cli.input.values import workflow_inputs
 from treadle.cli.output.messages import tell_warning
 from treadle.cli.session import Session
@@ -56,22 +56,21 @@ class Wanted:
     whole: str | None
     lenient: bool = False
     version: int | None = None
+    strict: bool = False
 
     @property
     def is_stored(self) -> bool:
         """Whether it names a flow in the store."""
         return flow_name(self.places) is not None
 
-    def plan_files(self, engine: Engine) -> Plan:
+    def plan_files(self, session: Session, engine: Engine) -> Plan:
         """Plan a run from files; works without an open engine."""
         sources = read_sources(self.places)
-        return self._plan(sources, engine.kernel.flows.compile(sources)[1])
+        return self._plan(sources, compile_here(session, engine, sources, strict=self.strict))
 
     async def plan(self, engine: Engine) -> Plan:
-        """Plan a run from files or from a flow in the store."""
-        name = flow_name(self.places)
-        if name is None:
-            return self.plan_files(engine)
+        """Plan a run of a flow in the store."""
+        name = flow_name(self.places) or ""
         flow = await engine.kernel.flows.get_flow(name, self.version)
         return self._plan(flow.id, await engine.kernel.flows.program(flow.id))
 

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from treadle.cli.command import argument
+from treadle.cli.command import argument, option
+from treadle.cli.output.messages import tell_diagnostic
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 
 if TYPE_CHECKING:
+    from treadle.cli.session import Session
+    from treadle.engine import Engine
     from treadle.kernel.runs.flows import Source
+    from treadle.lang.program import Program
 
 _SUFFIX = ".afl"
 
@@ -21,6 +25,7 @@ Places = Annotated[
     list[str],
     argument(metavar="FILE...|FLOW", help="AFL files, compiled together, or the name or digest of a flow in the store"),
 ]
+StrictOption = Annotated[bool, option("--strict", help="Treat warnings about AFL as errors; default: TREADLE_STRICT")]
 
 
 class SourceNotFound(InvalidInput):
@@ -34,6 +39,15 @@ def read_sources(places: Sequence[str]) -> list[Source]:
     if not places:
         raise InvalidInput("Name at least one AFL file.")
     return [(name, _read(name)) for place in dict.fromkeys(places) for name in _files(place)]
+
+
+def compile_here(session: Session, engine: Engine, sources: Sequence[Source], *, strict: bool) -> Program:
+    """Compile sources before a command uses them; print warnings for people, and raise `InvalidFlow` for errors."""
+    _, program, compiled = engine.kernel.flows.compile(sources, strict=strict or session.settings.strict)
+    if not session.json:
+        for each in compiled.warnings:
+            tell_diagnostic(each)
+    return program
 
 
 def is_file(place: str) -> bool:

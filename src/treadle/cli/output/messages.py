@@ -11,6 +11,7 @@ from treadle.model.text import printable, safe_logger
 
 if TYPE_CHECKING:
     from treadle.cli.session import Session
+    from treadle.lang.diagnostics import Diagnostic
 
 
 def tell_error(code: str, message: str, *, as_json: bool) -> None:
@@ -39,8 +40,14 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
         sys.stderr.flush()
         return
     for each in found:
-        sys.stderr.write(printable(each.render(), keep="\n\t") + "\n\n")
+        tell_diagnostic(each)
     tell_error(error.code, first, as_json=False)
+
+
+def tell_diagnostic(diagnostic: Diagnostic) -> None:
+    """Print a diagnostic about AFL for people on stderr, with its line."""
+    sys.stderr.write(printable(diagnostic.render(), keep="\n\t") + "\n\n")
+    sys.stderr.flush()
 
 
 def tell_warning(message: str) -> None:

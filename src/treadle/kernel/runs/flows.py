@@ -60,24 +60,31 @@ class Flows:
         """Flows recently adopted here, about to be run: they belong to this namespace regardless of the first to store them."""
         self._working = asyncio.Lock()
 
-    def compile(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
-        """Compile the sources into a flow that is not stored yet; raises `InvalidFlow` with all diagnostics."""
-        key = _key(sources)
-        if (known := self._compiled.get(key)) is not None:
-            self._compiled.move_to_end(key)
-            return known
-        return self._keep(key, self._make(key))
+    def compile(self, sources: Sequence[Source], *, strict: bool = False) -> tuple[Flow, Program, Compiled]:
+        """Compile the sources into a flow that is not stored yet; raises `InvalidFlow` with all diagnostics.
 
-    async def compile_aside(self, sources: Sequence[Source]) -> tuple[Flow, Program, Compiled]:
+        If `strict`, warnings are errors.
+        """
+        key = _key(sources)
+        known = self._compiled.get(key)
+        if known is None:
+            return _accept(self._keep(key, self._make(key)), strict=strict)
+        self._compiled.move_to_end(key)
+        return _accept(known, strict=strict)
+
+    async def compile_aside(self, sources: Sequence[Source], *, strict: bool = False) -> tuple[Flow, Program, Compiled]:
         """Like `compile`, in a thread: large sources take seconds, during which the event loop must renew leases."""
         key = _key(sources)
-        return self.compile(key) if key in self._compiled else self._keep(key, await self.aside(self._make, key))
+        if key in self._compiled:
+            return self.compile(key, strict=strict)
+        return _accept(self._keep(key, await self.aside(self._make, key)), strict=strict)
 
-    async def check_aside(self, sources: Sequence[Source]) -> Compiled:
+    async def check_aside(self, sources: Sequence[Source], *, strict: bool = False) -> Compiled:
         """Compile the sources in a thread and return the program or the diagnostics."""
         key = _key(sources)
         known = self._compiled.get(key)
-        return await self.aside(_check, key) if known is None else known[2]
+        compiled = await self.aside(_check, key) if known is None else known[2]
+        return compiled.strictly() if strict else compiled
 
     async def aside(self, work: Callable[[T], R], given: T) -> R:
         """Run long work on sources in a thread, one at a time."""
@@ -85,10 +92,7 @@ class Flows:
             return await asyncio.to_thread(work, given)
 
     def _make(self, key: tuple[Source, ...]) -> Made:
-        compiled = _check(key)
-        if not compiled.ok:
-            shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
-            raise InvalidFlow(f"The sources do not compile.\n{shown}", compiled.diagnostics)
+        compiled = _valid(_check(key))
         flow = Flow(
             id=compiled.digest,
             namespace=self._namespace,
@@ -106,13 +110,13 @@ class Flows:
             self._compiled.popitem(last=False)
         return made
 
-    async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator") -> FlowVersion:
+    async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator", strict: bool = False) -> FlowVersion:
         """Store the flow under the next version of the name; runs in progress keep their pinned version.
 
         A stored flow that is damaged is replaced.
         """
         check_name(name, "flow name")
-        flow, _, _ = await self.compile_aside(sources)
+        flow, _, _ = await self.compile_aside(sources, strict=strict)
         stored = await self._store.find_flow(flow.id)
         anew = stored is not None and not self._is_readable(stored)
         await self._committer.submit(Unit(rows=(PutFlow(flow, anew),)), self._patience)
@@ -239,6 +243,19 @@ def _check(key: tuple[Source, ...]) -> Compiled:
     from treadle.lang import compile_sources  # only callers that compile load the parser
 
     return compile_sources(list(key))
+
+
+def _valid(compiled: Compiled) -> Compiled:
+    if not compiled.ok:
+        shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
+        raise InvalidFlow(f"The sources do not compile.\n{shown}", compiled.diagnostics)
+    return compiled
+
+
+def _accept(made: Made, *, strict: bool) -> Made:
+    if strict:
+        _valid(made[2].strictly())
+    return made
 
 
 def find_workflow(program: Program, name: str | None) -> Facet:
