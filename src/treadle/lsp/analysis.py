@@ -41,6 +41,9 @@ class Parser:
         if known is not None and known.source.text == text:
             return known
         reporter, source = Reporter(), Source(path, text)
+        if known is not None and (again := _parsed_again(known, source)) is not None:
+            self._parsed[path] = again
+            return again
         parsed = parse(source, reporter)
         file = parsed.file
         if file is None:
@@ -50,6 +53,62 @@ class Parser:
 
     def forget(self, path: str) -> None:
         self._parsed.pop(path, None)
+
+
+def _parsed_again(known: Parsed, source: Source) -> Parsed | None:
+    """Parse only the declaration that an edit lies in; None if the edit touches others, or the lines of others."""
+    old, new = known.source.text, source.text
+    if known.broken or known.diagnostics or old.count("\n") != new.count("\n"):
+        return None
+    start, end = _edited(old, new)
+    found = _around(known.tree.items, known.source, start, end)
+    if found is None:
+        return None
+    item, first, last = found
+    reporter = Reporter()
+    part = Source(source.name, "\n" * (item.span.line - 1) + " " * (item.span.column - 1) + new[first : last + len(new) - len(old)])
+    file = parse(part, reporter).file
+    if file is None or len(file.items) != 1 or reporter.found or type(file.items[0]) is not type(item):
+        return None
+    again = replace(file.items[0], doc=item.doc)
+    items = tuple(_replaced(each, item, again) for each in known.tree.items)
+    return Parsed(source, replace(known.tree, items=items), False, ())
+
+
+def _edited(old: str, new: str) -> tuple[int, int]:
+    """Return the part of the old text that an edit replaced."""
+    shorter = min(len(old), len(new))
+    start = next((at for at in range(0, shorter, 4096) if old[at : at + 4096] != new[at : at + 4096]), shorter)
+    while start < shorter and old[start] == new[start]:
+        start += 1
+    end, other = len(old), len(new)
+    while end - 4096 > start and other - 4096 > start and old[end - 4096 : end] == new[other - 4096 : other]:
+        end, other = end - 4096, other - 4096
+    while end > start and other > start and old[end - 1] == new[other - 1]:
+        end, other = end - 1, other - 1
+    return start, end
+
+
+def _around(
+    items: tuple[tree.Namespace | tree.Item, ...], source: Source, start: int, end: int
+) -> tuple[tree.Facet | tree.Schema, int, int] | None:
+    """Return the declaration that an edit lies in, alone on its lines, with its offsets."""
+    for number, item in enumerate(items):
+        span = item.span
+        first, last = source.offset(span.line, span.column), source.offset(span.end_line, span.end_column)
+        if first < start and end < last:
+            alone = number + 1 == len(items) or items[number + 1].span.line > span.end_line
+            if isinstance(item, tree.Namespace):
+                alone = alone and (not item.items or item.items[-1].span.end_line < span.end_line)
+                return _around(item.items, source, start, end) if alone else None
+            return (item, first, last) if alone and isinstance(item, tree.Facet | tree.Schema) else None
+    return None
+
+
+def _replaced(item: tree.Namespace | tree.Item, old: tree.Item, new: tree.Item) -> tree.Namespace | tree.Item:
+    if isinstance(item, tree.Namespace) and any(each is old for each in item.items):
+        return replace(item, items=tuple(new if each is old else each for each in item.items))
+    return new if item is old else item
 
 
 def _completed(partial: tree.File, last: tree.File) -> tree.File:
