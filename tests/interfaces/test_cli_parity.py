@@ -243,6 +243,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("graph", "my-store")
     side("compile", "tea.afl")
     side("fmt", "--check", "tea.afl")
+    side("fix", "tea.afl")
     side("handlers list")
     side("schedules show", side("schedules list", "--all")["schedules"][0]["id"])
     side("schedules preview", "--at", "2027-01-01T00:00")

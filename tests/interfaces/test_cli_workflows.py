@@ -144,6 +144,30 @@ def test_formatting_changes_files_or_says_what_it_would_change(tea: Treadle):
     assert tea("fmt", "-", stdin=ugly).out == "facet A(x: Long)\n"
 
 
+def test_fixes_are_shown_as_a_diff_checked_or_written(tea: Treadle):
+    wrong = 'facet A(x: List<String>)\nworkflow W() => (y: Long) andThen {\n    a = A(["q"])\n    return 1\n}\n'
+    right = 'facet A(x: [String])\nworkflow W() => (y: Long) andThen {\n    a = A(x = ["q"])\n    yield W(y = 1)\n}\n'
+    (tea.folder / "wrong.afl").write_text(wrong)
+    shown = tea("fix", "wrong.afl")
+    assert (shown.code, "+    yield W(y = 1)" in shown.out, "3 problems can be fixed" in shown.out) == (
+        0,
+        True,
+        True,
+    )
+    assert tea("fix", "--check", "wrong.afl").code == 1
+    assert (tea.folder / "wrong.afl").read_text() == wrong
+    told = tea.json("fix", "wrong.afl")
+    assert (told["ok"], told["written"], [each["text"] for each in told["files"]]) == (True, False, [right])
+    assert len(told["fixed"]) == 3
+    assert tea("fix", "-", stdin=wrong).out == right
+    assert tea("fix", "--write", "wrong.afl").code == 0
+    assert (tea.folder / "wrong.afl").read_text() == right
+    assert "Nothing fixed" in tea("fix", "--write", "wrong.afl").out
+    (tea.folder / "hopeless.afl").write_text("facet A(x: Lnog)\nworkflow W() andThen { if x { } }\n")
+    left = tea("fix", "hopeless.afl")
+    assert (left.code, "1 error left" in left.out, "AFL has no `if`" in left.err) == (2, True, True)
+
+
 def test_a_workflow_can_be_drawn(tea: Treadle):
     assert "poured = tea.Pour" in tea("graph", "tea.afl").out
     assert tea("graph", "tea.afl", "--format", "dot").out.startswith("digraph")

@@ -70,6 +70,11 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.afl:fmt",
         "Format AFL files in place; `-` formats stdin to stdout. If one file has a syntax error, none is changed.",
     ),
+    Leaf(
+        "fix",
+        "commands.afl:fix",
+        "Apply the fixes of all diagnostics to AFL files: print the changes as a diff, or write them.",
+    ),
     Leaf("lsp", "commands.lsp:lsp", "Serve the Language Server Protocol for AFL to one editor over stdio, until it disconnects."),
     Leaf("graph", "commands.afl:graph", "Print the steps of workflows and their dependencies as a graph."),
     Leaf("run", "commands.run:run", "Run a workflow to its end in this process and print its outputs."),

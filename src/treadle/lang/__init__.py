@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from treadle.lang.compiler import Compiled, compile_sources, digest_of
     from treadle.lang.decode import InvalidProgram
     from treadle.lang.diagnostics import Diagnostic, Severity
+    from treadle.lang.fixes import Fixed, fix_sources
     from treadle.lang.formatter import CannotFormat, format_source
     from treadle.lang.graphs import Graph, graph
     from treadle.lang.program import Program
@@ -21,6 +22,7 @@ __all__ = [
     "CannotFormat",
     "Compiled",
     "Diagnostic",
+    "Fixed",
     "Graph",
     "InvalidProgram",
     "Program",
@@ -28,6 +30,7 @@ __all__ = [
     "Severity",
     "compile_sources",
     "digest_of",
+    "fix_sources",
     "format_source",
     "graph",
 ]
@@ -37,6 +40,7 @@ _HOMES = {
     "CannotFormat": "formatter",
     "Compiled": "compiler",
     "Diagnostic": "diagnostics",
+    "Fixed": "fixes",
     "Graph": "graphs",
     "InvalidProgram": "decode",
     "Program": "program",
@@ -44,6 +48,7 @@ _HOMES = {
     "Severity": "diagnostics",
     "compile_sources": "compiler",
     "digest_of": "compiler",
+    "fix_sources": "fixes",
     "format_source": "formatter",
     "graph": "graphs",
 }

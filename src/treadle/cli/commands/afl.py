@@ -1,4 +1,4 @@
-"""`treadle compile`, `fmt` and `graph`: check, format and draw AFL sources."""
+"""`treadle compile`, `fmt`, `fix` and `graph`: check, format, correct and draw AFL sources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.flows import FlowGraph
-    from treadle.lang import Compiled, Diagnostic
+    from treadle.lang import Compiled, Diagnostic, Fixed
 
 
 def compile_files(
@@ -105,10 +105,11 @@ def _write(output: str, program: dict[str, Json]) -> None:
 
 
 @dataclass(frozen=True)
-class _Formatted:
+class _Rewritten:
     name: str
     before: str
     after: str
+    how: str = "formatted"
 
     @property
     def changed(self) -> bool:
@@ -138,14 +139,14 @@ def fmt(
         raise Exit(FAILED)
 
 
-def _format(sources: list[tuple[str, str]]) -> list[_Formatted]:
+def _format(sources: list[tuple[str, str]]) -> list[_Rewritten]:
     from treadle.lang import CannotFormat, format_source  # importing the parser takes time
 
-    done: list[_Formatted] = []
+    done: list[_Rewritten] = []
     problems: list[Diagnostic] = []
     for name, text in sources:
         try:
-            done.append(_Formatted(name, text, format_source(text, name)))
+            done.append(_Rewritten(name, text, format_source(text, name)))
         except CannotFormat as error:
             problems += error.diagnostics
     if problems:
@@ -153,14 +154,14 @@ def _format(sources: list[tuple[str, str]]) -> list[_Formatted]:
     return done
 
 
-def _rewrite(each: _Formatted) -> None:
+def _rewrite(each: _Rewritten) -> None:
     try:
         Path(each.name).write_text(each.after, "utf-8")
     except OSError as error:
         raise InvalidInput(f"{each.name} cannot be written: {error.strerror}.") from None
 
 
-def _told(done: list[_Formatted], changed: list[_Formatted], *, check: bool, diff: bool) -> str:
+def _told(done: list[_Rewritten], changed: list[_Rewritten], *, check: bool, diff: bool) -> str:
     if diff:
         return "\n".join(_diff(each) for each in changed) or f"{len(done)} already formatted"
     verb = "would be formatted" if check else "formatted"
@@ -169,11 +170,65 @@ def _told(done: list[_Formatted], changed: list[_Formatted], *, check: bool, dif
     return "\n".join([*lines, f"{len(changed)} {verb}, {unchanged} unchanged"])
 
 
-def _diff(each: _Formatted) -> str:
+def _diff(each: _Rewritten) -> str:
     lines = difflib.unified_diff(
-        each.before.splitlines(), each.after.splitlines(), each.name, f"{each.name} (formatted)", lineterm=""
+        each.before.splitlines(), each.after.splitlines(), each.name, f"{each.name} ({each.how})", lineterm=""
     )
     return printable("\n".join(lines), keep="\n\t")
+
+
+def fix(
+    session: Session,
+    files: Files,
+    write: Annotated[bool, option("--write", "-w", help="Write the changes to the files instead of printing a diff")] = False,
+    check: Annotated[bool, option("--check", help="Change nothing; exit 1 if a file would change")] = False,
+) -> None:
+    """Apply the fixes of all diagnostics to AFL files: print the changes as a diff, or write them.
+
+    Errors that no fix removes are printed, and the command exits with 2. `-` reads stdin and prints the corrected text.
+    """
+    from treadle.lang import fix_sources  # importing the parser takes time
+
+    if write and check:
+        raise InvalidInput("Give either --write or --check, not both.")
+    if "-" in files and (write or len(files) > 1):
+        raise InvalidInput("- (stdin) can neither be written nor combined with files.")
+    before = read_sources(files)
+    fixed = fix_sources(before)
+    done = [_Rewritten(name, text, after, "fixed") for (name, text), (_, after) in zip(before, fixed.sources, strict=True)]
+    changed = [each for each in done if each.changed]
+    if not session.json:
+        for diagnostic in fixed.compiled.diagnostics:
+            tell_diagnostic(diagnostic)
+    if files == ["-"] and not (check or session.json):
+        sys.stdout.write(done[0].after)
+    else:
+        for each in changed if write else ():
+            _rewrite(each)
+        session.show(_fixed_json(done, fixed, write=write), lambda: plain(_fixed_text(changed, fixed, write=write, check=check)))
+    if not fixed.compiled.ok:
+        raise Exit(BAD_INPUT)
+    if check and changed:
+        raise Exit(FAILED)
+
+
+def _fixed_json(done: list[_Rewritten], fixed: Fixed, *, write: bool) -> dict[str, Json]:
+    return {
+        "ok": fixed.compiled.ok,
+        "files": [{"file": each.name, "changed": each.changed, "text": each.after} for each in done],
+        "written": write,
+        "fixed": [each.as_json() for each in fixed.applied],
+        "diagnostics": [each.as_json() for each in fixed.compiled.diagnostics],
+    }
+
+
+def _fixed_text(changed: list[_Rewritten], fixed: Fixed, *, write: bool, check: bool) -> str:
+    verb = "fixed" if write else "can be fixed"
+    shown = [] if write or check else [_diff(each) for each in changed]
+    shown += [f"{each.source}:{each.line}:{each.column}: {verb}: {each.fixes[0].title}" for each in fixed.applied]
+    left = len(fixed.compiled.errors)
+    rest = f"; {_count(left, 'error')} left" if left else ""
+    return "\n".join([*shown, f"{_count(len(fixed.applied), 'problem') or 'Nothing'} {verb}{rest}"])
 
 
 class GraphFormat(StrEnum):
