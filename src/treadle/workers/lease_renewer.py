@@ -2,7 +2,8 @@
 
 A blocked event loop therefore loses no leases. A claim ends here in four ways: the renewal finds that another owner has the row
 (and a second read confirms it, D6), the local deadline passes without a successful renewal, the handler reports no progress in
-time, or the task was canceled. In each case the loop stops the handler; the store refuses any later result anyway.
+time, or the task was canceled. In each case the loop stops the handler; the store refuses any later result anyway. A second
+thread enforces the local deadlines, because a call to the store may hang.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
 from treadle.workers.context import Context
+
+_MARGIN = 0.5
+"""Seconds before the end of its lease, or a tenth of the lease if that is less, at which a claim without renewal is lost."""
+
+_STOP_WITHIN = 10.0
+"""Seconds that `RenewerThread.stop` waits for a call to the store that does not return."""
 
 _CHECK_EVERY = 1.0
 _CHECKS_PER_SECOND = 2000
@@ -62,7 +69,9 @@ class LeaseRenewer:
         self._telemetry = telemetry_of(emit)
         self._beat_every = beat_every
         self._beaten_at = float("-inf")
+        self._margin = min(_MARGIN, self._lease / 10)
         self._held: dict[str, _Holding] = {}
+        self._losing = threading.Lock()
         self._trouble = False
 
     @property
@@ -87,10 +96,11 @@ class LeaseRenewer:
         """Stop renewing a claim that was settled or lost. A later claim on the same task stays."""
         holding = self._held.get(claim.task_id)
         if holding is not None and holding.context.token.version == claim.version:
-            self._held.pop(claim.task_id, None)
+            with self._losing:
+                self._held.pop(claim.task_id, None)
 
     def tick(self) -> None:
-        """Renew the leases that are due or have progress, check for cancellation, enforce local deadlines, send a heartbeat."""
+        """Renew the leases that are due or have progress, check for cancellation, send a heartbeat, enforce local deadlines."""
         now = self._clock.monotonic()
         held = list(self._held.items())
         try:
@@ -106,7 +116,24 @@ class LeaseRenewer:
                 self._emit(StoreTrouble("renewing leases", str(error), self.tick_every))
             self._trouble = True
         finally:
-            self._enforce_deadlines(held)
+            self.enforce_deadlines()
+
+    def enforce_deadlines(self) -> float:
+        """Lose the claims whose local deadline has passed; return the seconds until the next one. Never calls the store.
+
+        The deadline is shortly before the end of the lease, so that the handler has stopped when another worker takes over.
+        """
+        now = self._clock.monotonic()
+        next_at = now + self.tick_every
+        for task_id, holding in list(self._held.items()):
+            ends_at = holding.renewed_at + self._lease - self._margin
+            if now >= ends_at:
+                self._lose(task_id, holding, "its lease expired before it could be renewed")
+            elif holding.progress_within is not None and now >= holding.progressed_at + holding.progress_within:
+                self._lose(task_id, holding, f"it made no progress for {holding.progress_within:g} s; its lease will expire")
+            else:
+                next_at = min(next_at, ends_at)
+        return next_at - now
 
     def beat(self) -> None:
         """Send this server's heartbeat."""
@@ -162,40 +189,42 @@ class LeaseRenewer:
             if task_id not in still:
                 self._lose(task_id, holding, "it was canceled, or taken over by another worker")
 
-    def _enforce_deadlines(self, held: list[tuple[str, _Holding]]) -> None:
-        """Lose the claims whose local deadline has passed, whether or not the store answers."""
-        now = self._clock.monotonic()
-        for task_id, holding in held:
-            if now >= holding.renewed_at + self._lease:
-                self._lose(task_id, holding, "its lease expired before it could be renewed")
-            elif holding.progress_within is not None and now >= holding.progressed_at + holding.progress_within:
-                self._lose(task_id, holding, f"it made no progress for {holding.progress_within:g} s; its lease will expire")
-
     def _lose(self, task_id: str, holding: _Holding, reason: str) -> None:
-        if self._held.get(task_id) is holding:
+        with self._losing:
+            if self._held.get(task_id) is not holding:
+                return
             del self._held[task_id]
-            holding.context.cancel()
-            self._on_lost(holding.context.token, reason)
+        holding.context.cancel()
+        self._on_lost(holding.context.token, reason)
 
 
 class RenewerThread:
-    """Runs a renewer's ticks in a thread until stopped, then sends one last heartbeat."""
+    """Runs a renewer's ticks in a thread until stopped, then sends one last heartbeat; a second thread enforces deadlines."""
 
     def __init__(self, renewer: LeaseRenewer, emit: Emit) -> None:
         self._renewer = renewer
         self._emit = emit
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="treadle-lease-renewer", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._run, name="treadle-lease-renewer", daemon=True),
+            threading.Thread(target=self._enforce_deadlines, name="treadle-lease-deadlines", daemon=True),
+        ]
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Stop the thread and wait for the tick in progress."""
+        """Stop the threads and wait for the tick in progress, unless the store does not answer."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(_STOP_WITHIN)
+
+    def _enforce_deadlines(self) -> None:
+        while not self._stop.wait(self._renewer.enforce_deadlines()):
+            pass
 
     def _run(self) -> None:
         while not self._stop.wait(self._renewer.tick_every):

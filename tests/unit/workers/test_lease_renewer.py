@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.limits import BOUND
 from tests.unit.workers.harness import taken
 
 from treadle.kernel.store.queries import Renewal
@@ -22,7 +24,8 @@ LEASE_FOR = 60_000
 class FakeLine:
     """Holds what it is told to hold; remembers what was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease_for: int) -> None:
+        self.lease_for = lease_for
         self.renewed: list[list[Renewal]] = []
         self.checked: list[list[str]] = []
         self.beats: list[Server] = []
@@ -30,9 +33,14 @@ class FakeLine:
         self.gone: set[str] = set()
         self.trouble: Exception | None = None
         self.closed = False
+        self.hangs: threading.Event | None = None
+        self.asked = threading.Event()
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
-        assert lease_for == LEASE_FOR
+        assert lease_for == self.lease_for
+        self.asked.set()
+        if self.hangs is not None:
+            self.hangs.wait(BOUND)
         if self.trouble:
             raise self.trouble
         self.renewed.append(list(renewals))
@@ -57,19 +65,24 @@ class FakeLine:
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, lease_for: int = LEASE_FOR) -> None:
         self.clock = ManualClock()
-        self.line = FakeLine()
+        self.line = FakeLine(lease_for)
         self.lost: list[tuple[Claim, str]] = []
+        self.lost_one = threading.Event()
         self.events: list[Event] = []
         self.renewer = LeaseRenewer(
             self,  # type: ignore[arg-type] - a store of which nothing but the line is used
             self.clock,
-            LEASE_FOR,
-            lambda claim, reason: self.lost.append((claim, reason)),
+            lease_for,
+            self.lose,
             lambda: Server(id="owner-1", name="n", host="h", pid=1, version="1", state="running"),
             self.events.append,
         )
+
+    def lose(self, claim: Claim, reason: str) -> None:
+        self.lost.append((claim, reason))
+        self.lost_one.set()
 
     def lease_connection(self) -> FakeLine:
         return self.line
@@ -193,6 +206,25 @@ def test_the_local_deadline_holds_also_when_the_line_breaks_in_a_way_nobody_know
     with pytest.raises(RuntimeError):
         bench.tick(60)
     assert [claim for claim, _ in bench.lost] == [context.token]
+
+
+def test_while_a_renewal_hangs_a_claim_is_lost_before_its_lease_ends() -> None:
+    bench = Bench(lease_for=400)
+    bench.line.hangs = threading.Event()
+    context = bench.hold()
+    bench.clock.advance(0.2)
+    thread = RenewerThread(bench.renewer, bench.events.append)
+    thread.start()
+    try:
+        assert bench.line.asked.wait(BOUND)
+        assert not bench.lost_one.is_set()
+        bench.clock.advance(0.17)
+        assert bench.lost_one.wait(BOUND)  # 30 ms before another worker can claim the task, and the store has not answered
+    finally:
+        bench.line.hangs.set()
+        thread.stop()
+    assert [claim for claim, _ in bench.lost] == [context.token]
+    assert context.cancelled
 
 
 def test_store_trouble_is_told_once_and_its_end_too(bench: Bench) -> None:
