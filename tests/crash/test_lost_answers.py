@@ -38,9 +38,11 @@ class Proxy:
         self._who = (str(told.get("user") or ""), str(told.get("password") or ""), str(told.get("dbname") or "postgres"))
         self.breaks: str | None = None
         self.cuts = 0
+        self.hangs = False
         self._gaps = itertools.cycle(GAPS)
         self._left = next(self._gaps)
         self._server: asyncio.Server | None = None
+        self._ways: set[asyncio.Future[None]] = set()
 
     async def start(self) -> str:
         """The URL under which the database is reached through here."""
@@ -48,6 +50,12 @@ class Proxy:
         port = self._server.sockets[0].getsockname()[1]
         user, password, database = map(quote, self._who)
         return f"postgresql://{user}:{password}@127.0.0.1:{port}/{database}?sslmode=disable"
+
+    def cut(self) -> None:
+        """Break all connections that hang."""
+        self.hangs = False
+        for way in self._ways:
+            way.cancel()
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -63,6 +71,7 @@ class Proxy:
             asyncio.ensure_future(self._pass("asked", reader, there[1])),
             asyncio.ensure_future(self._pass("answered", there[0], writer)),
         ]
+        self._ways.update(ways)
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -80,6 +89,8 @@ class Proxy:
                         self._left = next(self._gaps)
                         self.cuts += 1
                         return
+                if self.hangs:
+                    await asyncio.Event().wait()  # the connection stays open, and nothing passes any more
                 target.write(said)
                 await target.drain()
 
@@ -138,3 +149,36 @@ async def test_who_never_hears_whether_a_commit_was_done_sends_it_again_and_it_i
         lost = [move.move for move in await direct.kernel.reads.list_moves(own.id)].count("expire")
         assert set(steps) == set(range(5))
         assert steps.total() <= 5 + lost
+
+
+async def test_on_a_half_open_connection_a_handler_stops_before_its_successor_starts(
+    proxy: Proxy, postgres_url: str, postgres_schema: str
+) -> None:
+    cut_off = Engine(f"{await proxy.start()}&schema={postgres_schema}", settings=Settings())
+    direct = Engine(postgres_url, settings=Settings())
+    seen: list[str] = []
+    started = asyncio.Event()
+
+    @cut_off.handler("work")
+    async def first() -> None:
+        seen.append("first starts")
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("first stops")
+
+    @direct.handler("work")
+    async def second() -> None:
+        seen.append("second starts")
+
+    async with direct, cut_off:
+        async with cut_off.worker(lease=3, grace=0):
+            task = await direct.enqueue("work")
+            async with asyncio.timeout(BOUND):
+                await started.wait()
+                proxy.hangs = True
+                async with direct.worker(lease=3):
+                    await direct.result(task)
+            proxy.cut()
+        assert seen == ["first starts", "first stops", "second starts"]
