@@ -112,6 +112,9 @@ class Settings:
     """Separates tenants that share a database."""
     lease: float = _setting(60.0, _number(0.1, 3600))
     """Seconds that a claim is valid without renewal; workers renew it after a third of that."""
+    keep_leases: float = _setting(600.0, _number(0, 86_400))
+    """Seconds for which the lease keeper, a small process beside each worker, renews the worker's leases while a handler holds
+    the interpreter lock. After that they expire, and other workers take over. 0: no keeper."""
     poll_interval: float = _setting(5.0, _number(0.05, 3600))
     """Seconds after which a worker polls the store even if no signal arrived. Signals normally wake workers immediately; a
     shorter interval only matters when they are lost, and costs queries."""

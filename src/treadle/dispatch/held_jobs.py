@@ -72,7 +72,13 @@ class HeldJobs:
             await engine.kernel.store.save_server(self.describe())
             self._loop = asyncio.get_running_loop()
             self._lease_renewer = LeaseRenewer(
-                engine.kernel.store, engine.kernel.clock, self.lease_for, self._report_lost, self.describe, engine.kernel.emit
+                engine.kernel.store,
+                engine.kernel.clock,
+                self.lease_for,
+                self._report_lost,
+                self.describe,
+                engine.kernel.emit,
+                kept_by=engine.kernel.leases_kept_by(self.owner_id, self.lease_for),
             )
             self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.kernel.emit)
             engine.kernel.committer.on_fenced.append(self._fenced)
@@ -115,6 +121,7 @@ class HeldJobs:
         self._lost.pop(task.id, None)
         if self._lease_renewer is not None:
             self._lease_renewer.hold(Context(task, self._engine.kernel.clock.now, _no_line), claimed_at)
+            self._lease_renewer.start(task.claim)
         if task.timeout_for is not None:
             holding.watch = asyncio.get_running_loop().create_task(self._watch(holding, task.timeout_for / 1000))
         return holding

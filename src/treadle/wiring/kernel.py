@@ -23,6 +23,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.retention import Retention
 from treadle.kernel.store.sealed import sealed_store
+from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
 from treadle.kernel.store.value_store import Codec, ValueLost, ValueStore
 from treadle.kernel.store.verify import VerifyReport, verify
@@ -41,6 +42,7 @@ from treadle.wiring.extension import Extension
 from treadle.wiring.results import Results
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Registry
+from treadle.workers.keeper.link import KeptBy
 from treadle.workers.webhooks import Notifier
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ class Kernel:
         self.function_registry = function_registry
         self.extensions = extensions
         self._plain_store = (store_of or make_store)(url, clock)
+        self._keepable = url if store_of is None and type(clock) is SystemClock and not url.startswith("memory:") else None
+        """The URL under which the lease keeper opens the store, if another process can."""
         self.store = store = sealed_store(self._plain_store, codec)
         self.committer = committer = Committer(store, clock, emit)
         self.value_store = value_store = ValueStore(store, codec)
@@ -175,6 +179,14 @@ class Kernel:
         """Callbacks for the start of `close`, run once, last one first."""
         for extension in extensions:
             extension.attach(self)
+
+    def leases_kept_by(self, owner_id: str, lease_for: int) -> KeptBy | None:
+        """Return how the lease keeper acts on this store; None if it cannot, or is switched off."""
+        keep_for = self.settings.keep_leases
+        if self._keepable is None or not keep_for:
+            return None
+        arguments = {"url": self._keepable, "owner_id": owner_id, "lease_for": lease_for}
+        return KeptBy("treadle.wiring.kept_leases:KeptLeases", arguments, keep_for)
 
     # services built on first use
 

@@ -98,7 +98,8 @@ class SystemMachine:
         return ScriptRunner()
 
     def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
-        """Tick the renewer in a thread."""
+        """Tick the renewer in a thread, with a process that keeps the leases when no thread can run."""
+        renewer.use_keeper()
         thread = RenewerThread(renewer, emit)
         thread.start()
 

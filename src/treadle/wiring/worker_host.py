@@ -293,7 +293,14 @@ class WorkerHost:
     def _make_lease_renewer(self) -> LeaseRenewer:
         kernel = self._kernel
         return LeaseRenewer(
-            kernel.store, kernel.clock, self._options.lease_for, self._lost, self.describe, kernel.emit, beat_every=self._beat_every
+            kernel.store,
+            kernel.clock,
+            self._options.lease_for,
+            self._lost,
+            self.describe,
+            kernel.emit,
+            self._beat_every,
+            kernel.leases_kept_by(self.owner_id, self._options.lease_for),
         )
 
     async def _release_all(self) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.decide import unregistered_text
-from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, settlement, turned_away
+from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, returned, settlement, turned_away
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
 from treadle.kernel.telemetry.events import (
@@ -105,7 +105,8 @@ class AttemptRunner:
         context = Context(task, self._clock.now, services.on_line, effects=services.effects, external_jobs=services.external_jobs)
         attempt = Attempt(task, context, group, handler, orphan)
         if self.lease_renewer is not None:
-            self.lease_renewer.hold(context, claimed_at, handler.progress_for if handler is not None else None)
+            limits = (handler.progress_for, handler.timeout_for) if handler is not None else (None, None)
+            self.lease_renewer.hold(context, claimed_at, *limits)
         spans = self._telemetry.spans
         running = self._run(attempt) if spans is None else self._run_in_span(spans, attempt)
         attempt.runner = asyncio.get_running_loop().create_task(running)
@@ -134,6 +135,9 @@ class AttemptRunner:
         attempt.started = True
         current_attempt.set((task.id, task.trace_id))
         try:
+            if self.lease_renewer is not None and not self.lease_renewer.start(attempt.context.token):
+                await self._return_unstarted(attempt)
+                return
             if attempt.context.cancelled:
                 raise asyncio.CancelledError
             if self._resources.hears_all:
@@ -158,6 +162,18 @@ class AttemptRunner:
         finally:
             if not attempt.answering:
                 self._end(attempt)
+
+    async def _return_unstarted(self, attempt: Attempt) -> None:
+        """Return a task whose lease ended before its handler started to the queue, unless another worker has it."""
+        self.lose(attempt, "its lease expired before its handler started")
+        attempt.settling = True
+        if attempt.task.state != TaskState.PENDING:
+            return
+        unit = Unit(attempt.context.token, returned(attempt.task, "its lease ended before its handler started"))
+        try:
+            await self._committer.submit(unit, _LONGEST_DELAY)
+        except StoreError as error:
+            self._emit(_unsettled(attempt.task, error))
 
     def _end(self, attempt: Attempt) -> None:
         if self.lease_renewer is not None:

@@ -8,6 +8,7 @@ thread enforces the local deadlines, because a call to the store may hang.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
 from treadle.workers.context import Context
+from treadle.workers.keeper.link import KeptBy, KeptSession, open_session
 
 _MARGIN = 0.5
 """Seconds before the end of its lease, or a tenth of the lease if that is less, at which a claim without renewal is lost."""
@@ -42,6 +44,8 @@ class _Holding:
     progress_within: float | None
     """Seconds within which the handler must report progress, or None."""
     progressed_at: float
+    slot: int | None = None
+    """The claim's slot on the board of the lease keeper."""
 
 
 class LeaseRenewer:
@@ -56,7 +60,9 @@ class LeaseRenewer:
         describe: Callable[[], Server],
         emit: Emit,
         beat_every: float = 10.0,
+        kept_by: KeptBy | None = None,
     ) -> None:
+        """`kept_by`: how the lease keeper acts on the store; None: no keeper."""
         self._connection: LeaseConnection = store.lease_connection()
         self._clock = clock
         self._lease_for = lease_for
@@ -70,34 +76,65 @@ class LeaseRenewer:
         self._beat_every = beat_every
         self._beaten_at = float("-inf")
         self._margin = min(_MARGIN, self._lease / 10)
+        self._watch_every = min(1.0, self._lease / 10)
         self._held: dict[str, _Holding] = {}
         self._losing = threading.Lock()
         self._trouble = False
+        self._kept_by = kept_by
+        self._session: KeptSession | None = None
+
+    def use_keeper(self) -> None:
+        """Let the lease keeper of this process act when this renewer cannot."""
+        if self._kept_by is not None:
+            self._session = open_session(self._kept_by, self._lease, self._watch_every, self._clock, self._emit)
 
     @property
     def tick_every(self) -> float:
         """Seconds between ticks: short enough for a third of the lease, and to store progress within a second."""
         return min(1.0, self._lease / 4)
 
-    def hold(self, context: Context, claimed_at: float, progress_for: int | None = None) -> None:
+    def hold(self, context: Context, claimed_at: float, progress_for: int | None = None, timeout_for: int | None = None) -> None:
         """Renew this claim from now on; `claimed_at` is the monotonic time at which the claim was sent.
 
-        `progress_for` is the handler's progress deadline in milliseconds; the task's own takes precedence.
+        `progress_for` and `timeout_for` are the handler's deadlines in milliseconds; the task's own take precedence.
         """
         every = self.renew_every
         within = context.task.progress_for if context.task.progress_for is not None else progress_for
         if within is not None:
             every = min(every, within / 3000)
-        self._held[context.task.id] = _Holding(
-            context, claimed_at, every, claimed_at, None if within is None else within / 1000, claimed_at
-        )
+        slot = None
+        if self._session is not None:
+            timeout_for = context.task.timeout_for if context.task.timeout_for is not None else timeout_for
+            ends_at = math.inf if timeout_for is None else claimed_at + timeout_for / 1000
+            slot = self._session.hold(context.task.id, context.token.version, claimed_at, ends_at)
+        progress_within = None if within is None else within / 1000
+        holding = _Holding(context, claimed_at, every, claimed_at, progress_within, claimed_at, slot)
+        with self._losing:
+            older = self._held.get(context.task.id)
+            self._held[context.task.id] = holding
+            if older is not None:
+                self._hide(older)
+
+    def start(self, claim: Claim) -> bool:
+        """Note that the handler starts; return false if the claim is lost, so that the handler must not start."""
+        holding = self._held.get(claim.task_id)
+        if holding is None or holding.context.token.version != claim.version:
+            return False
+        self._adopt(holding)
+        if self._clock.monotonic() >= self._ends_at(holding):
+            return False
+        if holding.slot is not None and self._session is not None:
+            self._session.start(holding.slot)
+        return True
 
     def drop(self, claim: Claim) -> None:
         """Stop renewing a claim that was settled or lost. A later claim on the same task stays."""
         holding = self._held.get(claim.task_id)
         if holding is not None and holding.context.token.version == claim.version:
             with self._losing:
-                self._held.pop(claim.task_id, None)
+                if self._held.get(claim.task_id) is holding:
+                    del self._held[claim.task_id]
+                    self._hide(holding)
 
     def tick(self) -> None:
         """Renew the leases that are due or have progress, check for cancellation, send a heartbeat, enforce local deadlines."""
@@ -124,9 +161,12 @@ class LeaseRenewer:
         The deadline is shortly before the end of the lease, so that the handler has stopped when another worker takes over.
         """
         now = self._clock.monotonic()
-        next_at = now + self.tick_every
+        if (session := self._session) is not None:
+            session.beat(now)
+        next_at = now + self._watch_every
         for task_id, holding in list(self._held.items()):
-            ends_at = holding.renewed_at + self._lease - self._margin
+            self._adopt(holding)
+            ends_at = self._ends_at(holding)
             if now >= ends_at:
                 self._lose(task_id, holding, "its lease expired before it could be renewed")
             elif holding.progress_within is not None and now >= holding.progressed_at + holding.progress_within:
@@ -143,6 +183,15 @@ class LeaseRenewer:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def leave_keeper(self) -> None:
+        """Show the lease keeper no claim any more; idempotent."""
+        with self._losing:
+            for holding in self._held.values():
+                self._hide(holding)
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
     def _renew(self, held: list[tuple[str, _Holding]], now: float) -> None:
         due = [item for item in held if now - item[1].renewed_at >= item[1].every or item[1].context.progressed]
@@ -170,6 +219,8 @@ class LeaseRenewer:
         for task_id, holding in due:
             if task_id in extended:
                 holding.renewed_at = holding.checked_at = now
+                if holding.slot is not None and self._session is not None:
+                    self._session.renew(holding.slot, now)
         self._lose_unheld([item for item in due if item[0] not in extended])
 
     def _check(self, held: list[tuple[str, _Holding]], now: float) -> None:
@@ -194,8 +245,23 @@ class LeaseRenewer:
             if self._held.get(task_id) is not holding:
                 return
             del self._held[task_id]
+            self._hide(holding)
         holding.context.cancel()
         self._on_lost(holding.context.token, reason)
+
+    def _ends_at(self, holding: _Holding) -> float:
+        return holding.renewed_at + self._lease - self._margin
+
+    def _adopt(self, holding: _Holding) -> None:
+        """Take over the lease keeper's renewal of a claim, which it made while this process could not."""
+        if holding.slot is not None and self._session is not None:
+            holding.renewed_at = max(holding.renewed_at, self._session.kept_at(holding.slot))
+
+    def _hide(self, holding: _Holding) -> None:
+        """Remove the claim from the board of the lease keeper."""
+        if holding.slot is not None and self._session is not None:
+            slot, holding.slot = holding.slot, None
+            self._session.drop(slot)
 
 
 class RenewerThread:
@@ -221,6 +287,7 @@ class RenewerThread:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(_STOP_WITHIN)
+        self._renewer.leave_keeper()
 
     def _enforce_deadlines(self) -> None:
         while not self._stop.wait(self._renewer.enforce_deadlines()):

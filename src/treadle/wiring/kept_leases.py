@@ -1,0 +1,57 @@
+"""The lease keeper's access to the store, for a worker process that is stuck or dead. Runs in the keeper's process."""
+
+from __future__ import annotations
+
+import asyncio
+
+from treadle.kernel.queue.decide import returned
+from treadle.kernel.store.queries import Renewal, Touch
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.units import Unit, Verdict
+from treadle.model.states import TaskState
+from treadle.model.tasks import Claim
+from treadle.stores import make_store
+from treadle.workers.keeper.process import Claims
+
+
+class KeptLeases:
+    """An `Actor` on the store of a URL, for the claims of one server."""
+
+    def __init__(self, url: str, owner_id: str, lease_for: int) -> None:
+        self._owner_id = owner_id
+        self._lease_for = lease_for
+        self._loop = asyncio.new_event_loop()
+        self._store = make_store(url, SystemClock())
+        self._loop.run_until_complete(self._store.open(migrate=False))
+        self._connection = self._store.lease_connection()
+
+    def renew(self, claims: Claims) -> set[str]:
+        """Renew the leases and record a heartbeat; return the ids of the renewed tasks."""
+        extended = self._connection.renew([Renewal(self._claim(*each)) for each in claims], self._lease_for)
+        self._loop.run_until_complete(self._store.touch_servers([Touch(self._owner_id)]))
+        return extended
+
+    def release(self, claims: Claims) -> int:
+        """Return tasks that have not started to the queue; return their number."""
+        return self._loop.run_until_complete(self._release([self._claim(*each) for each in claims]))
+
+    async def _release(self, claims: list[Claim]) -> int:
+        units = []
+        for claim in claims:
+            task = await self._store.find_task(claim.task_id)
+            if task is not None and task.state == TaskState.PENDING and task.claim == claim:
+                units.append(Unit(claim, returned(task, "its worker died before its handler started")))
+        answers = await self._store.commit(units) if units else []
+        lane_ids = {lane_id for answer in answers for lane_id in answer.lane_ids}
+        if lane_ids:
+            await self._store.notify(sorted(lane_ids))
+        return sum(answer.verdict is Verdict.DONE for answer in answers)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._connection.close()
+        self._loop.run_until_complete(self._store.close())
+        self._loop.close()
+
+    def _claim(self, task_id: str, version: int) -> Claim:
+        return Claim(task_id, version, self._owner_id)

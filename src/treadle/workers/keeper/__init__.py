@@ -1,0 +1,1 @@
+"""The lease keeper: a small process that acts for a worker process that cannot."""

@@ -1,0 +1,252 @@
+"""The lease keeper's process: renews the leases of a worker process whose interpreter is busy, and outlives it by seconds at most.
+
+While the worker beats, the keeper only looks at the board. When the beats stop although the process is running, some code holds
+the interpreter lock: the keeper opens the store and renews the claims on the board itself, not past their timeouts and not longer
+than `keep_for`. It does nothing for a process that was stopped (SIGSTOP): its leases expire and other workers take over. When the
+process has died, the keeper releases the claims whose handlers had not started, because they are not to blame, and exits.
+
+This module loads nothing but the standard library; the actor, which opens the store, is loaded when there is something to do.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+from treadle.workers.keeper.board import SESSIONS, UNKNOWN, Board, SessionState, SlotState
+
+LOOK_EVERY = 1.0
+_ACT_WITHIN = 10.0
+"""Seconds for one act on the store."""
+_LEAVE_WITHIN = 5.0
+"""Seconds that the keeper lives on after its worker."""
+
+T = TypeVar("T")
+
+Claims = Sequence[tuple[str, int]]
+"""Claims of one worker: task ids and claim versions."""
+
+
+class Actor(Protocol):
+    """Acts on the store for one lease renewer. Its methods block."""
+
+    def renew(self, claims: Claims) -> set[str]:
+        """Renew the leases and record a heartbeat of the server; return the ids of the renewed tasks."""
+
+    def release(self, claims: Claims) -> int:
+        """Return tasks that have not started to the queue, without counting a takeover; return their number."""
+
+    def close(self) -> None:
+        """Close the store."""
+
+
+class Keeper:
+    """Watches the sessions of one worker process."""
+
+    def __init__(
+        self,
+        board: Board,
+        load: Callable[[int], Actor],
+        is_running: Callable[[], bool],
+        cpu_times: Callable[[], dict[int, int]],
+        say: Callable[[str], None],
+    ) -> None:
+        """`is_running` is false for a worker process that was stopped or is dead; `say` reports a problem to it."""
+        self._board = board
+        self._load = load
+        self._is_running = is_running
+        self._cpu_times = cpu_times
+        self._say = say
+        self._actors: dict[int, Actor] = {}
+        self._again_at: dict[int, float] = {}
+        self._cpu_before: dict[int, dict[int, int]] = {}
+        """CPU times of the worker's threads when a session's beats stopped."""
+        self._gave_up: set[int] = set()
+
+    def look(self, now: float) -> float:
+        """Act where the worker cannot; return the seconds until the next look."""
+        pause = LOOK_EVERY
+        for number in range(SESSIONS):
+            session = self._board.session(number)
+            if session.lease:
+                pause = min(pause, session.beat_every)
+                self._look_at(number, session, now)
+            else:
+                self._drop_actor(number)
+        return pause
+
+    def _look_at(self, number: int, session: SessionState, now: float) -> None:
+        silent_for, patience = now - session.beat_at, patience_of(session)
+        if silent_for < patience / 2:
+            self._gave_up.discard(number)
+            self._cpu_before.pop(number, None)
+            return
+        if number not in self._cpu_before:
+            self._cpu_before[number] = self._cpu_times()
+            if number not in self._actors and any(self._board.claims(number)):
+                self._act(number, lambda _: None, now)  # loading the store takes a part of a short lease
+        if silent_for < patience or now < self._again_at.get(number, 0.0) or not self._is_running():
+            return
+        if silent_for > session.keep_for:
+            if number not in self._gave_up:
+                self._gave_up.add(number)
+                self._say(f"gave up renewing after {session.keep_for:g} s without a sign of the worker; its leases expire")
+            return
+        self._blame(number)
+        due = [claim for claim in self._board.claims(number) if now < claim.ends_at and now - claim.renewed_at >= session.lease / 3]
+        renewed = self._act(number, lambda actor: actor.renew(_pairs(due)), now) if due else None
+        for claim in due:
+            if renewed and claim.task_id in renewed:
+                self._board.keep(claim.slot, now)
+
+    def _blame(self, number: int) -> None:
+        """Show the thread that used the processor since the beats stopped: only the holder of the interpreter lock can run."""
+        before = self._cpu_before[number]
+        spent = ((times - before[thread], thread) for thread, times in self._cpu_times().items() if thread in before)
+        used, thread = max(spent, default=(0, 0))
+        self._board.blame(number, thread if used > 0 else UNKNOWN)
+
+    def leave(self) -> None:
+        """Release the claims that have not started, because the worker process is dead."""
+        for number in range(SESSIONS):
+            if self._board.session(number).lease:
+                waiting = [claim for claim in self._board.claims(number) if not claim.started]
+                if waiting:
+                    self._act(number, partial(_release, waiting), 0.0)
+
+    def _act(self, number: int, act: Callable[[Actor], T], now: float) -> T | None:
+        """Call the actor; after an error, load a new one with the next act."""
+        try:
+            if number not in self._actors:
+                self._actors[number] = self._load(number)
+            return act(self._actors[number])
+        except Exception as error:
+            self._say(f"could not act for its worker: {error}")
+            self._again_at[number] = now + LOOK_EVERY
+            self._drop_actor(number)
+            return None
+
+    def _drop_actor(self, number: int) -> None:
+        if (actor := self._actors.pop(number, None)) is not None:
+            with suppress(Exception):
+                actor.close()
+
+
+def patience_of(session: SessionState) -> float:
+    """Return the seconds without a beat after which the keeper acts: in time for a claim that was about to be renewed."""
+    return max(2 * session.beat_every, session.lease / 6)
+
+
+def _release(waiting: Sequence[SlotState], actor: Actor) -> int:
+    return actor.release(_pairs(waiting))
+
+
+def _pairs(claims: Sequence[SlotState]) -> list[tuple[str, int]]:
+    return [(claim.task_id, claim.version) for claim in claims]
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process was not stopped by a signal or a debugger. Without /proc that is not known, and it counts as running."""
+    try:
+        return _fields(f"/proc/{pid}/stat")[0] not in b"TtZXx"
+    except FileNotFoundError:
+        return not os.access("/proc/self", os.F_OK)
+
+
+def cpu_times(pid: int) -> dict[int, int]:
+    """Return the CPU time of each thread of the process, in clock ticks, by its native id; nothing on systems without /proc."""
+    found = {}
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib would make the process larger
+            with suppress(OSError):
+                fields = _fields(f"/proc/{pid}/task/{thread}/stat")
+                found[int(thread)] = int(fields[11]) + int(fields[12])
+    return found
+
+
+def _fields(path: str) -> list[bytes]:
+    """Return the fields of a `stat` file, from the state on."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 4096).rpartition(b")")[2].split()
+    finally:
+        os.close(file)
+
+
+class _TimedActor:
+    """An actor whose calls end after `_ACT_WITHIN` seconds."""
+
+    def __init__(self, make: Callable[[], Actor]) -> None:
+        self._actor = _timed(make)
+
+    def renew(self, claims: Claims) -> set[str]:
+        return _timed(lambda: self._actor.renew(claims))
+
+    def release(self, claims: Claims) -> int:
+        return _timed(lambda: self._actor.release(claims))
+
+    def close(self) -> None:
+        _timed(self._actor.close)
+
+
+def _timed(act: Callable[[], T]) -> T:
+    signal.setitimer(signal.ITIMER_REAL, _ACT_WITHIN)
+    try:
+        return act()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _time_out(*_: object) -> None:
+    raise TimeoutError(f"the store did not answer within {_ACT_WITHIN:g} s")
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the worker is dead
+        os.write(1, text.replace("\n", " ").encode()[:4000] + b"\n")
+
+
+def main(board_file: int, worker_pid: int) -> None:
+    """Serve the worker until it closes its pipe (standard input) or is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # a service manager sends them to all processes; the worker decides when to stop
+    signal.signal(signal.SIGALRM, _time_out)
+    sessions: dict[int, dict[str, Any]] = {}
+
+    def load(number: int) -> Actor:
+        told = sessions[number]
+        sys.path[:] = told["path"]
+        module, _, name = told["actor"].partition(":")
+        return _TimedActor(lambda: getattr(import_module(module), name)(**told["arguments"]))
+
+    keeper = Keeper(Board(board_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _say)
+    poller = select.poll()
+    poller.register(0, select.POLLIN | select.POLLHUP)
+    heard, pause = b"", 0.0
+    while os.getppid() == worker_pid:
+        if poller.poll(pause * 1000):
+            came = os.read(0, 1 << 16)
+            if not came:
+                break
+            heard += came
+            while len(heard) >= 4 and len(heard) >= 4 + (size := int.from_bytes(heard[:4], "big")):
+                number, told = marshal.loads(heard[4 : 4 + size])  # noqa: S302 - made by our own parent process
+                sessions[number] = told
+                heard = heard[4 + size :]
+        pause = keeper.look(time.monotonic())  # noqa: TID251 - the worker's clock, of the same machine
+    import threading
+
+    limit = threading.Timer(_LEAVE_WITHIN, os._exit, (1,))
+    limit.daemon = True
+    limit.start()
+    keeper.leave()
+    os._exit(0)  # a thread of the store must not delay it
