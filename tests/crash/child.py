@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import importlib.util
 import json
 import os
@@ -95,6 +96,20 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         await asyncio.sleep(payload["seconds"])
         effect("end", ctx)
         return {"pid": os.getpid()}
+
+    @engine.handler("freeze")
+    async def freeze(payload: Any, ctx: Context) -> None:
+        """Hold the interpreter lock: no thread of this process runs meanwhile."""
+        effect("begin", ctx)
+        ctypes.PyDLL(None).usleep(round(payload["seconds"] * 1e6))
+        effect("end", ctx)
+
+    @engine.handler("die")
+    async def die(payload: Any, ctx: Context) -> None:
+        """Kill the worker, until the test allows it to live."""
+        effect("begin", ctx)
+        if not go.exists():  # noqa: ASYNC240
+            os.kill(os.getpid(), signal.SIGKILL)
 
     engine.handler("isolated", isolation="process")(isolated.hang_with_a_child)
 

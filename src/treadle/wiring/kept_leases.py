@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from treadle.kernel.queue.decide import returned
-from treadle.kernel.store.queries import Renewal, Touch
+from treadle.kernel.store.pages import every_task
+from treadle.kernel.store.queries import Renewal, TaskFilter, Touch
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.states import TaskState
@@ -31,16 +32,16 @@ class KeptLeases:
         self._loop.run_until_complete(self._store.touch_servers([Touch(self._owner_id)]))
         return extended
 
-    def release(self, claims: Claims) -> int:
-        """Return tasks that have not started to the queue; return their number."""
-        return self._loop.run_until_complete(self._release([self._claim(*each) for each in claims]))
+    def release(self, started: Claims) -> int:
+        """Return the server's tasks that have not started to the queue; return their number."""
+        return self._loop.run_until_complete(self._release({self._claim(*each) for each in started}))
 
-    async def _release(self, claims: list[Claim]) -> int:
-        units = []
-        for claim in claims:
-            task = await self._store.find_task(claim.task_id)
-            if task is not None and task.state == TaskState.PENDING and task.claim == claim:
-                units.append(Unit(claim, returned(task, "its worker died before its handler started")))
+    async def _release(self, started: set[Claim]) -> int:
+        units = [
+            Unit(task.claim, returned(task, "its worker died, or was stopped, before its handler started"))
+            async for task in every_task(self._store, TaskFilter(held=True))
+            if task.owner_id == self._owner_id and task.state == TaskState.PENDING and task.claim not in started
+        ]
         answers = await self._store.commit(units) if units else []
         lane_ids = {lane_id for answer in answers for lane_id in answer.lane_ids}
         if lane_ids:

@@ -21,10 +21,8 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
 from treadle.workers.context import Context
+from treadle.workers.keeper.board import margin_of
 from treadle.workers.keeper.link import KeptBy, KeptSession, open_session
-
-_MARGIN = 0.5
-"""Seconds before the end of its lease, or a tenth of the lease if that is less, at which a claim without renewal is lost."""
 
 _STOP_WITHIN = 10.0
 """Seconds that `RenewerThread.stop` waits for a call to the store that does not return."""
@@ -75,7 +73,7 @@ class LeaseRenewer:
         self._telemetry = telemetry_of(emit)
         self._beat_every = beat_every
         self._beaten_at = float("-inf")
-        self._margin = min(_MARGIN, self._lease / 10)
+        self._margin = margin_of(self._lease)
         self._watch_every = min(1.0, self._lease / 10)
         self._held: dict[str, _Holding] = {}
         self._losing = threading.Lock()
@@ -114,6 +112,11 @@ class LeaseRenewer:
             self._held[context.task.id] = holding
             if older is not None:
                 self._hide(older)
+
+    def set_claiming(self, claiming: bool) -> None:
+        """Show the lease keeper whether a claim is on its way, which nobody has started if this process dies."""
+        if (session := self._session) is not None:
+            session.set_claiming(claiming)
 
     def start(self, claim: Claim) -> bool:
         """Note that the handler starts; return false if the claim is lost, so that the handler must not start."""

@@ -111,7 +111,7 @@ class Worker:
                 self._signal.clear()  # before claiming, so that a signal during the claim leads to another one
                 if claimer.stale:
                     await claimer.refresh()
-                claimed = await claimer.claim(self._start)
+                claimed = await self._claim()
                 if trouble:
                     trouble = False
                     self._emit(StoreBack("claiming"))
@@ -126,6 +126,14 @@ class Worker:
             except Exception as error:
                 self._emit(LoopError("worker", repr(error)))
                 await self._clock.sleep(10.0)
+
+    async def _claim(self) -> bool:
+        if (renewer := self._runner.lease_renewer) is None:
+            return await self._claimer.claim(self._start)
+        renewer.set_claiming(True)
+        claimed = await self._claimer.claim(self._start)
+        renewer.set_claiming(False)  # not after an error: the store may have made the claim
+        return claimed
 
     async def _wait(self) -> None:
         """Wait for a signal, for the token of a lane with a rate, or until the next poll is due."""

@@ -27,10 +27,16 @@ _FLOAT = struct.Struct("<d")
 _COUNT = struct.Struct("<q")
 _RENEWED_AT, _KEPT_AT = 16, 32
 _HOLDERS_AT = SESSIONS * _SESSION.size
-_SLOTS_AT = _HOLDERS_AT + (SESSIONS + 1) * _COUNT.size
+_CLAIMING_AT = _HOLDERS_AT + SESSIONS * _COUNT.size
+_SLOTS_AT = _CLAIMING_AT + SESSIONS + _COUNT.size
 SIZE = _SLOTS_AT + SLOTS * _SLOT.size
 
 FREE, HELD, STARTED = range(3)
+
+
+def margin_of(lease: float) -> float:
+    """Return the seconds before the end of a lease without renewal at which its handler stops, or does not start."""
+    return min(0.5, lease / 10)
 
 
 class SessionState(NamedTuple):
@@ -77,10 +83,16 @@ class Board:
     def close_session(self, session: int) -> None:
         """Remove a lease renewer."""
         _SESSION.pack_into(self._memory, session * _SESSION.size, 0, 0, 0, 0)
+        self.set_claiming(session, False)
+        self.blame(session, 0)
 
     def beat(self, session: int, at: float) -> None:
         """Show that the lease renewer is alive."""
         _FLOAT.pack_into(self._memory, session * _SESSION.size, at)
+
+    def set_claiming(self, session: int, claiming: bool) -> None:
+        """Show whether a claim is on its way: the store may have made it although it is not on the board."""
+        self._memory[_CLAIMING_AT + session] = claiming
 
     def hold(self, session: int, task_id: str, version: int, renewed_at: float, ends_at: float) -> int | None:
         """Show a claim; return its slot, or None if the board is full."""
@@ -124,6 +136,10 @@ class Board:
     def session(self, session: int) -> SessionState:
         """Return a lease renewer; its `lease` is 0 if it is closed."""
         return SessionState(*_SESSION.unpack_from(self._memory, session * _SESSION.size))
+
+    def is_claiming(self, session: int) -> bool:
+        """Whether a claim is on its way."""
+        return bool(self._memory[_CLAIMING_AT + session])
 
     def claims(self, session: int) -> Iterator[SlotState]:
         """Return the claims of a lease renewer."""

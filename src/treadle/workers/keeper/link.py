@@ -164,6 +164,10 @@ class KeptSession:
         board = keeper.board
         self.start, self.renew, self.drop, self.kept_at = board.start, board.renew, board.drop, board.kept_at
 
+    def set_claiming(self, claiming: bool) -> None:
+        """Show whether a claim is on its way."""
+        self._keeper.board.set_claiming(self._number, claiming)
+
     def hold(self, task_id: str, version: int, claimed_at: float, ends_at: float) -> int | None:
         """Show a claim to the keeper; return its slot."""
         return self._keeper.board.hold(self._number, task_id, version, claimed_at, ends_at)

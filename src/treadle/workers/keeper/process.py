@@ -2,8 +2,8 @@
 
 While the worker beats, the keeper only looks at the board. When the beats stop although the process is running, some code holds
 the interpreter lock: the keeper opens the store and renews the claims on the board itself, not past their timeouts and not longer
-than `keep_for`. It does nothing for a process that was stopped (SIGSTOP): its leases expire and other workers take over. When the
-process has died, the keeper releases the claims whose handlers had not started, because they are not to blame, and exits.
+than `keep_for`. It renews nothing for a process that was stopped (SIGSTOP): its leases expire and other workers take over. Before
+that, and when the process has died, the keeper releases the claims whose handlers have not started, because they are not to blame.
 
 This module loads nothing but the standard library; the actor, which opens the store, is loaded when there is something to do.
 """
@@ -22,12 +22,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Protocol, TypeVar
 
-from treadle.workers.keeper.board import SESSIONS, UNKNOWN, Board, SessionState, SlotState
+from treadle.workers.keeper.board import SESSIONS, UNKNOWN, Board, SessionState, SlotState, margin_of
 
 LOOK_EVERY = 1.0
 _ACT_WITHIN = 10.0
 """Seconds for one act on the store."""
-_LEAVE_WITHIN = 5.0
+_LEAVE_WITHIN = 10.0
 """Seconds that the keeper lives on after its worker."""
 
 T = TypeVar("T")
@@ -42,8 +42,8 @@ class Actor(Protocol):
     def renew(self, claims: Claims) -> set[str]:
         """Renew the leases and record a heartbeat of the server; return the ids of the renewed tasks."""
 
-    def release(self, claims: Claims) -> int:
-        """Return tasks that have not started to the queue, without counting a takeover; return their number."""
+    def release(self, started: Claims) -> int:
+        """Return the server's tasks that have not started to the queue, without counting a takeover; return their number."""
 
     def close(self) -> None:
         """Close the store."""
@@ -70,7 +70,8 @@ class Keeper:
         self._again_at: dict[int, float] = {}
         self._cpu_before: dict[int, dict[int, int]] = {}
         """CPU times of the worker's threads when a session's beats stopped."""
-        self._gave_up: set[int] = set()
+        self._done: set[int] = set()
+        """Sessions without beats for which nothing more can be done."""
 
     def look(self, now: float) -> float:
         """Act where the worker cannot; return the seconds until the next look."""
@@ -87,18 +88,24 @@ class Keeper:
     def _look_at(self, number: int, session: SessionState, now: float) -> None:
         silent_for, patience = now - session.beat_at, patience_of(session)
         if silent_for < patience / 2:
-            self._gave_up.discard(number)
+            self._done.discard(number)
             self._cpu_before.pop(number, None)
             return
         if number not in self._cpu_before:
             self._cpu_before[number] = self._cpu_times()
             if number not in self._actors and any(self._board.claims(number)):
                 self._act(number, lambda _: None, now)  # loading the store takes a part of a short lease
-        if silent_for < patience or now < self._again_at.get(number, 0.0) or not self._is_running():
+        if silent_for < patience or now < self._again_at.get(number, 0.0):
+            return
+        if not self._is_running():
+            waiting = [claim.renewed_at for claim in self._board.claims(number) if not claim.started]
+            if waiting and now >= max(waiting) + session.lease - margin_of(session.lease) / 2 and number not in self._done:
+                self._done.add(number)
+                self._release(number, now)
             return
         if silent_for > session.keep_for:
-            if number not in self._gave_up:
-                self._gave_up.add(number)
+            if number not in self._done:
+                self._done.add(number)
                 self._say(f"gave up renewing after {session.keep_for:g} s without a sign of the worker; its leases expire")
             return
         self._blame(number)
@@ -118,10 +125,14 @@ class Keeper:
     def leave(self) -> None:
         """Release the claims that have not started, because the worker process is dead."""
         for number in range(SESSIONS):
-            if self._board.session(number).lease:
-                waiting = [claim for claim in self._board.claims(number) if not claim.started]
-                if waiting:
-                    self._act(number, partial(_release, waiting), 0.0)
+            if self._board.session(number).lease and (
+                self._board.is_claiming(number) or any(not claim.started for claim in self._board.claims(number))
+            ):
+                self._release(number, 0.0)
+
+    def _release(self, number: int, now: float) -> None:
+        started = _pairs([claim for claim in self._board.claims(number) if claim.started])
+        self._act(number, lambda actor: actor.release(started), now)
 
     def _act(self, number: int, act: Callable[[Actor], T], now: float) -> T | None:
         """Call the actor; after an error, load a new one with the next act."""
@@ -144,10 +155,6 @@ class Keeper:
 def patience_of(session: SessionState) -> float:
     """Return the seconds without a beat after which the keeper acts: in time for a claim that was about to be renewed."""
     return max(2 * session.beat_every, session.lease / 6)
-
-
-def _release(waiting: Sequence[SlotState], actor: Actor) -> int:
-    return actor.release(_pairs(waiting))
 
 
 def _pairs(claims: Sequence[SlotState]) -> list[tuple[str, int]]:
@@ -191,8 +198,8 @@ class _TimedActor:
     def renew(self, claims: Claims) -> set[str]:
         return _timed(lambda: self._actor.renew(claims))
 
-    def release(self, claims: Claims) -> int:
-        return _timed(lambda: self._actor.release(claims))
+    def release(self, started: Claims) -> int:
+        return _timed(lambda: self._actor.release(started))
 
     def close(self) -> None:
         _timed(self._actor.close)
@@ -231,18 +238,21 @@ def main(board_file: int, worker_pid: int) -> None:
     keeper = Keeper(Board(board_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _say)
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)
-    heard, pause = b"", 0.0
-    while os.getppid() == worker_pid:
-        if poller.poll(pause * 1000):
+    heard, pause, is_alive = b"", 0.0, True
+    while is_alive:
+        is_alive = os.getppid() == worker_pid
+        while poller.poll(pause * 1000 if is_alive else 0):  # what a worker said before it died counts
             came = os.read(0, 1 << 16)
             if not came:
+                is_alive = False
                 break
-            heard += came
+            heard, pause = heard + came, 0.0
             while len(heard) >= 4 and len(heard) >= 4 + (size := int.from_bytes(heard[:4], "big")):
                 number, told = marshal.loads(heard[4 : 4 + size])  # noqa: S302 - made by our own parent process
                 sessions[number] = told
                 heard = heard[4 + size :]
-        pause = keeper.look(time.monotonic())  # noqa: TID251 - the worker's clock, of the same machine
+        if is_alive:
+            pause = keeper.look(time.monotonic())  # noqa: TID251 - the worker's clock, of the same machine
     import threading
 
     limit = threading.Timer(_LEAVE_WITHIN, os._exit, (1,))

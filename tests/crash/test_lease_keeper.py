@@ -1,0 +1,52 @@
+"""Leases of a process that cannot renew them: its interpreter is busy, or it was killed before its handlers started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.crash.scene import Scene, until
+
+from treadle import TaskSpec
+
+
+def keepers_of(pid: int) -> list[str]:
+    """The lease keepers of the process, which name it in their last argument."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"keeper.process" in b" ".join(words) and str(pid).encode() in words:
+            found.append(path.parent.name)
+    return found
+
+
+async def test_a_handler_that_holds_the_interpreter_past_the_lease_costs_no_task_its_lease(scene: Scene) -> None:
+    first = await scene.start_worker("--lease", 3)
+    others = [await scene.engine.enqueue("hold", {"seconds": 1}) for _ in range(8)]
+    await until(lambda: len(scene.effects("begin")) == 8, first)
+    freezing = await scene.engine.enqueue("freeze", {"seconds": 7})
+    await until(lambda: len(scene.effects("begin")) == 9, first)
+    second = await scene.start_worker("--lease", 3)  # it would take over
+    ended = await scene.finished([task.id for task in (*others, freezing)])
+    assert [(task.state, task.attempt, task.takeovers) for task in ended] == [("completed", 1, 0)] * 9
+    assert {pid for _, _, _, pid in scene.effects()} == {first.pid}
+    assert len(scene.effects()) == 18
+    assert second.exit_code is None
+
+
+async def test_tasks_of_a_killed_worker_that_had_not_started_are_released_without_a_takeover(scene: Scene) -> None:
+    tasks = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="die")] * 10)]
+    first = scene.start("worker", "--lease", 3)
+    await first.ended()
+    await until(lambda: not keepers_of(first.pid))  # it never outlives its worker by more than seconds
+    (started,) = {task_id for _, task_id, _, _ in scene.effects("begin")}
+    scene.go.touch()
+    second = await scene.start_worker()
+    ended = {task.id: task for task in await scene.finished(tasks)}
+    assert {(task.takeovers, task.attempt) for task in ended.values() if task.id != started} == {(0, 1)}
+    assert (ended[started].takeovers, ended[started].attempt) == (1, 2)
+    assert [await scene.moves(task_id) for task_id in tasks if task_id != started] == [["release", "succeed"]] * 9
+    assert second.exit_code is None
+    await scene.check(10)
