@@ -67,13 +67,14 @@ async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scen
     assert {task_id for _, task_id, _, _ in scene.effects()} == set(ids)
     histories = await asyncio.gather(*(scene.moves(task.id) for task in tasks))
     for task, moves in zip(tasks, histories, strict=True):
-        assert moves == ["expire"] * task.takeovers + ["succeed"]
+        # The lease keeper releases what had not started, unless the lease, which is very short here, ends before.
+        assert moves in (["expire"] * task.takeovers + ["succeed"], ["release", "succeed"])
         assert task.claim_version == len(moves)
     taken_over = sum("expire" in moves for moves in histories)
     if point == "settle.after_commit":
         assert sum(decode(task.result)["pid"] == first.pid for task in tasks) >= count
     elif point != "wake.after":
-        assert taken_over > 0
+        assert any(moves[0] != "succeed" for moves in histories)
     # At least once: only what was under way when the first died may have happened twice.
     assert len(scene.effects()) <= len(ids) + taken_over
     await scene.check(size)

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.crash.scene import Scene, until
 
 from treadle import TaskSpec
+from treadle.kernel.status import read_status, troubles
 
 
 def keepers_of(pid: int) -> list[str]:
@@ -34,6 +35,15 @@ async def test_a_handler_that_holds_the_interpreter_past_the_lease_costs_no_task
     assert {pid for _, _, _, pid in scene.effects()} == {first.pid}
     assert len(scene.effects()) == 18
     assert second.exit_code is None
+    held = await first.told("InterpreterHeld")
+    assert (held["handler"], held["kept"]) == ("freeze", 9)
+
+    async def status_names_it() -> bool:
+        engine = scene.engine
+        found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.watchers, "default")
+        return any("handler freeze held" in trouble for trouble in troubles(found))
+
+    await until(status_names_it, first)
 
 
 async def test_tasks_of_a_killed_worker_that_had_not_started_are_released_without_a_takeover(scene: Scene) -> None:

@@ -66,16 +66,16 @@ class AgentHost(WorkerHost):
 
     def describe(self) -> Server:
         """Return the row of this agent in `servers`."""
-        profile = self._profile
+        profile, server = self._profile, super().describe()
         return msgspec.structs.replace(
-            super().describe(),
+            server,
             state="error" if profile.error is not None else self._state,
             concurrency=profile.max_concurrent,
             server_group=profile.server_group,
             service_name=profile.service_name,
             topics=list(profile.topics),
             counts=profile.counts.copy(),
-            error=None if profile.error is None else msgspec.json.encode(profile.error).decode(),
+            error=server.error if profile.error is None else msgspec.json.encode(profile.error).decode(),
         )
 
 

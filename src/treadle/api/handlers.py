@@ -38,6 +38,8 @@ class Handler(ApiRecord):
     """Requirements that are not met on the responding server."""
     missing_module: str | None
     """Why the responding server cannot find the module; null: it can."""
+    problem: str | None
+    """A problem with it in a live worker: it held the Python interpreter, so that nothing else ran; null: none is known."""
     created_at: Instant
     updated_at: Instant
     unreadable: str | None = None

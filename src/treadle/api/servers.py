@@ -55,7 +55,7 @@ class ServerDetail(Server):
     """Roles in the goal pipeline."""
     counts: list[HandledCount]
     error: Json
-    """The error that stopped it."""
+    """The error that stopped it, or the last time that a handler held its Python interpreter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from treadle.api.system import ScheduleFiring
 from treadle.api.wire import Instant
+from treadle.kernel.queue.interpreter_holds import find_hold
 from treadle.kernel.queue.why import LIVE_SERVER_STATES, OPEN_SERVICE, is_own, serves, shown_server_state
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.store.health import LATE_FOR
@@ -149,6 +150,9 @@ def troubles(status: Status) -> Iterator[str]:
     if alone:
         names = [f"{depth.lane.name} in list {depth.lane.task_list}" for depth in alone]
         yield f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_some(names)}"
+    for server in live:
+        if (hold := find_hold(server, status.now)) is not None:
+            yield f"{server.name}: {hold.message}"
     if status.failing_jobs:
         yield f"polls of {_count(len(status.failing_jobs), 'external job')} fail: {_some(status.failing_jobs)}"
 

@@ -222,7 +222,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, list[int]] = {}
     """Per handler name: tasks completed, and tasks not completed."""
     error: str | None = None
-    """The error from which it could not recover, as JSON."""
+    """The error from which it could not recover, or the last time that a handler held its interpreter, as JSON."""
 
 
 # --- the columns of a task ---

@@ -13,6 +13,8 @@ from treadle.agents.trial_process import try_outside
 from treadle.api.handlers import Handler, HandlerList, HandlerRemoved, HandlersApi, HandlerTrial
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.queue.interpreter_holds import find_hold
+from treadle.kernel.queue.why import LIVE_SERVER_STATES, shown_server_state
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput
@@ -25,10 +27,11 @@ class Handlers(Group, HandlersApi):
     """See `HandlersApi`."""
 
     async def list(self) -> HandlerList:
-        return HandlerList([self._record(each) for each in await self.engine.kernel.registrations.list_all()])
+        problems = await self._problems()
+        return HandlerList([self._record(each, problems) for each in await self.engine.kernel.registrations.list_all()])
 
     async def get(self, facet_name: str) -> Handler:
-        return self._record(await self.engine.kernel.registrations.get(facet_name))
+        return self._record(await self.engine.kernel.registrations.get(facet_name), await self._problems())
 
     async def register(
         self,
@@ -90,12 +93,19 @@ class Handlers(Group, HandlersApi):
     async def _save(self, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
         _locate(self._modules(), registration.module_uri)
-        return self._record(await self.engine.kernel.registrations.save(registration, actor=self.actor))
+        return self._record(await self.engine.kernel.registrations.save(registration, actor=self.actor), await self._problems())
 
     def _modules(self) -> Modules:
         return Modules(self.engine.kernel.settings.handler_roots)
 
-    def _record(self, registration: HandlerRegistration) -> Handler:
+    async def _problems(self) -> dict[str, str]:
+        """Problems of live workers by handler."""
+        store = self.engine.kernel.store
+        now = await store.now()
+        live = [each for each in await store.list_servers() if shown_server_state(each, now) in LIVE_SERVER_STATES]
+        return {hold.handler: hold.message for each in live if (hold := find_hold(each, now)) is not None and hold.handler}
+
+    def _record(self, registration: HandlerRegistration, problems: dict[str, str]) -> Handler:
         try:
             missing = _locate(self._modules(), registration.module_uri)
         except OutsideRoots as error:
@@ -105,6 +115,7 @@ class Handlers(Group, HandlersApi):
             registration,
             missing_requirements=missing_requirements(registration.requirements),
             missing_module=missing,
+            problem=problems.get(registration.facet_name),
             created_at=None if registration.created is None else Instant.of(registration.created),
             updated_at=None if registration.updated is None else Instant.of(registration.updated),
         )

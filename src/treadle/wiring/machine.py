@@ -99,7 +99,7 @@ class SystemMachine:
 
     def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
         """Tick the renewer in a thread, with a process that keeps the leases when no thread can run."""
-        renewer.use_keeper()
+        renewer.use_keeper(asyncio.get_running_loop())
         thread = RenewerThread(renewer, emit)
         thread.start()
 

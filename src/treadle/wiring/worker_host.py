@@ -21,6 +21,7 @@ from treadle.kernel.telemetry.events import (
     WorkerStopped,
 )
 from treadle.model.errors import Refused, StoreError
+from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
 from treadle.version import package_version
 from treadle.wiring.machine import Machine, SystemMachine
@@ -102,6 +103,7 @@ class WorkerHost:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._unsubscribe: Callable[[], None] | None = None
+        self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
         self._waker = Waker(kernel.store, kernel.clock, self._options.lease_for, kernel.committer.notify, kernel.emit)
         runs = kernel.run_services
@@ -163,6 +165,7 @@ class WorkerHost:
 
     def describe(self) -> Server:
         """Return the row of this process in `servers`."""
+        hold = None if self._lease_renewer is None else self._lease_renewer.last_hold
         return Server(
             id=self.owner_id,
             name=self._name,
@@ -177,6 +180,7 @@ class WorkerHost:
             handled=self.worker.handled,
             failed=self.worker.failed,
             running=self.worker.running,
+            error=None if hold is None else write(hold),
         )
 
     def _served(self) -> list[str]:
@@ -286,7 +290,7 @@ class WorkerHost:
                 kernel.emit(LoopError("worker", f"the task {task.lane.name} was not stored: {error}"))
 
     def _renew_leases(self) -> None:
-        lease_renewer = self._make_lease_renewer()
+        self._lease_renewer = lease_renewer = self._make_lease_renewer()
         self.worker.renew_with(lease_renewer)
         self._stop_renewing = self._machine.renew_leases(lease_renewer, self._kernel.emit)
 

@@ -35,6 +35,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.user_values import error_code, error_text, shown, type_name
+from treadle.workers.activity import task_name
 from treadle.workers.call import attempt_handler
 from treadle.workers.claimer import LaneGroup
 from treadle.workers.context import Context
@@ -109,7 +110,7 @@ class AttemptRunner:
             self.lease_renewer.hold(context, claimed_at, *limits)
         spans = self._telemetry.spans
         running = self._run(attempt) if spans is None else self._run_in_span(spans, attempt)
-        attempt.runner = asyncio.get_running_loop().create_task(running)
+        attempt.runner = asyncio.get_running_loop().create_task(running, name=task_name(task.name))
         return attempt
 
     def lose(self, attempt: Attempt, reason: str) -> None:

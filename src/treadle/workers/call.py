@@ -28,6 +28,7 @@ from treadle.model.outcomes import (
 )
 from treadle.model.user_values import error_code, error_text, shown, storable, type_name
 from treadle.model.values import decode
+from treadle.workers.activity import noted
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled
 from treadle.workers.interruptions import origin, stops_caller
@@ -97,7 +98,7 @@ async def _invoke(handler: Handler, context: Context, executor: Executor) -> Any
     arguments = (decode(context.task.payload), context)[: handler.arguments]
     if handler.isolation == "thread":
         return await executor.in_thread(handler, arguments)
-    return await handler.call(*arguments)
+    return await noted(handler.name, handler.call(*arguments))
 
 
 def outcome_of(returned: Any) -> Outcome:

@@ -26,6 +26,7 @@ from treadle.model.errors import InvalidInput, NonRetryable, TreadleError
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Succeeded, Waiting
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import decode, encode
+from treadle.workers.activity import noted_in_thread
 from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
@@ -50,7 +51,8 @@ class SystemExecutor:
     async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
         """Call the handler in a thread; after a cancellation the thread stays occupied until the handler returns."""
         # the copied context has, for example, the span of the attempt
-        call = self._threads.submit(contextvars.copy_context().run, caught, handler.call, *arguments)
+        run = contextvars.copy_context().run
+        call = self._threads.submit(run, noted_in_thread, handler.name, caught, handler.call, *arguments)
         try:
             returned = await asyncio.wrap_future(call)
         except asyncio.CancelledError:

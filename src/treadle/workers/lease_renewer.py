@@ -8,18 +8,21 @@ thread enforces the local deadlines, because a call to the store may hang.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from treadle.kernel.queue.interpreter_holds import InterpreterHold, hold_text
 from treadle.kernel.store.ports import LeaseConnection, ServerStore
 from treadle.kernel.store.queries import Renewal
-from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble
+from treadle.kernel.telemetry.events import Emit, InterpreterHeld, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import StoreCalled, telemetry_of
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
+from treadle.workers.activity import handler_in
 from treadle.workers.context import Context
 from treadle.workers.keeper.board import margin_of
 from treadle.workers.keeper.link import KeptBy, KeptSession, open_session
@@ -80,10 +83,15 @@ class LeaseRenewer:
         self._trouble = False
         self._kept_by = kept_by
         self._session: KeptSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watched_at = clock.monotonic()
+        self.last_hold: InterpreterHold | None = None
+        """The last time that some code of this process held the interpreter lock for too long."""
 
-    def use_keeper(self) -> None:
-        """Let the lease keeper of this process act when this renewer cannot."""
+    def use_keeper(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the lease keeper of this process act when this renewer cannot; handlers run on that loop."""
         if self._kept_by is not None:
+            self._loop = loop
             self._session = open_session(self._kept_by, self._lease, self._watch_every, self._clock, self._emit)
 
     @property
@@ -165,7 +173,11 @@ class LeaseRenewer:
         """
         now = self._clock.monotonic()
         if (session := self._session) is not None:
-            session.beat(now)
+            with self._losing:
+                since, self._watched_at = self._watched_at, now
+                holder = session.beat(now)
+            if holder and now - since > 2 * self._watch_every:
+                self._report_hold(handler_in(holder, self._loop, since, now), session, since, now)
         next_at = now + self._watch_every
         for task_id, holding in list(self._held.items()):
             self._adopt(holding)
@@ -177,6 +189,14 @@ class LeaseRenewer:
             else:
                 next_at = min(next_at, ends_at)
         return next_at - now
+
+    def _report_hold(self, handler: str | None, session: KeptSession, since: float, now: float) -> None:
+        slots = [holding.slot for holding in list(self._held.values())]
+        kept = sum(slot is not None and session.kept_at(slot) >= since for slot in slots)
+        text = hold_text(handler, now - since)
+        self.last_hold = InterpreterHold(handler=handler, seconds=round(now - since, 1), at=self._clock.now(), message=text)
+        self._emit(InterpreterHeld(handler, now - since, kept, text))
+        self._beaten_at = float("-inf")  # store it with the next tick
 
     def beat(self) -> None:
         """Send this server's heartbeat."""

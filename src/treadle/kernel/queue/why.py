@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from treadle.kernel.queue.interpreter_holds import find_hold
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
 from treadle.model.names import ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
@@ -140,7 +141,9 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
         return Reason("owner_lost", f"{doing} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
     reported = decode(task.progress) or {}
     progress = f", {reported['message']}" if reported.get("message") else ""
-    return Reason("running", f"{doing} on {place}, attempt {task.attempt}, {lease}{progress}")
+    hold = find_hold(owner, now)
+    held = "" if hold is None else f"; {hold.message}"
+    return Reason("running", f"{doing} on {place}, attempt {task.attempt}, {lease}{progress}{held}")
 
 
 def _why_waiting(task: Task, now: int) -> Reason:

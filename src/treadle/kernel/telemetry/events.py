@@ -80,6 +80,17 @@ class LeasesExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class InterpreterHeld:
+    """A handler held the interpreter lock of this process; the lease keeper renewed its leases meanwhile."""
+
+    handler: str | None
+    seconds: float
+    kept: int
+    """Leases that the keeper renewed."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreTrouble:
     doing: str
     error: str
@@ -206,6 +217,7 @@ Event = (
     | LeaseLost
     | ResultDropped
     | LeasesExpired
+    | InterpreterHeld
     | StoreTrouble
     | StoreBack
     | LoopError
@@ -261,6 +273,8 @@ def _words(event: Event) -> tuple[int, str]:
             return logging.WARNING, f"task {task_id} ({name}): late {move} dropped, the claim was lost"
         case LeasesExpired(count):
             return logging.WARNING, f"{count} lease(s) expired; their tasks are ready for other workers"
+        case InterpreterHeld(_, _, kept, text):
+            return logging.WARNING, f"{text}; the lease keeper renewed {kept} lease(s) meanwhile"
         case StoreTrouble(doing, error, again_in):
             return logging.WARNING, f"store error while {doing}: {error}; retry in {again_in:.1f} s"
         case StoreBack(doing):

@@ -10,6 +10,7 @@ from treadle.kernel.store.units import Row
 from treadle.model.errors import MisusedContext
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
+from treadle.workers.activity import task_name
 from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ class Branches:
     def start(self, branch: Branch, code: Coroutine[Any, Any, None]) -> None:
         """Execute the code as that branch; the code calls `ended` at its end."""
         self._execution.active += 1
-        self._branches[asyncio.get_running_loop().create_task(code)] = branch
+        name = task_name(self._execution.function.lane_name)
+        self._branches[asyncio.get_running_loop().create_task(code, name=name)] = branch
 
     def ended(self) -> None:
         """Count the calling branch as ended."""

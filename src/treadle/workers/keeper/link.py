@@ -172,10 +172,14 @@ class KeptSession:
         """Show a claim to the keeper; return its slot."""
         return self._keeper.board.hold(self._number, task_id, version, claimed_at, ends_at)
 
-    def beat(self, at: float) -> None:
-        """Show that this process is alive, and check that the keeper is."""
+    def beat(self, at: float) -> int:
+        """Show that this process is alive, and check that the keeper is.
+
+        Returns the native id of the thread that held the interpreter lock since the last beat, or `UNKNOWN`; 0: none did.
+        """
         self._keeper.board.beat(self._number, at)
         self._keeper.check(self._emit)
+        return self._keeper.board.take_holder(self._number)
 
     def close(self) -> None:
         """End the session; the claims stay as they are."""

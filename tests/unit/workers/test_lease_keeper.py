@@ -1,0 +1,276 @@
+"""The lease keeper: when it acts for its worker, and that there always is one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+from tests.limits import BOUND
+
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.telemetry.events import Event, InterpreterHeld, LoopError
+from treadle.workers.activity import handler_in, noted, noted_in_thread
+from treadle.workers.keeper.board import UNKNOWN, Board, SessionState
+from treadle.workers.keeper.link import KeeperProcess
+from treadle.workers.keeper.process import Claims, Keeper, patience_of
+
+LEASE = 60.0
+FOREVER = float("inf")
+
+
+class FakeActor:
+    """Renews everything but what is lost; remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.renewed: list[list[str]] = []
+        self.started: list[list[str]] = []
+        self.lost: set[str] = set()
+        self.closed = False
+        self.broken = False
+
+    def renew(self, claims: Claims) -> set[str]:
+        if self.broken:
+            raise OSError("no way to the store")
+        self.renewed.append([task_id for task_id, _ in claims])
+        return {task_id for task_id, _ in claims} - self.lost
+
+    def release(self, started: Claims) -> int:
+        self.started.append([task_id for task_id, _ in started])
+        return 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """A board with one session, which beat at 0, and its keeper."""
+
+    def __init__(self) -> None:
+        self.board = Board()
+        self.board.open_session(3, SessionState(0.0, LEASE, 1.0, 600.0))
+        self.actor = FakeActor()
+        self.loads = 0
+        self.running = True
+        self.said: list[str] = []
+        self.times = {77: 5, 78: 5}
+        self.keeper = Keeper(self.board, self.load, lambda: self.running, lambda: dict(self.times), self.said.append)
+
+    def load(self, session: int) -> FakeActor:
+        assert session == 3
+        self.loads += 1
+        return self.actor
+
+    def hold(self, task_id: str, *, renewed_at: float = 0.0, ends_at: float = FOREVER, started: bool = True) -> int:
+        slot = self.board.hold(3, task_id, 1, renewed_at, ends_at)
+        assert slot is not None
+        if started:
+            self.board.start(slot)
+        return slot
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_while_the_worker_beats_nothing_is_loaded(bench: Bench) -> None:
+    bench.hold("a")
+    for now in range(100):
+        bench.board.beat(3, now)
+        assert bench.keeper.look(now + 1.0) == 1.0
+    assert (bench.loads, bench.said) == (0, [])
+
+
+def test_when_the_beats_stop_it_renews_what_is_due_and_tells_the_worker(bench: Bench) -> None:
+    old, fresh, lost = bench.hold("old"), bench.hold("fresh", renewed_at=15.0), bench.hold("lost")
+    bench.actor.lost = {"lost"}
+    bench.keeper.look(9.0)
+    assert bench.actor.renewed == []
+    bench.keeper.look(20.0)
+    assert bench.actor.renewed == [["old", "lost"]]
+    assert [bench.board.kept_at(slot) for slot in (old, fresh, lost)] == [20.0, 0.0, 0.0]
+    bench.actor.lost = set()
+    bench.keeper.look(39.0)
+    assert bench.actor.renewed[1:] == [["fresh", "lost"]]
+    bench.keeper.look(40.0)
+    assert bench.actor.renewed[2:] == [["old"]]
+
+
+def test_it_acts_before_a_lease_that_was_about_to_be_renewed_ends() -> None:
+    for lease in (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0):
+        watch, tick = min(1.0, lease / 10), min(1.0, lease / 4)
+        patience = patience_of(SessionState(0.0, lease, watch, 600.0))
+        assert lease / 3 + tick + patience + watch < lease
+
+
+def test_it_renews_nothing_past_a_timeout_or_for_too_long(bench: Bench) -> None:
+    bench.hold("brief", ends_at=25.0)
+    bench.hold("long")
+    bench.keeper.look(20.0)
+    bench.keeper.look(599.0)
+    bench.keeper.look(601.0)
+    bench.keeper.look(700.0)
+    assert bench.actor.renewed == [["brief", "long"], ["long"]]
+    assert len(bench.said) == 1
+    assert "gave up renewing after 600 s" in bench.said[0]
+
+
+def test_it_renews_nothing_for_a_worker_that_was_stopped(bench: Bench) -> None:
+    bench.hold("a")
+    bench.running = False
+    for now in (20.0, 40.0, 70.0):
+        bench.keeper.look(now)
+    assert (bench.actor.renewed, bench.actor.started) == ([], [])
+
+
+def test_it_releases_what_a_stopped_worker_has_not_started_when_that_can_no_longer_start(bench: Bench) -> None:
+    bench.hold("started")
+    bench.hold("waiting", started=False)
+    bench.running = False
+    bench.keeper.look(59.5)
+    assert bench.actor.started == []
+    bench.keeper.look(59.8)  # the worker itself starts nothing from 59.5 on
+    bench.keeper.look(60.8)
+    assert bench.actor.started == [["started"]]
+
+
+def test_it_names_the_thread_that_uses_the_processor(bench: Bench) -> None:
+    bench.hold("a")
+    bench.keeper.look(5.0)
+    bench.times[78] += 400
+    bench.keeper.look(20.0)
+    assert bench.board.take_holder(3) == 78
+    assert bench.board.take_holder(3) == 0
+    bench.board.beat(3, 21.0)
+    bench.keeper.look(21.0)
+    bench.keeper.look(32.0)
+    bench.keeper.look(42.0)
+    assert bench.board.take_holder(3) == UNKNOWN  # a call that sleeps with the lock uses no processor
+
+
+def test_after_an_error_it_tries_again_with_a_new_connection(bench: Bench) -> None:
+    bench.hold("a")
+    bench.actor.broken = True
+    bench.keeper.look(20.0)
+    assert bench.actor.closed
+    assert bench.said == ["could not act for its worker: no way to the store"]
+    bench.actor.broken = False
+    bench.keeper.look(20.5)
+    assert bench.actor.renewed == []
+    bench.keeper.look(21.0)
+    assert (bench.actor.renewed, bench.loads) == ([["a"]], 2)
+
+
+@pytest.mark.parametrize(("started", "claiming", "released"), [(True, False, []), (False, False, [[]]), (True, True, [["a"]])])
+def test_when_the_worker_is_dead_it_releases_what_has_not_started(
+    bench: Bench, started: bool, claiming: bool, released: list[list[str]]
+) -> None:
+    bench.hold("a", started=started)
+    bench.board.set_claiming(3, claiming)
+    bench.keeper.leave()
+    assert bench.actor.started == released
+
+
+def test_slots_are_used_again_and_a_closed_session_is_left_alone(bench: Bench) -> None:
+    slot = bench.hold("a")
+    bench.board.drop(slot)
+    assert bench.hold("b") == slot
+    bench.board.close_session(3)
+    bench.keeper.look(50.0)
+    bench.keeper.leave()
+    assert (bench.loads, [claim.task_id for claim in bench.board.claims(3)]) == (0, ["b"])
+
+
+class Kept(threading.Event):
+    """A real keeper process, and the events about it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self.process = KeeperProcess(SystemClock())
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+    def check_until_another_than(self, pid: int | None) -> int:
+        for _ in range(round(BOUND / 0.05)):
+            self.process.check(self.emit)
+            if (found := self.process.pid) not in (None, pid):
+                assert found is not None
+                return found
+            self.wait(0.05)
+        raise AssertionError("no other keeper was started")
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    made = Kept()
+    yield made
+    made.process._end()
+
+
+def test_a_keeper_that_dies_is_replaced_and_reported(kept: Kept) -> None:
+    told = {"actor": "nobody:Nobody", "arguments": {}, "path": []}
+    session = kept.process.open(told, SessionState(SystemClock().monotonic(), LEASE, 1.0, 600.0), kept.emit)
+    first = kept.check_until_another_than(None)
+    os.kill(first, signal.SIGKILL)
+    assert kept.check_until_another_than(first) != first
+    (event,) = kept.events
+    assert isinstance(event, LoopError)
+    assert "ended with -9; another one starts in 1 s" in event.error
+    assert session is not None
+    kept.process.close(session)
+
+
+@pytest.mark.parametrize("ends_by", ["returning", "raising", "being canceled"])
+async def test_awaiting_step_by_step_changes_nothing(ends_by: str) -> None:
+    entered = asyncio.Event()
+
+    async def handler() -> str:
+        try:
+            entered.set()
+            if ends_by == "being canceled":
+                await asyncio.Event().wait()
+            await asyncio.sleep(0)
+            if ends_by == "raising":
+                raise KeyError("k")
+            return "done"
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            raise
+
+    async def attempt() -> str:
+        return await noted("h", handler())
+
+    task = asyncio.ensure_future(attempt())
+    await entered.wait()
+    if ends_by == "being canceled":
+        task.cancel()
+    (found,) = await asyncio.gather(task, return_exceptions=True)
+    if ends_by == "returning":
+        assert found == "done"
+    else:
+        assert type(found) is (KeyError if ends_by == "raising" else asyncio.CancelledError)
+
+
+def test_the_handler_in_a_thread_is_named() -> None:
+    thread = threading.Thread(target=noted_in_thread, args=("regex", lambda: None))
+    thread.start()
+    thread.join()
+    assert thread.native_id is not None
+    assert handler_in(thread.native_id, None, 1.0, 2.0) == "regex"
+    assert handler_in(UNKNOWN, None, 1.0, 2.0) is None
+
+
+def test_a_hold_is_worded_with_its_fix() -> None:
+    from treadle.kernel.queue.interpreter_holds import hold_text
+
+    assert hold_text("a.b", 42.3) == (
+        "handler a.b held the Python interpreter for 42 s, so that nothing else in its worker ran; "
+        'run it in a process of its own: `isolation="process"`'
+    )
+    assert InterpreterHeld("a.b", 42.3, 8, "").kept == 8
