@@ -2,8 +2,8 @@
 
 *Tree*: a chain of facets, each of which calls the next one twice. *Fan*: a foreach in a foreach in a foreach. Both are run by the
 pure evaluator on rows in memory (`treadle.testing.run_workflow`) and by an engine with one worker, in the same process and in
-turns; *ratio* compares them at the same size. *Growth* is the exponent of the time over the number of rows, from the smallest
-size to the largest: 1 is linear, 2 is quadratic.
+turns; *ratio* compares them at the same size. *Growth* is the exponent of the engine's CPU time over the number of rows, from the
+smallest size to the largest: 1 is linear, 2 is quadratic.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
         least, most = f"{shape}_0", f"{shape}_{len(counts) - 1}"
         figures[f"{shape}_ratio"] = ratios(figures[f"{most}_engine_us"], figures[f"{most}_evaluator_us"])
         figures[f"{shape}_cpu_ratio"] = ratios(figures[f"{most}_engine_cpu_us"], figures[f"{most}_evaluator_cpu_us"])
-        spans = ratios(figures[f"{most}_engine_us"], figures[f"{least}_engine_us"])
+        spans = ratios(figures[f"{most}_engine_cpu_us"], figures[f"{least}_engine_cpu_us"])
         figures[f"{shape}_growth"] = [1 + math.log(span) / math.log(counts[-1] / counts[0]) for span in spans]
     return figures
 

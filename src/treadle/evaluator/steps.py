@@ -9,7 +9,7 @@ from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.parameters import given_at_call, return_defaults, timeout_of, with_defaults
 from treadle.evaluator.plan import is_built_in
 from treadle.evaluator.records import StepError, StepRow, Value
-from treadle.evaluator.recursion import check_limits
+from treadle.evaluator.recursion import check_growth, check_limits
 from treadle.evaluator.scope import BlockScope, Scope, SignatureScope, attributes
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.waits import await_handler, await_script
@@ -22,6 +22,7 @@ def begin_step(draft: Draft, row: StepRow) -> None:
     try:
         _initialize(draft, row)
     except EvaluationError as error:
+        check_growth(draft, row, error)
         fail_step(draft, row, error_in(row, error), State.FACET_INIT_BEGIN)
         return
     facet = draft.facet_of(row)

@@ -66,6 +66,20 @@ def test_an_endless_recursion_stops_the_run_at_once_and_names_the_facets(shape: 
     assert run.apply(RetryStep(run.run.root_id)).ignored[0].reason == "the run was stopped at a limit; start it again"
 
 
+def test_an_endless_recursion_with_growing_values_stops_the_run() -> None:
+    source = """
+    facet A(x: Json) andThen { a = A(x = $.x ++ $.x) b = A(x = $.x ++ $.x) } catch { c = A(x = $.x) }
+    workflow W(x: Json) andThen { a = A(x = $.x) }
+    """
+    run = SimulatedRun(compile_program(source), "W")
+    run.apply(Started({"x": "0123456789"}))
+    run.settle()
+    assert run.error is not None
+    assert run.error.type == "value_too_large"
+    assert "the limit is 16777216; does `A` call itself endlessly?" in run.error.text
+    assert run.writes < 200
+
+
 def test_a_run_that_is_stopped_keeps_what_it_has_stored_and_requests_nothing() -> None:
     source = """
     event facet E(n: Long)
