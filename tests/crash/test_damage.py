@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from tests.interfaces.commands import Treadle
 
 from treadle import Engine
-from treadle.model.errors import InvalidStoreUrl, StoreDamaged
+from treadle.model.errors import StoreDamaged
 from treadle.settings import Settings
 from treadle.stores.sqlite.connection import commits
 
@@ -72,7 +76,7 @@ async def reports(place: Path) -> list[str]:
     try:
         await engine.open(migrate=False)
         return list((await engine.verify()).problems)
-    except (StoreDamaged, InvalidStoreUrl) as error:
+    except StoreDamaged as error:
         return [str(error)]
     finally:
         await engine.close()
@@ -179,11 +183,47 @@ async def test_a_store_without_its_last_commits_is_not_written_to_until_that_is_
         assert (await engine.verify()).problems == ()
 
 
+KILLED = """
+import asyncio, os, signal
+from treadle import Engine
+
+async def main():
+    engine = Engine("sqlite:///treadle.db")
+    await engine.open()
+    for number in range(200):
+        await engine.enqueue("note", {"n": number})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def test_the_commands_report_a_deleted_log_that_had_all_there_was(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    treadle = Treadle(tmp_path)
+    shutil.copytree(tmp_path, tmp_path / "whole")
+    assert treadle.json("store", "verify", TREADLE_STORE=f"sqlite:///{tmp_path}/whole/treadle.db")["checked"] == 200
+    (tmp_path / "treadle.db-wal").unlink()
+    for command in (["store", "verify"], ["tasks", "list"], ["up", "--no-http"]):
+        refused = treadle(*command)
+        assert (refused.code, "lacks its last 201 commits" in refused.err) == (4, True), refused
+    doctor = treadle("doctor", "--json")
+    failed = [check["found"] for check in doctor.value["checks"] if check["verdict"] == "fail"]
+    assert (doctor.code, len(failed), "store_damaged" in failed[0]) == (1, 1, True)
+
+
 @pytest.mark.parametrize("gone", [f"{NAME}-commits", f"{NAME}-shm"])
 async def test_a_copy_without_its_notes_is_complete(killed: tuple[Path, Path, list[Any]], place: Path, gone: str) -> None:
     (place / gone).unlink(missing_ok=True)
     assert await reports(place) == []
     assert contents(place) == killed[2]
+
+
+async def test_a_file_without_its_first_page_was_a_database(killed: tuple[Path, Path, list[Any]], tmp_path: Path) -> None:
+    place = Path(shutil.copytree(killed[1], tmp_path / "store"))
+    (place / NAME).write_bytes(bytes(PAGE) + (place / NAME).read_bytes()[PAGE:])
+    assert "is damaged" in (await reports(place))[0]
 
 
 async def test_notes_only_move_forward_and_a_half_written_one_does_not_count(place: Path) -> None:

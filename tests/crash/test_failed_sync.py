@@ -17,6 +17,7 @@ import pytest
 from tests.interfaces.commands import HANDLERS, Treadle
 from tests.limits import BOUND
 
+from treadle.kernel.store import failure
 from treadle.model.errors import StoreFailed, StoreFull
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import wal
@@ -146,6 +147,7 @@ class File(apsw.VFSFile):
 
 @pytest.fixture
 def disk() -> Iterator[Disk]:
+    failure.end_with(None)  # this process runs other tests
     made = Disk()
     yield made
     made.unregister()

@@ -14,7 +14,7 @@ import apsw
 
 from treadle.model.clock import Clock
 from treadle.stores.sqlite.connection.channel import InlineChannel, ThreadChannel
-from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone
+from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
     Connection,
     add_shapes,
@@ -66,8 +66,10 @@ class SqliteStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, Us
             self._reader = ThreadChannel(self._connect_reader, self._shown, "treadle-sqlite-reader")
         try:
             await self._prepare(migrate)
-        except BaseException:
+        except BaseException as error:
             await self.close()
+            if self._path is not None and isinstance(error.__cause__, apsw.NotADBError):
+                check_header(self._path)
             raise
 
     def beside(self, clock: Clock) -> SqliteStore:
@@ -92,12 +94,13 @@ class SqliteStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, Us
     @uses_writer
     def _prepare(self, connection: apsw.Connection, migrate: bool) -> None:
         version = read_version(connection)
-        check_version(version, self._shown, migrate=migrate)
         if self._path is not None:
             assert isinstance(connection, Connection)
             self._counter = connection.counter = CommitCounter(connection, self._path, self._clock)
-            if migrate:
+            if migrate or version != NEWEST:  # the tables may be among what is missing
                 self._counter.check()
+        check_version(version, self._shown, migrate=migrate)
+        if self._path is not None:
             make_shrinkable(connection)
             make_durable(connection)
             self._writer.after = Checkpointer(connection).tidy

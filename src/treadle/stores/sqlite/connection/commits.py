@@ -85,6 +85,15 @@ def check_gone(path: str) -> None:
         )
 
 
+def check_header(path: str) -> None:
+    """Raise `StoreDamaged` if a file that is not a database was one."""
+    if (note := _read_note(path)) is not None:
+        raise StoreDamaged(
+            f"{path} is damaged: it was a database with {note.number} commits, the last of {as_text(note.at)}, and its first page "
+            "is not that of one. Stop all processes that use it, keep a copy of its files, and restore a backup."
+        )
+
+
 def forget(path: str) -> str | None:
     """Remove the notes: the database is right as it is. Return the last note as text, if there was one."""
     note = _read_note(path)
