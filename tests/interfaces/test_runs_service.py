@@ -250,6 +250,25 @@ async def test_a_retry_of_a_paused_run_stays_held(memory: Hands) -> None:
     assert task.id in [each.id for each in await memory.claim()]
 
 
+async def test_a_retry_mixin_repeats_the_handler_until_its_attempts_are_used_up(memory: Hands) -> None:
+    from treadle.kernel.queue.decide import decide
+    from treadle.model.outcomes import Problem, Retry
+    from treadle.model.retry import RetryPolicy
+
+    flow = "event facet E() => (x: Long)\nworkflow W() => (x: Long) andThen {\n    e = E() with Retry(maxAttempts = 3, delay = 0)\n"
+    run_id = (await memory.engine.start_run([("w.afl", flow + "    yield W(x = e.x)\n}")], "W", {})).id
+    settler = memory.engine.kernel.run_services.settler
+    for _ in range(2):
+        task = await memory.claim_one()
+        await settler.settle(task, task.claim, decide(task, Retry(Problem("boom", "again")), RetryPolicy(), lambda: 0.0))
+    last = await memory.claim_one()
+    assert last.id == task.id
+    await settler.settle(last, last.claim, decide(last, Retry(Problem("boom", "no")), RetryPolicy(), lambda: 0.0))
+    await memory.advance()
+    with pytest.raises(RunFailed, match="no"):
+        await outputs(memory, run_id)
+
+
 async def test_results_that_come_while_somebody_resumes_are_not_held_for_ever(memory: Hands) -> None:
     """The advancer has seen the run paused; before it commits, the run is resumed."""
     run_id = await start(memory)

@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from treadle.evaluator.draft import Draft
 from treadle.evaluator.expressions import evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe, is_number, text
-from treadle.evaluator.plan import inputs_in, is_built_in, is_timeout
+from treadle.evaluator.plan import inputs_in, is_built_in, is_retry, is_timeout
 from treadle.evaluator.records import StepRow, Value
 from treadle.evaluator.scope import Scope, SignatureScope
-from treadle.lang.mixins import LONGEST_TIMEOUT, TIMEOUT_UNITS
+from treadle.lang.mixins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, Step
+from treadle.model.retry import RetryPolicy
+from treadle.model.stored import write
 
 
 def given_at_call(args: Iterable[Arg], mixins: Iterable[Mixin], scope: Scope) -> dict[str, Value]:
@@ -115,6 +117,33 @@ def timeout_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet
         if is_timeout(mixin):
             return _milliseconds(mixin, SignatureScope(draft, params))
     return None
+
+
+def retry_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value]) -> str | None:
+    """Return the policy of the first `Retry` mixin as JSON; the call's take precedence over the signature's."""
+    for mixin in mixins:
+        if is_retry(mixin):
+            return _policy(mixin, scope)
+    for mixin in facet.mixins:
+        if is_retry(mixin):
+            return _policy(mixin, SignatureScope(draft, params))
+    return None
+
+
+def _policy(mixin: Mixin, scope: Scope) -> str:
+    given = {"maxAttempts": 1.0, "delay": 1.0, "backoff": 2.0, "maxDelay": 900.0, "jitter": 0.0}
+    for arg in mixin.args:
+        if arg.name not in RETRY_RANGES:
+            raise EvaluationError(f"Retry has no `{arg.name}`; it has {', '.join(RETRY_RANGES)}")
+        value = evaluate_json(arg.value, scope)
+        low, high = RETRY_RANGES[arg.name]
+        if not is_number(value) or not low <= value <= high:
+            shown = text(value) if is_number(value) else describe(value)
+            raise EvaluationError(f"Retry needs `{arg.name}` from {low:,.0f} to {high:,.0f}, this is {shown}")
+        given[arg.name] = value
+    first = round(given["delay"] * 1000)
+    longest = max(first, round(given["maxDelay"] * 1000))
+    return write(RetryPolicy(int(given["maxAttempts"]) - 1, first, given["backoff"], longest, given["jitter"]))
 
 
 def _milliseconds(mixin: Mixin, scope: Scope) -> int | None:

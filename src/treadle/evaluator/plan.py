@@ -113,7 +113,12 @@ def is_timeout(mixin: Mixin) -> bool:
 
 def is_built_in(mixin: Mixin) -> bool:
     """Return whether a mixin only configures the engine, so that its arguments are not attributes."""
-    return mixin.resolved is None and is_timeout(mixin)
+    return mixin.resolved is None and (is_timeout(mixin) or is_retry(mixin))
+
+
+def is_retry(mixin: Mixin) -> bool:
+    """Return whether a mixin is the built-in `Retry`; a declared facet of that name, or an alias, means what it says."""
+    return mixin.resolved is None and mixin.alias is None and mixin.target == "Retry"
 
 
 def inputs_in(expr: Expr) -> Iterator[str]:

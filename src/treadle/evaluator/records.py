@@ -78,6 +78,8 @@ class StepRow(StoredRow, kw_only=True, omit_defaults=True, gc=False):
     """The task whose result it waits for."""
     timeout_for: int | None = None
     """Timeout of its handler in milliseconds, from a `Timeout` mixin."""
+    policy: str | None = None
+    """Retry policy of its handler as JSON, from a `Retry` mixin."""
     caught: int = 0
     """The number of the next catch clause (0: the facet's, 1: the step's own) since it was last retried."""
     round: int = 0
@@ -304,6 +306,7 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload: dict[str, Any]
     task_list: str = DEFAULT_LIST
     timeout_for: int | None = None
+    policy: str | None = None
     script: ScriptRequest | None = None
 
     @property

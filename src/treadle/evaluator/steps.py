@@ -6,7 +6,7 @@ from treadle.evaluator.blocks import count_settled
 from treadle.evaluator.capture import Merge
 from treadle.evaluator.draft import Draft, error_in
 from treadle.evaluator.operators import EvaluationError
-from treadle.evaluator.parameters import given_at_call, return_defaults, timeout_of, with_defaults
+from treadle.evaluator.parameters import given_at_call, retry_of, return_defaults, timeout_of, with_defaults
 from treadle.evaluator.plan import is_built_in
 from treadle.evaluator.records import StepError, StepRow, Value
 from treadle.evaluator.recursion import check_growth, check_limits
@@ -54,6 +54,7 @@ def _initialize(draft: Draft, row: StepRow) -> None:
     draft.sizes.check_sum(*row.params.values())
     if facet is not None and facet.is_event:
         row.timeout_for = timeout_of(draft, mixins, scope, facet, row.params)
+        row.policy = retry_of(draft, mixins, scope, facet, row.params)
 
 
 # --- the stages ----------------------------------------------------------------------------------------------------

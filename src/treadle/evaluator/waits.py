@@ -37,6 +37,7 @@ def _request(draft: Draft, row: StepRow, what: str, payload: dict[str, Value], s
         facet=owner.facet or "",
         payload=dict(payload),
         timeout_for=None if script else row.timeout_for,
+        policy=None if script else row.policy,
         script=script,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from treadle.lang import tree
@@ -10,7 +10,7 @@ from treadle.lang.bindings import Context
 from treadle.lang.check_expr import infer, note_step
 from treadle.lang.check_value import check_argument, check_value, misspelt
 from treadle.lang.definitions import Definition
-from treadle.lang.mixins import BUILTIN_MIXINS, LONGEST_TIMEOUT
+from treadle.lang.mixins import BUILTIN_MIXINS, LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.names import Declared, Opening
 from treadle.lang.resolution import check_unique, resolve_callee, resolve_facet
 from treadle.lang.scope import Scope
@@ -132,11 +132,14 @@ def check_mixin(
 ) -> Declared | None:
     """Check `with Target(...)`; arguments may be parameters of the mixin or of the facet it is attached to."""
     opening = scope.opening
-    built_in = BUILTIN_MIXINS.get(mixin.target.text)
     check_unique((arg.name for arg in mixin.args), "duplicate-argument", "argument", opening, context)
-    if built_in is not None and context.symbols.resolve_facet(mixin.target, opening).found is None:
-        _check_built_in(mixin, built_in, host, scope, context)
-        return None
+    if mixin.target.text in BUILTIN_MIXINS and context.symbols.resolve_facet(mixin.target, opening).found is None:
+        if mixin.target.text == "Timeout":
+            _check_timeout(mixin, host, scope, context)
+            return None
+        if mixin.alias is None:
+            _check_retry(mixin, host, scope, context)
+            return None
     declared = resolve_facet(mixin, opening, context)
     if declared is None:
         for arg in mixin.args:
@@ -157,29 +160,59 @@ def check_mixin(
     return declared
 
 
-def _check_built_in(mixin: tree.Mixin, units: Mapping[str, int], host: Declared | None, scope: Scope, context: Context) -> None:
-    """Check the arguments of `Timeout`, and that it bounds an event's handler."""
-    source, name, total = scope.opening.source, mixin.target.text, 0.0
+def _check_retry(mixin: tree.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
+    """Check the arguments of `Retry`, and that it repeats an event's handler."""
+    source = scope.opening.source
+    for arg in _built_in_args(mixin, RETRY_RANGES, scope, context):
+        low, high = RETRY_RANGES[arg.name.text]
+        value = _number(arg.value)
+        if value is not None and not low <= value <= high:
+            message = f"`{arg.name.text}` of `Retry` must be from {low:,.0f} to {high:,.0f}"
+            context.reporter.warn("mixin-argument", source, arg.value.span, message)
+    if not any(arg.name.text == "maxAttempts" for arg in mixin.args):
+        message = "`Retry` needs `maxAttempts`"
+        hint = "give the number of attempts, as in `Retry(maxAttempts = 3)`"
+        context.reporter.warn("mixin-argument", source, mixin.target.span, message, hint=hint)
+    _warn_without_effect(mixin, "it repeats the handler of an event facet", host, scope, context)
+
+
+def _built_in_args(mixin: tree.Mixin, known: Mapping[str, object], scope: Scope, context: Context) -> Iterator[tree.Arg]:
+    """Check the names and types of a built-in mixin's arguments; yield the known ones."""
+    name = mixin.target.text
     for arg in mixin.args:
-        if arg.name.text not in units:
-            message = f"`{name}` has no `{arg.name.text}`"
-            context.reporter.warn("mixin-argument", source, arg.name.span, message, valid=units, near=arg.name.text)
-            infer(arg.value, scope, context)
-            total = 1
+        if arg.name.text in known:
+            check_value(arg.value, DOUBLE, f"`{arg.name.text}` of `{name}`", scope, context)
+            yield arg
             continue
-        check_value(arg.value, DOUBLE, f"`{arg.name.text}` of `{name}`", scope, context)
-        total += _constant(arg.value) * units[arg.name.text]
+        message = f"`{name}` has no `{arg.name.text}`"
+        context.reporter.warn("mixin-argument", scope.opening.source, arg.name.span, message, valid=known, near=arg.name.text)
+        infer(arg.value, scope, context)
+
+
+def _check_timeout(mixin: tree.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
+    """Check the arguments of `Timeout`, and that it bounds an event's handler."""
+    source, name = scope.opening.source, mixin.target.text
+    known = list(_built_in_args(mixin, TIMEOUT_UNITS, scope, context))
+    total = 1.0 if len(known) < len(mixin.args) else 0.0
+    for arg in known:
+        value = _number(arg.value)
+        total += (1 if value is None else value) * TIMEOUT_UNITS[arg.name.text]
     if not 0 < total <= LONGEST_TIMEOUT:
         message = f"a `{name}` must be more than zero and at most 366 days"
         hint = f"give it a time, as in `{name}(minutes = 5)`" if not mixin.args else None
         context.reporter.warn("mixin-argument", source, mixin.target.span, message, hint=hint)
+    _warn_without_effect(mixin, "it bounds the handler of an event facet", host, scope, context)
+
+
+def _warn_without_effect(mixin: tree.Mixin, what: str, host: Declared | None, scope: Scope, context: Context) -> None:
     if host is not None and isinstance(host.node, tree.Facet) and host.node.kind is not tree.FacetKind.EVENT:
-        message = f"`{name}` has no effect on {host.node.kind} `{host.qualified_name}`: it bounds the handler of an event facet"
-        context.reporter.warn("mixin-without-effect", source, mixin.target.span, message)
+        message = f"`{mixin.target.text}` has no effect on {host.node.kind} `{host.qualified_name}`: {what}"
+        context.reporter.warn("mixin-without-effect", scope.opening.source, mixin.target.span, message)
 
 
-def _constant(expr: tree.Expr) -> float:
-    """Return the value of a number as written; 1 if it is computed."""
+def _number(expr: tree.Expr) -> float | None:
+    """Return the value of a number as written; None if it is computed."""
     if isinstance(expr, tree.Unary) and expr.operator == "-":
-        return -_constant(expr.operand)
-    return float(expr.value) if isinstance(expr, tree.Literal) and isinstance(expr.value, int | float) else 1.0
+        value = _number(expr.operand)
+        return None if value is None else -value
+    return float(expr.value) if isinstance(expr, tree.Literal) and isinstance(expr.value, int | float) else None

@@ -15,6 +15,7 @@ from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Diagnostic, Reporter, Severity, Source
 from treadle.lang.emit import emit
 from treadle.lang.encode import encode_with_digest
+from treadle.lang.extensions import check_reference
 from treadle.lang.parse import parse
 
 
@@ -51,12 +52,16 @@ class Compiled:
 
 @without_collection
 def compile_sources(
-    sources: Iterable[tuple[str, str]], *, libraries: Iterable[tuple[str, str]] = (), locations: bool = True
+    sources: Iterable[tuple[str, str]],
+    *,
+    libraries: Iterable[tuple[str, str]] = (),
+    locations: bool = True,
+    reference: bool = False,
 ) -> Compiled:
     """Compile `(name, text)` pairs into one program; never raises because of their content.
 
     Libraries are compiled too, without reporting their warnings. After a syntax error in any source only syntax is checked,
-    because many names would be missing; the first syntax error of every source is reported.
+    because many names would be missing. With `reference`, extensions that the reference implementation does not have are errors.
     """
     reporter = Reporter()
     every = [Source(name, text) for name, text in sources] + [Source(name, text, True) for name, text in libraries]
@@ -69,6 +74,8 @@ def compile_sources(
     if len(files) < len(every):
         return Compiled({}, reporter.sorted(), "")
     context = check(declare(files, reporter), reporter)
+    if reference:
+        check_reference(context)
     diagnostics = reporter.sorted()
     if any(each.severity is Severity.ERROR for each in diagnostics):
         return Compiled({}, diagnostics, "")

@@ -10,5 +10,11 @@ TIMEOUT_UNITS: Mapping[str, int] = {
 """The arguments of `Timeout`, each in milliseconds; they add up."""
 LONGEST_TIMEOUT = 366 * 86_400_000
 
-BUILTIN_MIXINS: Mapping[str, Mapping[str, int]] = {"Timeout": TIMEOUT_UNITS}
+RETRY_RANGES: Mapping[str, tuple[float, float]] = {
+    "maxAttempts": (1, 1_000_000), "delay": (0, LONGEST_TIMEOUT / 1000), "backoff": (1, 100),
+    "maxDelay": (0, LONGEST_TIMEOUT / 1000), "jitter": (0, 1),
+}  # fmt: skip
+"""The arguments of `Retry` with their least and greatest values; delays are seconds."""
+
+BUILTIN_MIXINS: Mapping[str, Mapping[str, object]] = {"Timeout": TIMEOUT_UNITS, "Retry": RETRY_RANGES}
 """Arguments by mixin."""

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from treadle.evaluator import Started
+from treadle.model.retry import RetryPolicy
+from treadle.model.stored import read
 from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_program, run_workflow
 
 MAIL = """
@@ -146,3 +148,49 @@ def test_a_timeout_of_the_signature_is_used_unless_the_call_has_one() -> None:
 def test_a_timeout_that_makes_no_sense_fails_the_step(mixin: str) -> None:
     with pytest.raises(WorkflowFailed, match=r"W\.e: .*Timeout"):
         run_workflow(f"event facet E()\nworkflow W() andThen {{ e = E() with Timeout({mixin}) }}", "W")
+
+
+@pytest.mark.parametrize(
+    ("mixin", "expected"),
+    [
+        ("maxAttempts = 3", RetryPolicy(2)),
+        ("maxAttempts = $.n + 4, delay = 0.5, backoff = 3, maxDelay = 10, jitter = 0.1", RetryPolicy(4, 500, 3, 10_000, 0.1)),
+        ("maxAttempts = 2, delay = 1000", RetryPolicy(1, 1_000_000, 2.0, 1_000_000)),
+    ],
+)
+def test_a_retry_mixin_sets_the_tasks_policy_and_is_no_parameter(mixin: str, expected: RetryPolicy) -> None:
+    source = f"event facet E(a: Long)\nworkflow W(n: Long = 1) andThen {{ e = E(a = 1) with Retry({mixin}) }}"
+    run = SimulatedRun(compile_program(source), "W")
+    run.apply(Started())
+    [task] = run.tasks.values()
+    assert task.policy is not None
+    assert (read(RetryPolicy, task.policy), task.payload) == (expected, {"a": 1})
+
+
+def test_a_retry_of_the_signature_is_used_unless_the_call_has_one() -> None:
+    source = """
+    event facet E() with Retry(maxAttempts = 2)
+    workflow W() andThen { a = E() b = E() with Retry(maxAttempts = 4) with Timeout(seconds = 1) }
+    """
+    run = SimulatedRun(compile_program(source), "W")
+    run.apply(Started())
+    assert [read(RetryPolicy, task.policy or "").retries for task in run.tasks.values()] == [1, 3]
+    assert [task.timeout_for for task in run.tasks.values()] == [None, 1_000]
+
+
+@pytest.mark.parametrize("mixin", ["maxAttempts = 0", 'maxAttempts = "x"', "times = 1", "maxAttempts = 2, backoff = 0.5"])
+def test_a_retry_that_makes_no_sense_fails_the_step(mixin: str) -> None:
+    with pytest.raises(WorkflowFailed, match=r"W\.e: .*Retry"):
+        run_workflow(f"event facet E()\nworkflow W() andThen {{ e = E() with Retry({mixin}) }}", "W")
+
+
+def test_a_declared_retry_and_an_alias_mean_what_they_say() -> None:
+    source = """
+    facet Retry(maxAttempts: Long)
+    event facet E(a: Long)
+    workflow W() andThen { e = E(a = 1) with Retry(maxAttempts = 3) f = E(a = 2) with Retry(maxAttempts = 4) as r }
+    """
+    run = SimulatedRun(compile_program(source), "W")
+    run.apply(Started())
+    assert [task.policy for task in run.tasks.values()] == [None, None]
+    assert [task.payload for task in run.tasks.values()] == [{"a": 1, "maxAttempts": 3}, {"a": 2, "r": {"maxAttempts": 4}}]

@@ -9,13 +9,14 @@ import pytest
 from tests.unit.lang.programs import compiled
 
 import treadle.lang
-from treadle.lang import RULES
+from treadle.lang import RULES, compile_sources
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_wrong_program_breaks_the_rule_and_the_right_one_none(name: str) -> None:
     rule = RULES[name]
-    assert name in {each.rule for each in compiled(rule.wrong).diagnostics}
+    found = compile_sources([("s1.afl", rule.wrong)], reference=name == "reference-extension")
+    assert name in {each.rule for each in found.diagnostics}
     assert compiled(rule.right).diagnostics == ()
     assert re.fullmatch(r"[a-z]+(-[a-z]+)+", name)
     assert rule.why.endswith(".")

@@ -58,3 +58,22 @@ def test_the_timeout_mixin_needs_no_declaration() -> None:
 
 def test_a_mixin_may_pass_parameters_of_the_facet_it_is_attached_to() -> None:
     clean('facet B(limit: Long) facet T(city: String) workflow W() andThen { t = T() with B(limit = 1, city = "Rome") }')
+
+
+@pytest.mark.parametrize(
+    ("mixin", "message"),
+    [
+        ("times = 3, maxAttempts = 1", "`Retry` has no `times`"),
+        ("delay = 3", "`Retry` needs `maxAttempts`"),
+        ("maxAttempts = 0", "must be from 1 to"),
+        ("maxAttempts = 2, jitter = 3", "must be from 0 to 1"),
+    ],
+)
+def test_the_arguments_of_a_retry_are_checked(mixin: str, message: str) -> None:
+    found = warning(f"event facet E() workflow W() andThen {{ s = E() with Retry({mixin}) }}")
+    assert (found.rule, message in found.message) == ("mixin-argument", True)
+
+
+def test_a_retry_of_a_plain_facet_has_no_effect() -> None:
+    assert warning("facet E() workflow W() andThen { s = E() with Retry(maxAttempts = 2) }").rule == "mixin-without-effect"
+    clean("event facet E() with Retry(maxAttempts = 2) workflow W() andThen { s = E() with Retry(maxAttempts = 3, delay = 0.5) }")

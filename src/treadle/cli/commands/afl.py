@@ -34,6 +34,9 @@ def compile_files(
     files: Files,
     check: Annotated[bool, option("--check", help="Print only diagnostics; leave the program out of the --json output")] = False,
     strict: StrictOption = False,
+    reference: Annotated[
+        bool, option("--reference", help="Reject extensions that the reference implementation of AFL does not have")
+    ] = False,
     output: Annotated[
         str | None, option("--output", "-o", metavar="FILE", help="Write the program to this file as JSON; - is stdout")
     ] = None,
@@ -43,7 +46,7 @@ def compile_files(
 
     if check and output is not None:
         raise InvalidInput("Give either --check or --output, not both.")
-    compiled = compile_sources(read_sources(files))
+    compiled = compile_sources(read_sources(files), reference=reference)
     if strict or session.settings.strict:
         compiled = compiled.strictly()
     ok = compiled.ok

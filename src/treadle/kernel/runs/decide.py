@@ -130,6 +130,7 @@ def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: li
         payload=text,
         priority=run.priority,
         timeout_for=request.timeout_for,
+        policy=request.policy,
         run_id=run.id,
         step_id=request.step_id,
         flow_id=run.flow_id,
