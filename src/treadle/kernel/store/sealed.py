@@ -287,7 +287,7 @@ class SealedStore:
         return msgspec.structs.replace(record, body=self._open(record.body))
 
     def _task(self, task: Task) -> Task:
-        task.error, task.progress = self._object(task.error), self._object(task.progress)
+        task.error, task.progress = self._error(task.error), self._object(task.progress)
         task.checkpoint = self._open(task.checkpoint, lambda error: task.checkpoint or "")
         return task
 
@@ -295,17 +295,23 @@ class SealedStore:
         return move if move.data is None else msgspec.structs.replace(move, data=self._object(move.data))
 
     def _run(self, run: Run) -> Run:
-        return run if run.error is None else msgspec.structs.replace(run, error=self._object(run.error))
+        return run if run.error is None else msgspec.structs.replace(run, error=self._error(run.error))
 
-    def _object(self, text: str | None) -> str | None:
+    def _error(self, text: str | None) -> str | None:
+        """Return the plain text of an error, whose code and message are text; see `_object`."""
+        return self._object(text, ("code", "message"))
+
+    def _object(self, text: str | None, texts: tuple[str, ...] = ()) -> str | None:
         """Return the plain text of a JSON object, or an error in its place if it cannot be opened or is damaged."""
         if text is None:
             return None
         opened = self._open(text)
         try:
-            decode_object(opened)
+            found = decode_object(opened)
         except UnreadableValue as error:
             return _as_error(error)
+        if any(not isinstance(found.get(name), str | None) for name in texts):
+            return _as_error(UnreadableValue("A stored error cannot be read: its code or message is not text. It is damaged."))
         return opened
 
     def _open(self, text: S, otherwise: Callable[[UnreadableValue], str] | None = None) -> S:
