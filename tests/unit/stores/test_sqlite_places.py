@@ -12,6 +12,7 @@ import pytest
 from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,
+    NotOpen,
     SchemaBehind,
     StoreBusy,
     StoreError,
@@ -139,7 +140,7 @@ async def test_rows_that_the_tables_refuse(store):
 
 async def test_a_store_that_is_not_open(tmp_path):
     store = make(tmp_path / "treadle.db")
-    with pytest.raises(StoreUnavailable, match="open"):
+    with pytest.raises(NotOpen, match="open"):
         await put_one(store)
     await store.close()
     await store.open()
