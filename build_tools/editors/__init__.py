@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from build_tools.editors import codemirror, emacs, snippets, textmate, vim
+from build_tools.editors import codemirror, emacs, snippets, textmate, treesitter, vim
 
 ROOT = Path(__file__).resolve().parents[2]
 EDITORS = ROOT / "editors"
@@ -17,7 +17,7 @@ EDITORS = ROOT / "editors"
 def files() -> dict[Path, str]:
     """Return the derived files with their contents."""
     made: dict[str, str] = {}
-    for module in (codemirror, emacs, snippets, textmate, vim):
+    for module in (codemirror, emacs, snippets, textmate, treesitter, vim):
         made |= module.files()
     return {EDITORS / name: text for name, text in made.items()}
 
