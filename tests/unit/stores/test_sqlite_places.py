@@ -18,7 +18,6 @@ from treadle.model.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
-    StoreUnavailable,
     StoreUnsafe,
 )
 from treadle.stores.sqlite import SqliteStore
@@ -148,9 +147,9 @@ async def test_a_store_that_is_not_open(tmp_path):
     line = store.lease_connection()
     await store.close()
     for use in (lambda: line.held([]), lambda: line.renew([], 1) or line.held([])):
-        with pytest.raises(StoreUnavailable, match="closed"):
+        with pytest.raises(NotOpen, match="open"):
             use()
-    with pytest.raises(StoreUnavailable, match="closed"):
+    with pytest.raises(NotOpen, match="open"):
         await put_one(store)
 
 
