@@ -54,14 +54,16 @@ class Size:
     inputs: int
     """Malformed requests and commands; 0: every combination."""
     every_bomb: bool
+    answers_within: float
+    """Seconds within which a server must answer while bombs explode; it once did not for a minute."""
     patience: float
     """Seconds after which a section that has not ended is stuck."""
 
 
 SIZES = {
-    "smoke": Size(tasks=24, faults=2, inputs=40, every_bomb=False, patience=240),
-    "small": Size(tasks=400, faults=12, inputs=800, every_bomb=True, patience=240),
-    "full": Size(tasks=10_000, faults=150, inputs=0, every_bomb=True, patience=3600),
+    "smoke": Size(tasks=24, faults=2, inputs=40, every_bomb=False, answers_within=60, patience=240),
+    "small": Size(tasks=400, faults=12, inputs=800, every_bomb=True, answers_within=10, patience=240),
+    "full": Size(tasks=10_000, faults=150, inputs=0, every_bomb=True, answers_within=10, patience=3600),
 }
 
 

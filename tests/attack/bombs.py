@@ -14,8 +14,6 @@ from treadle.model.user_values import TEXT_LIMIT
 
 CLOCK = SystemClock()
 LEASE = 5.0
-ANSWERS_WITHIN = 5.0
-"""Seconds within which a server answers while bombs explode; a tenth of the minute for which it once did not."""
 MEMORY = 1.5 * 2**30
 """Bytes that a process may use."""
 ERROR = TEXT_LIMIT + 1000
@@ -158,7 +156,7 @@ async def _watch(arena: Arena, over: asyncio.Event) -> None:
             longest = max(longest, CLOCK.monotonic() - began)
         await asyncio.sleep(0.2)
     arena.tally.counts["ms until the slowest answer"] = round(longest * 1000)
-    arena.tally.check(longest < ANSWERS_WITHIN, f"the server did not answer for {longest:.1f} s")
+    arena.tally.check(longest < arena.size.answers_within, f"the server did not answer for {longest:.1f} s")
 
 
 def peak(process: Process) -> int:

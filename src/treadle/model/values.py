@@ -136,7 +136,9 @@ def _measured(value: Json, what: str, limit: int) -> tuple[bool, int]:
                 plain = plain and (type(part) in _FLAT or (type(part) is float and isfinite(part)))
             if size > limit and limit < MEASURED:
                 raise _too_large(what, f"at least {size}", limit)
-            if nested and id(part) not in seen:
+            if nested and limit >= MEASURED and (id(part) in seen or (type(part) is list and {*map(type, part)} <= _FLAT)):
+                deepest = max(deepest, len(inside) + 1)
+            elif nested:
                 inside.append(part)
                 deepest = max(deepest, len(inside))
                 if deepest > _DEEPEST:
