@@ -78,6 +78,11 @@ async def test_who_is_held_to_a_list_is_not_told_which_task_of_another_has_a_key
         with pytest.raises(KeyTaken):
             await cook.tasks.enqueue_many([TaskRequest("greet", task_list="kitchen", **{key: "k"})])
         assert other.id not in str(refused.value)
+        with pytest.raises(KeyTaken):
+            await cook.tasks.enqueue_many(
+                [TaskRequest("greet", task_list="kitchen"), TaskRequest("greet", task_list="kitchen", **{key: "k"})]
+            )
+        assert [task.id for task in await engine.list_tasks()] == [other.id]
         own = await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "own"})
         again = await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "own"})
         assert (own.created, again.created, again.id) == (True, False, own.id)

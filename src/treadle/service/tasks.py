@@ -79,7 +79,8 @@ class Tasks(Group, TasksApi):
         return TasksCreated([await self._made(each, request.name) for each, request in zip(made, tasks, strict=True)])
 
     async def _enqueue(self, specs: Sequence[TaskSpec]) -> Sequence[Enqueued]:
-        """Enqueue; `KeyTaken` if a key stands for a different request that the caller may not see."""
+        """Enqueue; `KeyTaken`, and nothing is stored, if a key stands for a task or request that the caller may not see."""
+        await self._check_unique(specs)
         try:
             return await self.engine.enqueue_many(specs)
         except IdempotencyKeyReused as error:
@@ -88,6 +89,15 @@ class Tasks(Group, TasksApi):
                 if stored is not None and not self.access.may_use(stored.task_list):
                     raise KeyTaken(next(spec.name for spec in specs if spec.idempotency_key == error.key)) from None
             raise
+
+    async def _check_unique(self, specs: Sequence[TaskSpec]) -> None:
+        named = {spec.unique_key: spec.name for spec in specs if spec.unique_key is not None} if self.access.task_lists else {}
+        if named:
+            engine = self.engine
+            holders = await engine.kernel.store.find_unique(engine.kernel.settings.namespace, list(named))
+            for key, task_list in holders.items():
+                if not self.access.may_use(task_list):
+                    raise KeyTaken(named[key])
 
     async def _made(self, made: Enqueued, name: str) -> TaskCreated:
         """The new task, or the one that its keys stand for; `KeyTaken` if the caller may not see that one."""

@@ -159,6 +159,10 @@ class Tasks(Part):
         rows = await connection.fetch(_SQL["list_tasks"], [task_id], *[None] * 7, False, 1)
         return task_of(rows[0]) if rows else None
 
+    @reads
+    async def find_unique(self, connection: Connection, namespace: str, keys: Sequence[str]) -> dict[str, str]:
+        return {row[0]: row[1] for row in await connection.fetch(_SQL["find_unique"], namespace, list(keys))}
+
     @works
     async def find_finished(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
         return [task_of(row) for row in await connection.fetch(_SQL["find_finished"], sorted(set(task_ids)))]

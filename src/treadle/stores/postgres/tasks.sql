@@ -396,6 +396,12 @@ join lanes on lanes.id = found.lane_id
 order by found.id desc
 limit $10::bigint;
 
+-- name: find_unique
+-- Find the task lists of the live tasks that have unique keys.
+select t.unique_key, l.task_list
+from tasks as t join lanes as l on l.id = t.lane_id
+where t.namespace = $1 and t.unique_key = any($2::text[]);
+
 -- name: find_finished
 -- Find the finished tasks among $1.
 select finished.*, lanes.kind, lanes.task_list, lanes.name

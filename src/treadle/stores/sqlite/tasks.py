@@ -169,6 +169,11 @@ class Tasks(Part):
         return _decode_task(str(found[0][0])) if found else None
 
     @reads
+    def find_unique(self, connection: apsw.Connection, namespace: str, keys: Sequence[str]) -> dict[str, str]:
+        found = connection.execute(_SQL["find_unique"], {"namespace": namespace, "keys": to_json(list(keys))})
+        return {str(key): str(task_list) for key, task_list in found}
+
+    @reads
     def find_finished(self, connection: apsw.Connection, task_ids: Sequence[str]) -> list[Task]:
         return decode_tasks(read_value(connection, _SQL["find_finished"], {"ids": to_json(list(dict.fromkeys(task_ids)))}))
 

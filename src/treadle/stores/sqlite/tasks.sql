@@ -174,6 +174,12 @@ select task from live where id = :id
 union all
 select task from ended where id = :id;
 
+-- name: find_unique
+-- Find the task lists of the live tasks that have unique keys.
+select t.unique_key, l.task_list
+from json_each(:keys) as wanted cross join tasks as t on t.namespace = :namespace and t.unique_key = wanted.value
+  join lanes as l on l.id = t.lane_id;
+
 -- name: find_finished
 -- Find finished tasks by id.
 select coalesce('[' || group_concat(f.task, ',') || ']', '[]')

@@ -49,6 +49,15 @@ async def test_a_task_that_does_not_exist_is_not_found(store):
     assert await store.find_finished([UNKNOWN_ID]) == []
 
 
+async def test_the_list_of_a_unique_key_is_found_while_its_task_is_live(store):
+    taken = await put_and_claim(store, unique_key="k")
+    await put_one(store, unique_key="other")
+    assert await store.find_unique(WORK.namespace, ["k", "none"]) == {"k": WORK.task_list}
+    assert await store.find_unique("elsewhere", ["k"]) == {}
+    await settle(store, taken.claim, succeed())
+    assert await store.find_unique(WORK.namespace, ["k"]) == {}
+
+
 async def test_only_finished_ones_are_found_finished(store):
     done, live = await put_and_claim(store), await put_one(store)
     await settle(store, done.claim, succeed())
