@@ -12,12 +12,14 @@ from urllib.parse import quote
 import click
 import httpx
 from tests.attack.arena import Arena
-from tests.chaos.stage import Process
+from tests.fork_server import start
 from tests.http.callers import arguments, populate, request_of
+from tests.limits import BOUND
 
 from treadle.api.contract import PREFIX, Call
 from treadle.api.facade import all_calls
 from treadle.cli.app import load_all, make_app
+from treadle.settings import child_environment
 
 DEEP = json.loads("[" * 400 + "]" * 400)
 VALUES: dict[str, Any] = {
@@ -128,9 +130,11 @@ async def _commands(arena: Arena) -> None:
     chosen = arena.dice.sample(lines, min(arena.size.inputs // 10, len(lines))) if arena.size.inputs else lines
     for number, words in enumerate(chosen):
         log = arena.folder / f"command-{number}.log"
-        process = Process("treadle", words, log, TREADLE_STORE=arena.url)
-        arena.started.append(process)
-        code, text = await process.ended(), log.read_bytes()
+        with log.open("wb") as out:
+            streams = {"stdout": out.fileno(), "stderr": out.fileno()}
+            environment = child_environment(TREADLE_STORE=arena.url)
+            process = start("treadle", words, cwd=arena.folder, environment=environment, **streams)
+        code, text = await asyncio.to_thread(process.wait, BOUND), log.read_bytes()
         shown = f"treadle {' '.join(each[:40] for each in words)!r}"
         arena.tally.counts["commands"] += 1
         arena.tally.check(0 <= code < 70, f"{shown} ended with {code}: {text[:500]!r}")
