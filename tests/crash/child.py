@@ -26,6 +26,7 @@ from tests.unit.workers import isolated
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, Specialist, TaskSpec
 from treadle.kernel.store.crashpoints import arm
+from treadle.kernel.store.system import SystemClock
 from treadle.kernel.telemetry.events import Event, TaskSettled, TaskTaken
 from treadle.model.clock import Duration
 
@@ -207,8 +208,18 @@ async def run_worker(options: argparse.Namespace) -> None:
     await asyncio.gather(*[run_one_worker(options, stop) for _ in range(options.workers)])
 
 
+class WrongClock(SystemClock):
+    """As far off as the test says."""
+
+    def __init__(self, off_by: int) -> None:
+        self._off_by = off_by
+
+    def now(self) -> int:
+        return super().now() + self._off_by
+
+
 async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> None:
-    engine = Engine(emit=emit)
+    engine = Engine(emit=emit, clock=WrongClock(options.clock_off_by)) if options.clock_off_by else Engine(emit=emit)
     add_handlers(engine, options.effects, options.go)
     add_functions(engine, options.effects)
     add_payers(engine)
@@ -336,6 +347,7 @@ def main() -> None:
     parser.add_argument("role", choices=ROLES)
     parser.add_argument("--effects", type=Path)
     parser.add_argument("--go", type=Path, default=Path("/nonexistent"))
+    parser.add_argument("--clock-off-by", type=int, default=0)
     parser.add_argument("--lease", type=float, default=10.0)
     parser.add_argument("--grace", type=float, default=5.0)
     parser.add_argument("--concurrency", type=int, default=20)

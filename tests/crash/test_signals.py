@@ -11,6 +11,7 @@ import pytest
 from tests.crash.scene import Child, Scene, until
 
 from treadle import TaskSpec
+from treadle.model.errors import ClocksApart
 from treadle.model.values import decode
 
 
@@ -159,3 +160,18 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         return False
+
+
+async def test_a_process_does_not_open_a_file_that_a_live_one_uses_with_a_clock_hours_ahead(tmp_path: Path) -> None:
+    scene = Scene(f"sqlite:///{tmp_path / 'treadle.db'}", tmp_path)
+    try:
+        ahead = await scene.start_worker("--clock-off-by", 36_000_000)
+        with pytest.raises(ClocksApart, match=f"pid {ahead.pid}"):
+            async with scene.engine:
+                pass
+        ahead.send(signal.SIGKILL)
+        await ahead.ended()
+        async with scene.engine:  # its heartbeat is hours ahead, but it is dead
+            pass
+    finally:
+        scene.destroy()

@@ -83,6 +83,7 @@
         ├── StoreReadOnly       readable, but not writable
         ├── StoreFileInUse      a connection of `sqlite3` to a file that a store of this process has open
         ├── StoreBusy           another process holds the file locked
+        ├── ClocksApart         another live process uses the SQLite file with a clock that differs by minutes or more
         ├── StoreFull           no space left for the database
         ├── StoreUnsafe         a location where the database cannot be durable
         ├── StoreDamaged        acknowledged commits are missing, or pages are damaged

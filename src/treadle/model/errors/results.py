@@ -178,6 +178,10 @@ class StoreBusy(StoreError):
     code = "store_busy"
 
 
+class ClocksApart(StoreError):
+    code = "clocks_apart"
+
+
 class StoreFull(StoreError):
     code = "store_full"
 

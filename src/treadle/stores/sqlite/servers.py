@@ -13,6 +13,7 @@ from treadle.model.clock import Clock
 from treadle.model.tasks import Claim, Server
 from treadle.stores.rules.readable import SERVER_JSON, server_of
 from treadle.stores.sqlite.connection.channel import Channel
+from treadle.stores.sqlite.connection.clocks import ClockWatch
 from treadle.stores.sqlite.connection.connect import read_value, to_json, writing
 from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
 from treadle.stores.sqlite.tasks import held, renew
@@ -25,12 +26,16 @@ _decode = msgspec.json.Decoder().decode
 class Servers(Part):
     """The `ServerStore` of SQLite."""
 
+    _shared: str | None = None
+    """The path of a file that other processes may use, too."""
+
     def lease_connection(self) -> LeaseConnection:
-        return SqliteLeaseConnection(self._writer, self._clock)
+        watch = None if self._shared is None else ClockWatch(self._clock, self._shared)
+        return SqliteLeaseConnection(self._writer, self._clock, watch)
 
     @reads
     def list_servers(self, connection: apsw.Connection) -> list[Server]:
-        return [server_of(row) for row in _decode(read_value(connection, _SQL["list_servers"]))]
+        return _list(connection)
 
     @uses_writer
     def save_server(self, connection: apsw.Connection, server: Server) -> None:
@@ -46,6 +51,10 @@ class Servers(Part):
         return [server_of(_decode(str(row[0]))) for row in found]
 
 
+def _list(connection: apsw.Connection) -> list[Server]:
+    return [server_of(row) for row in _decode(read_value(connection, _SQL["list_servers"]))]
+
+
 def _save(connection: apsw.Connection, server: Server, now: int) -> None:
     values = msgspec.structs.asdict(server) | {"now": now}
     for name in SERVER_JSON:
@@ -57,9 +66,11 @@ def _save(connection: apsw.Connection, server: Server, now: int) -> None:
 class SqliteLeaseConnection:
     """A `LeaseConnection`: the writing thread runs its blocking calls in turn, so no event loop can delay them."""
 
-    def __init__(self, writer: Channel, clock: Clock) -> None:
+    def __init__(self, writer: Channel, clock: Clock, watch: ClockWatch | None = None) -> None:
+        """`watch` compares the clocks of the processes that share a file."""
         self._writer = writer
         self._clock = clock
+        self._watch = watch
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
         if not renewals:
@@ -70,7 +81,16 @@ class SqliteLeaseConnection:
         return self._writer.call_blocking(lambda connection: held(connection, claims))
 
     def beat(self, server: Server) -> None:
-        self._writer.call_blocking(lambda connection: _save(connection, server, self._clock.now()))
+        self._writer.call_blocking(lambda connection: self._beat(connection, server))
+
+    def _beat(self, connection: apsw.Connection, server: Server) -> None:
+        _save(connection, server, self._clock.now())
+        if self._watch is not None and (found := self._watch.look(server.id, _list(connection))) is not None:
+            other_id, error = found
+            order = [str(row[0]) for row in connection.execute(_SQL["list_by_arrival"])]
+            if order.index(other_id) < order.index(server.id):  # the process that came later stops
+                self._writer.fuse.refuse(error)
+            raise error
 
     def now(self) -> int:
         return self._clock.now()

@@ -40,3 +40,7 @@ from (
   from servers
   order by started_at desc, id desc
 );
+
+-- name: list_by_arrival
+-- List the ids of all servers in the order in which they registered, whatever their clocks say.
+select id from servers order by rowid;

@@ -14,6 +14,7 @@ import apsw
 
 from treadle.model.clock import Clock
 from treadle.stores.sqlite.connection.channel import InlineChannel, ThreadChannel
+from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
     Connection,
@@ -50,6 +51,7 @@ class SqliteStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, Us
         self._path = path
         self._shown = path or IN_MEMORY
         self._inline = inline or path is None
+        self._shared = None if self._inline else path
         self._create = True
         self._subscribers = Subscribers()
         self._counter: CommitCounter | None = None
@@ -66,6 +68,8 @@ class SqliteStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, Us
             self._reader = ThreadChannel(self._connect_reader, self._shown, "treadle-sqlite-reader")
         try:
             await self._prepare(migrate)
+            if self._shared is not None:
+                await check_clocks(self._shared, self._clock.now, self.list_servers)
         except BaseException as error:
             await self.close()
             if self._path is not None and isinstance(error.__cause__, apsw.NotADBError):

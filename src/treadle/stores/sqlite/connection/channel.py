@@ -28,6 +28,7 @@ class Channel(Protocol):
     """Runs work on one connection, one job at a time; `after` runs when a job is done and its caller has the result."""
 
     after: Tidy | None
+    fuse: Fuse
     on_change: Tidy | None
     """Called when another connection has changed the database, in the thread of this connection."""
 
@@ -48,6 +49,7 @@ class ClosedChannel:
     """The channel of a store that is not open."""
 
     after: Tidy | None = None
+    fuse = Fuse("")
     on_change: Tidy | None = None
 
     async def call(self, work: Work[T]) -> T:
@@ -71,7 +73,7 @@ class InlineChannel:
         self.on_change: Tidy | None = None
         self._connect = connect
         self._shown = shown
-        self._fuse = Fuse(shown)
+        self.fuse = Fuse(shown)
         self._connection: apsw.Connection | None = None
         self._closed = False
         self._lock = Lock()
@@ -82,7 +84,7 @@ class InlineChannel:
         return self.call_blocking(work)
 
     def call_blocking(self, work: Work[T]) -> T:
-        with self._lock, self._fuse.guard():
+        with self._lock, self.fuse.guard():
             if self._closed:
                 raise NotOpen
             if self._connection is None:
@@ -157,7 +159,7 @@ class ThreadChannel:
         self.on_change: Tidy | None = None
         self._connect = connect
         self._shown = shown
-        self._fuse = Fuse(shown)
+        self.fuse = Fuse(shown)
         self._closed = False
         self._lock = Lock()
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
@@ -219,7 +221,7 @@ class ThreadChannel:
         if job.future.cancelled():
             return connection
         try:
-            with self._fuse.guard():
+            with self.fuse.guard():
                 connection = connection or self._connect()
                 result = job.work(connection)
         except BaseException as error:
@@ -232,7 +234,7 @@ class ThreadChannel:
         """Run checkpoints and poll for changes of other processes; the next job reports errors."""
         try:
             after, changed = self.after, self.on_change  # other threads may remove them meanwhile
-            with self._fuse.guard():
+            with self.fuse.guard():
                 if after:
                     after()
                 version = data_version(connection) if changed else None

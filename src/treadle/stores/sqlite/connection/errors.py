@@ -14,6 +14,7 @@ from treadle.model.errors import (
     SchemaBehind,
     StoreBusy,
     StoreDamaged,
+    StoreError,
     StoreFailed,
     StoreFull,
     StoreReadOnly,
@@ -37,7 +38,7 @@ def translated(shown: str) -> Iterator[None]:
 
 
 class Fuse:
-    """Translates errors like `translated`; after a failed sync, it refuses everything.
+    """Translates errors like `translated`; after a failed sync, or `refuse`, it refuses everything.
 
     The system may report a failure once and the next sync as done, although data was dropped.
     """
@@ -45,10 +46,17 @@ class Fuse:
     def __init__(self, shown: str) -> None:
         self._shown = shown
         self._failed = False
+        self._refusal: StoreError | None = None
+
+    def refuse(self, error: StoreError) -> None:
+        """Raise the error from now on."""
+        self._refusal = error
 
     @contextmanager
     def guard(self) -> Iterator[None]:
         """Guard the use of the connection in the block."""
+        if self._refusal is not None:
+            raise self._refusal
         if self._failed:
             raise StoreFailed(f"A sync of {self._shown} has failed in this process. Nothing was written; start the process again.")
         try:
