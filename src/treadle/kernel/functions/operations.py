@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from treadle.kernel.functions.decide import REPLAYED, canceled_rows, new_run, own_task, paused_rows, resumed_rows, voided
-from treadle.kernel.functions.service import TRIES, Functions
+from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import (
     RESULT,
     SIGNAL,
@@ -114,7 +114,7 @@ class FunctionRuns:
             self._committer.fenced(held)
             raise Stale  # the next attempt finds children that were started meanwhile
 
-        return await self._committer.transact(attempt, f"{move} the run {run_id}", tries=TRIES)
+        return await self._committer.transact(attempt, f"{move} the run {run_id}")
 
     async def _list_held(self, run_id: str) -> list[Task]:
         return await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _HELD_LIMIT)
@@ -232,4 +232,4 @@ class FunctionRuns:
             await self._committer.commit(unit, self._patience)
             return await self._functions.get(run.id)
 
-        return await self._committer.transact(attempt, f"adopt the run {run_id}", tries=TRIES)
+        return await self._committer.transact(attempt, f"adopt the run {run_id}")

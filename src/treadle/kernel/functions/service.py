@@ -45,10 +45,6 @@ from treadle.model.states import RUN, TaskState
 from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
-TRIES = 20
-"""Attempts at a change of a function's run; such runs change often."""
-SIGNAL_TRIES = 1000
-"""Attempts at a signal with a key: each failed one means that another change to the run succeeded."""
 _PAGE = 1000
 
 
@@ -232,7 +228,7 @@ class Functions:
                 await self._note_signal(now.id, name, actor)
             return True
 
-        return await self._committer.transact(attempt, f"signal the run {run.id}", tries=SIGNAL_TRIES)
+        return await self._committer.transact(attempt, f"signal the run {run.id}")
 
     async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
         """Log the sender of a signal; a failed write does not undo the signal."""
@@ -277,7 +273,7 @@ class Functions:
                 self.finished(task.run_id or "")
             return answer
 
-        return await self._committer.transact(attempt, f"end a task of the run {task.run_id}", tries=TRIES)
+        return await self._committer.transact(attempt, f"end a task of the run {task.run_id}")
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store with the end of a function run's task; the result is in stored form."""

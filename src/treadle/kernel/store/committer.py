@@ -27,8 +27,9 @@ from treadle.model.tasks import NewTask
 BATCH_ROWS = 1000
 """Limit on the rows (settlements and new tasks) of one commit, unless a single unit has more."""
 
-TRIES = 10
-"""Attempts that `Committer.transact` makes by default before it raises `Contended`."""
+TRIES = 500
+"""Attempts that `Committer.transact` makes by default before it raises `Contended`. Each failed one means that another change
+succeeded, so that many callers can change one thing at the same time."""
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 _NEVER = 2**63
