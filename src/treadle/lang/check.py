@@ -90,10 +90,11 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
     root = Scope(opening, inputs, everywhere=frozenset(_step_names(facet)))
     _check_signature(declared, facet, root, context)
     if facet.pre_script is not None:
-        check_script(facet.pre_script, inputs, source, context, pre=True)
+        check_script(facet.pre_script, inputs, source, context)
     if facet.prompt is not None:
         check_prompt(facet, facet.prompt, source, context)
-    around = Surroundings(root, inputs, targets_of(declared, context))
+    results = context.tables.returns(declared) if facet.kind is tree.FacetKind.EVENT else ()
+    around = Surroundings(root, inputs, targets_of(declared, context), results=results)
     for block in facet.blocks:
         check_block(block, around, context)
     if facet.catch is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -15,7 +16,7 @@ from treadle.lang.check_yield import Targets, check_yields
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.names import Declared
 from treadle.lang.resolution import check_unique
-from treadle.lang.returns import given_by
+from treadle.lang.returns import given_although_failed, given_by
 from treadle.lang.scope import Inputs, Scope, StepInfo
 from treadle.lang.types import UNKNOWN, ListType, NamedType, describe, is_anything
 
@@ -28,6 +29,7 @@ class Surroundings:
     inputs: Inputs
     targets: Targets
     parent: Scope | None = None
+    results: Collection[str] = ()  # of the handler, which scripts of an event facet can read
 
 
 def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context: Context) -> None:
@@ -38,7 +40,8 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
         return
     outside = around.parent or around.root
     if block.script is not None:
-        check_script(block.script, around.inputs, opening.source, context)
+        returns = {name for targets in around.targets.by_name.values() for each in targets for name in each.returns or ()}
+        check_script(block.script, around.inputs, opening.source, context, returns=returns, results=around.results)
         return
     if block.cases is not None:
         _check_cases(block, block.cases, around, outside, context)
@@ -171,7 +174,8 @@ def _absent(step: tree.Step, facet: tree.Facet, context: Context) -> dict[str, s
     found: dict[str, str] = {}
     names = [each.name.text for each in facet.returns if each.default is None]
     if step.catch is not None:
-        given = given_by((step.catch,), context)
+        blocks = replace(facet, blocks=()) if step.body is not None else facet
+        given = given_although_failed(blocks, step.catch, context)
         for name in names:
             if name not in given.always and not given.open:
                 found[name] = "the step's `catch` does not yield it"

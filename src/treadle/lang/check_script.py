@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from treadle.lang import tree
 from treadle.lang.bindings import Context
@@ -15,10 +16,18 @@ from treadle.model.scripts import SCRIPT_MODULES
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def check_script(script: tree.Script, inputs: Inputs, source: Source, context: Context, *, pre: bool = False) -> None:
+def check_script(
+    script: tree.Script,
+    inputs: Inputs,
+    source: Source,
+    context: Context,
+    *,
+    returns: Collection[str] | None = None,
+    results: Collection[str] = (),
+) -> None:
     """Report another language than Python, a script without code, and code that cannot run.
 
-    `inputs` has the names of `params`; a pre-script cannot read what it adds itself.
+    `inputs` and `results` have the names of `params`. A pre-script has no `returns`, and cannot read what it adds itself.
     """
     if script.language is not None and script.language.text != "python":
         message = f"unsupported script language `{script.language.text}`"
@@ -41,16 +50,20 @@ def check_script(script: tree.Script, inputs: Inputs, source: Source, context: C
     if code.rebinds is not None:
         message = "this assigns another value to `result`, so the script has no results"
         warn("script-result", source, _line(script, code.rebinds, source), message, hint='write `result["name"] = ...`')
+    for name, line in code.writes.items():
+        if returns is not None and name not in returns:
+            message = f"this script gives `{name}`, which is not a declared return"
+            warn("undeclared-return", source, _line(script, line, source), message, valid=returns, near=name)
     for name, line in code.reads.items():
         found, unsure = inputs.find(name)
         if found is not None and found.kind is Kind.SCRIPT and found.node is not script:
             known = context.keys_read.setdefault(id(found.node), set())
             if known is not None:
                 known.add(name)
-        own = pre and found is not None and found.node is script
-        if (found is None and not unsure) or own:
+        own = found is not None and found.node is script
+        if (found is None and not unsure and name not in results) or own:
             message = f"`params` has no `{name}` here"
-            names = [each for each in inputs if not pre or each not in code.writes]
+            names = [*results, *(each for each in inputs if returns is not None or each not in code.writes)]
             warn("script-param", source, _line(script, line, source), message, valid=names, near=name)
 
 

@@ -63,13 +63,22 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
     return Given(found, found)
 
 
+def given_although_failed(facet: tree.Facet, catch: tree.Block | tree.TooDeep, context: Context) -> Given:
+    """Return the names that a catch gives, together with the blocks of the facet that call nothing and so complete anyway."""
+    calm = [
+        block for block in facet.blocks
+        if isinstance(block, tree.Block) and block.statements and all(isinstance(each, tree.Yield) for each in block.statements)
+    ]  # fmt: skip
+    return given_by((*calm, catch), context)
+
+
 def check_returns(facet: tree.Facet, opening: Opening, context: Context) -> None:
     """Warn about returns of a declaration that no block gives, or that only some paths give."""
     excused = context.misyielded.get(id(facet), set())
     if excused is None:
         return
     needed = [each for each in facet.returns if each.default is None and each.name.text not in excused]
-    caught = Given() if facet.catch is None else given_by((facet.catch,), context)
+    caught = Given() if facet.catch is None else given_although_failed(facet, facet.catch, context)
     if facet.kind is not tree.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
         given = given_by(facet.blocks, context)
         for each in needed:
@@ -85,15 +94,16 @@ def _check_return(param: tree.Param, given: Given, caught: Given, facet: tree.Fa
     name = param.name.text
     if name in given.always or given.open:
         return
+    is_param = any(each.name.text == name for each in facet.params)
     if name in given.sometimes:
         _warn(f"return `{name}` of `{facet.name.text}` gets no value in some cases of `when`", param, opening, context)
     elif name in caught.sometimes or caught.open:
         _warn(f"return `{name}` of `{facet.name.text}` gets a value only when its `catch` runs", param, opening, context)
     elif facet.pre_script is not None and name in read_script(facet.pre_script).writes:
-        message = f"only the pre-script writes `{name}`; a pre-script adds inputs, so the return `{name}` never gets a value"
+        message = f"only the pre-script writes `{name}`; a pre-script adds inputs, so the return `{name}` is never given"
         hint = f"add `andThen {{ yield {facet.name.text}({name} = $.{name}) }}`"
         context.reporter.warn("pre-script-return", opening.source, param.name.span, message, hint=hint)
-    else:
+    elif facet.kind is tree.FacetKind.WORKFLOW or not is_param:  # a step has its parameters as attributes too
         message = f"no block of `{facet.name.text}` yields the return `{name}`, so it never gets a value"
         hint = f"yield it, as in `yield {facet.name.text}({name} = ...)`, or give it a default"
         context.reporter.warn("return-never-yielded", opening.source, param.name.span, message, hint=hint)
