@@ -88,7 +88,7 @@ def _check_given(call: tree.Call, declared: Declared, opening: Opening, context:
         if mixin.alias is None:
             given.update(arg.name.text for arg in mixin.args)
     given |= context.implied.get(declared.qualified_name, set())
-    given |= misspelt(unknown, context.tables.required(declared), given)
+    given |= misspelt(unknown, context.tables.required(declared), given, context)
     _warn_missing(call.target, context.tables.required(declared), given, opening, context)
 
 
@@ -113,7 +113,7 @@ def _check_schema_call(call: tree.Call, declared: Declared, scope: Scope, contex
         message = f"schema `{name}` has no field `{arg.name.text}`"
         context.reporter.report("unknown-field", opening.source, arg.name.span, message, valid=fields, near=arg.name.text)
     given = {arg.name.text for arg in call.args}
-    given |= misspelt(unknown, fields, given)
+    given |= misspelt(unknown, fields, given, context)
     missing = list(islice((each for each in fields if each not in given), 12))
     if missing:
         shown = ", ".join(f"`{each}`" for each in missing)

@@ -83,7 +83,7 @@ def check_keys(facet: tree.Facet, script: tree.Script, source: Source, context: 
         if name in params or name in returns or name in read:
             continue
         public = facet.kind is tree.FacetKind.EVENT or not (facet.blocks or facet.kind is tree.FacetKind.WORKFLOW)
-        if not public or nearest(name, params) is not None:
+        if not public or (context.reporter.detailed and nearest(name, params) is not None):
             message = f"nothing reads `{name}`, which this script adds to the inputs of `{facet.name.text}`"
             context.reporter.warn("script-key", source, _line(script, line, source), message, valid=params, near=name)
 

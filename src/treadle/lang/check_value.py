@@ -51,10 +51,10 @@ def check_argument(arg: tree.Arg, definition: Definition, what: str, scope: Scop
     return check_value(arg.value, definition.type, what, scope, context, hint=hint)
 
 
-def misspelt(unknown: Iterable[tree.Arg | tree.Entry], names: Iterable[str], given: set[str]) -> set[str]:
+def misspelt(unknown: Iterable[tree.Arg | tree.Entry], names: Iterable[str], given: set[str], context: Context) -> set[str]:
     """Return the names without a value that unknown ones probably mean, as one mistake should cause one diagnostic."""
     found: set[str] = set()
-    for each in unknown:
+    for each in unknown if context.reporter.detailed else ():
         name = each.name if isinstance(each, tree.Arg) else each.key
         near = nearest(name.text, [name for name in names if name not in given])
         found |= {near} if near else set()
@@ -81,7 +81,7 @@ def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope
             infer(entry.value, scope, context)
             message = f"schema `{wanted.name}` has no field `{name}`"
             context.reporter.warn("unknown-field", source, entry.key.span, message, valid=fields, near=name)
-    given |= misspelt(unknown, fields, given)
+    given |= misspelt(unknown, fields, given, context)
     missing = [name for name in fields if name not in given][:12]
     if missing:
         message = f"{what} must be a `{wanted.name}`, this map has no value for {', '.join(f'`{name}`' for name in missing)}"

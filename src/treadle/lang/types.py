@@ -32,6 +32,7 @@ NULL = NamedType("null")
 _ANYTHING = frozenset(["?", "Json"])
 _NUMBERS = frozenset(["Long", "Int", "Double"])
 _SCALARS = _NUMBERS | {"String", "Boolean"}
+_LONGEST = 80  # characters of a type that a message shows
 _ARTICLES = {"Int": "an Int", "?": "unknown", "Json": "Json", "null": "null"}
 
 Fields = Callable[[str], "Mapping[str, Type] | None"]
@@ -68,7 +69,8 @@ def describe(type_: Type) -> str:
     if isinstance(type_, RecordType):
         return "a map"
     if isinstance(type_, ListType):
-        return "a list" if is_anything(type_.element) else f"a list ({words(type_)})"
+        shown = words(type_)
+        return "a list" if is_anything(type_.element) or len(shown) > _LONGEST else f"a list ({shown})"
     return _ARTICLES.get(type_.name) or f"a {type_.name}"
 
 
