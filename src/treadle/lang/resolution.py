@@ -8,6 +8,7 @@ from typing import TypedDict
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.diagnostics import Edit, Fix
+from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared, Opening, Resolution, Table
 from treadle.lang.types import BUILTIN
 
@@ -60,10 +61,8 @@ def _effect(node: tree.Call | tree.Mixin) -> str:
     """Return what an undeclared name does at run time, as a hint."""
     if isinstance(node, tree.Call):
         return "without a declaration it is a record of its arguments: no handler runs, and it has no returns"
-    hint = "its arguments become parameters of the step, and nothing else happens"
-    if node.target.short.lower() in ("retry", "retries", "backoff"):
-        return f"{hint}; retries belong to the handler: `@handler(..., retry=3)`"
-    return f"{hint}; the only built-in mixin is `Timeout`"
+    built_in = " and ".join(f"`{name}`" for name in BUILTIN_MIXINS)
+    return f"its arguments become parameters of the step, and nothing else happens; the built-in mixins are {built_in}"
 
 
 class _Near(TypedDict):
