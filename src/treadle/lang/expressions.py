@@ -40,7 +40,7 @@ class ExpressionParser(Cursor):
 
     depth = 0
     comparing = False  # within a condition, where `=` is a typo for `==`
-    bound: frozenset[str] | set[str] = frozenset()  # names of steps and loop variables
+    bound: set[str]  # names of steps and loop variables
 
     def expr(self, level: int = 1, left: tree.Expr | None = None) -> tree.Expr:
         """Parse an expression whose operators bind at least as tightly as `level`."""

@@ -349,7 +349,7 @@ class _Parser(StatementParser):
             )
             self.pretend("andThen")
         elif token.kind == "name" and token.text not in _TOP and token.text not in _TAIL:
-            self.respell({"andThen", "script", "prompt", "catch", "with"}, blocks=True)
+            self.respell({"andThen", "script", "prompt", "catch", "with"})
         elif token.kind == "=" and self.ahead().kind == "{":
             fix = replace("Write `andThen`", token.span, "andThen")
             self.report(token.span, "unexpected `=`; expected `andThen`", "a block follows `andThen`", [fix])
