@@ -30,7 +30,7 @@ class Cursor:
     def __init__(self, source: Source, lexed: Lexed, reporter: Reporter) -> None:
         self.source = source
         self.reporter = reporter
-        self.tokens = lexed.tokens
+        self.tokens = lexed.tokens + lexed.tokens[-1:] * 3  # so that looking ahead never leaves them
         self.index = 0
         self.tok = self.tokens[0]
         self.brackets: list[Token] = []
@@ -51,7 +51,7 @@ class Cursor:
         return token
 
     def ahead(self, count: int = 1) -> Token:
-        return self.tokens[min(self.index + count, len(self.tokens) - 1)]
+        return self.tokens[self.index + count]
 
     @property
     def previous(self) -> Token:
@@ -116,6 +116,8 @@ class Cursor:
 
     def margin(self, token: Token) -> int:
         """Return the column in which the line of a token begins."""
+        if token.broken:
+            return token.start - token.line_start + 1
         line = self.source.line(token.span.line)
         return len(line) - len(line.lstrip()) + 1
 
@@ -186,8 +188,10 @@ class Cursor:
 
     def begins_declaration(self) -> bool:
         """Return whether a declaration begins at the next token; only there may a missing brace be assumed."""
-        token, after = self.tok, self.ahead()
-        return token.text in _DECLARATIONS and after.kind in WORDS and not after.broken and token.kind == "name"
+        if self.tok.text not in _DECLARATIONS:
+            return False
+        after = self.ahead()
+        return after.kind in WORDS and not after.broken and self.tok.kind == "name"
 
     def begins_statement(self) -> bool:
         token, after = self.tok, self.ahead()

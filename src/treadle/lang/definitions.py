@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from treadle.lang import tree
 from treadle.lang.diagnostics import Source
+from treadle.lang.nodes import node
 from treadle.lang.types import Type
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Node = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Definition:
     """One meaning of a name. `name` has the place in `source`; `declared` is the facet or schema that it is, calls or refers to."""
 
@@ -49,7 +50,7 @@ class Definition:
     declared: Declared | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Use:
     """A place that names a definition; the definition's own place is one of its uses."""
 

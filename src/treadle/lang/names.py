@@ -28,16 +28,16 @@ class Opening:
         return f"{self.namespace}.{name}" if self.namespace else name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Declared:
     """A facet or schema with the place of its declaration."""
 
     node: tree.Facet | tree.Schema
     opening: Opening
+    qualified_name: str = field(init=False)
 
-    @property
-    def qualified_name(self) -> str:
-        return self.opening.qualify(self.node.name.text)
+    def __post_init__(self) -> None:
+        self.qualified_name = self.opening.qualify(self.node.name.text)
 
     @property
     def place(self) -> str:

@@ -167,7 +167,7 @@ class StatementParser(CallParser):
         depth = 1
         while self.tok.kind not in ("}", "end") and not self.begins_declaration():
             start = self.index
-            self.column = self.margin(self.tok) if self.tok.broken else self.tok.span.column
+            self.column = self.margin(self.tok)
             try:
                 statement = self.statement()
             except Failed:
