@@ -57,7 +57,7 @@ async def test_a_job_is_listed_and_shown_with_its_events_and_what_it_waits_for(s
 async def test_a_reader_does_not_learn_the_key_that_signs_callbacks(scene: Scene):
     _, (task_id,) = await dispatch(scene)
     shown = await scene.api.tasks.get(task_id)
-    assert set(shown.checkpoint["@external"]) == {"token", "version", "record_id"}
+    assert set(shown.checkpoint["@external"]) == {"token", "version", "record_id", "calls"}
 
 
 async def test_a_job_that_is_made_due_is_polled_at_once(scene: Scene):

@@ -407,7 +407,7 @@ async def test_what_is_asked_while_the_run_is_being_canceled_is_canceled_too(url
             looks += 1
             return () if looks == 1 else await engine.approvals.rows_for_run(canceled)
 
-        monkeypatch.setattr(engine.runs, "_cancel_rows", closing)
+        monkeypatch.setattr(engine.runs._advancer, "_cancel_rows", closing)
         await engine.runs.cancel(run.id)
         assert (await engine.approvals.show(shown.id)).state == "canceled"
 

@@ -43,13 +43,13 @@ namespace f {
         first = Get(n = $.n)
         rich = Rich(n = first.out)
         alias = Aliased(n = first.out)
-        script = Scripted(n = 3)
+        made = Scripted(n = 3)
         link = Linked(src = first)
         risky = Risky(n = 1) catch {
             fallback = Get(n = 7)
             yield Risky(out = fallback.out)
         }
-        yield Everything(last = alias.out + script.out + script.half, note = rich.note, caught = risky.out ++ " " ++ risky.error,
+        yield Everything(last = alias.out + made.out + made.half, note = rich.note, caught = risky.out ++ " " ++ risky.error,
             linked = link.out)
     } andThen foreach item in $.items {
         one = Get(n = $.item)

@@ -106,7 +106,7 @@ class AttributeTables:
             assert isinstance(facet, tree.Facet)
             self._inside[key] = found = Attributes()
             self._add_mixins(found, facet, declared.opening)
-            self._add_pre_script(found, facet, declared.opening)
+            self._add_script(found, facet.pre_script, declared.opening)
             found.own.update(self.params(declared))
         return self._inside[key]
 
@@ -121,7 +121,8 @@ class AttributeTables:
                 yields = not node.returns and (bool(node.blocks) or node.catch is not None)
                 self._outside[key] = found = Attributes(open=yields, lenient=not node.returns)
                 self._add_mixins(found, node, opening)
-                self._add_pre_script(found, node, opening)
+                for script in (node.pre_script, *(block.script for block in node.blocks if isinstance(block, tree.Block))):
+                    self._add_script(found, script, opening)
                 found.own.update(self.params(declared))
                 found.own.update(self.returns(declared))
         return self._outside[key]
@@ -133,15 +134,14 @@ class AttributeTables:
             found.setdefault(param.name.text, Definition(kind, param.name, type_, opening.source, param, declared))
         return found
 
-    def _add_pre_script(self, found: Attributes, facet: tree.Facet, opening: Opening) -> None:
-        """Add the keys that the pre-script writes; if they cannot be determined, any name is possible."""
-        if facet.pre_script is None:
+    def _add_script(self, found: Attributes, script: tree.Script | None, opening: Opening) -> None:
+        """Add the keys that the script writes; if they cannot be determined, any name is possible."""
+        if script is None:
             return
-        code = read_script(facet.pre_script)
+        code = read_script(script)
         found.open = found.open or code.open
         for name in code.writes:
-            at = tree.Name(name, facet.pre_script.span)
-            found.own[name] = Definition(Kind.SCRIPT, at, UNKNOWN, opening.source, facet.pre_script)
+            found.own[name] = Definition(Kind.SCRIPT, tree.Name(name, script.span), UNKNOWN, opening.source, script)
 
     def _add_mixins(self, found: Attributes, facet: tree.Facet, opening: Opening) -> None:
         for mixin in facet.mixins:
