@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import httpx
 from tests.attack.arena import Arena
-from tests.http.callers import CALLERS, COMMITS, Rows, headers_of, populate, postgres_rows, request_of, sqlite_rows
+from tests.http.callers import CALLERS, Rows, headers_of, populate, postgres_rows, request_of, sqlite_rows
 
 from treadle.api.contract import Call
 from treadle.api.facade import all_calls
@@ -28,7 +28,7 @@ async def routes(arena: Arena) -> None:
     callers = ["nobody", *arena.dice.sample(CALLERS[1:-1], 2), Scope.ADMIN] if few else CALLERS
     if arena.server is None:
         with closing(connect_for_reading(arena.url.removeprefix("sqlite:///"))) as line:
-            await _call(arena, sqlite_rows(line, COMMITS), ids, callers)
+            await _call(arena, sqlite_rows(line), ids, callers)
         return
     connection = await asyncpg.connect(arena.url)
     try:
