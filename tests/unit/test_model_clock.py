@@ -22,7 +22,7 @@ def test_a_duration_is_whole_milliseconds(duration, expected):
 
 
 @pytest.mark.parametrize(
-    "duration", [-1, -0.001, math.nan, math.inf, "5 s", None, timedelta(days=-1), LONGEST_FOR / 1000 + 1, 10**400]
+    "duration", [-1, -0.001, math.nan, math.inf, "5 s", None, timedelta(days=-1), LONGEST_FOR / 1000 + 1, 10**400, True]
 )
 def test_a_senseless_duration_is_refused(duration):
     with pytest.raises(InvalidPolicy, match="lease"):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.queue.service import Enqueued
+from treadle.kernel.queue.service import Enqueued, check_priority
 from treadle.kernel.store.system import SystemIds
 from treadle.kernel.store.value_store import Codec, ValueStore, seal
 from treadle.model.clock import Duration, milliseconds
@@ -26,7 +26,6 @@ from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.stored import plain
-from treadle.model.user_values import shown
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 from treadle.stores.statements import load_statements
 
@@ -35,7 +34,6 @@ DEFAULT_SCHEMA = "treadle"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 _SQL = load_statements(__package__, "enqueue.sql")
 _PARAMETERS = {"asyncpg": "$1", "psycopg": "%s", "sqlalchemy": ":given"}
-_PRIORITIES = range(-1_000_000, 1_000_001)
 _ids = SystemIds()
 _no_store: Any = None
 
@@ -174,8 +172,7 @@ def make_request(
 
     `notify` wakes waiting workers at the commit, which PostgreSQL serialises with other such commits.
     """
-    if not isinstance(priority, int) or priority not in _PRIORITIES:
-        raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {shown(priority)}.")
+    check_priority(priority)
     if payload is not None and not isinstance(payload, Mapping):
         raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
     text = encode(dict(payload or {}), "payload", payload_limit)

@@ -42,6 +42,8 @@ def milliseconds(duration: Duration, what: str = "duration", *, positive: bool =
     `unit` is the number of milliseconds in one unit of a plain number.
     """
     try:
+        if isinstance(duration, bool):
+            raise ValueError
         value = duration.total_seconds() * 1000 if isinstance(duration, timedelta) else float(duration) * unit
         if math.isnan(value):
             raise ValueError

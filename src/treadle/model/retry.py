@@ -9,7 +9,12 @@ from treadle.model.user_values import shown
 
 
 def _within(value: object, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and low <= value <= high
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
+def _whole(value: object, high: float) -> bool:
+    """Whether the value can be read again after it was stored as a whole number."""
+    return isinstance(value, int) and _within(value, 0, high)
 
 
 class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
@@ -27,15 +32,15 @@ class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
 
     def __post_init__(self) -> None:
         rules = (
+            (_whole(self.retries, 1_000_000), "retries must be a whole number from 0 to 1,000,000"),
             (
-                isinstance(self.retries, int) and _within(self.retries, 0, 1_000_000),
-                "retries must be a whole number from 0 to 1,000,000",
+                _whole(self.first_for, LONGEST_FOR),
+                "the first delay must be zero or more and under a century, in whole milliseconds",
             ),
-            (_within(self.first_for, 0, LONGEST_FOR), "the first delay must be zero or more and under a century"),
             (_within(self.factor, 1, 100), "factor must be from 1 to 100"),
             (
-                _within(self.cap_for, 0, LONGEST_FOR) and _within(self.first_for, 0, self.cap_for),
-                "the longest delay must be under a century, and not shorter than the first",
+                _whole(self.cap_for, LONGEST_FOR) and _within(self.first_for, 0, self.cap_for),
+                "the longest delay must be under a century, in whole milliseconds, and not shorter than the first",
             ),
             (_within(self.jitter, 0, 1), "jitter must be from 0 to 1"),
         )

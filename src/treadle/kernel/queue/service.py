@@ -320,7 +320,7 @@ def _limit(spec: TaskSpec) -> int | None:
 
 def check_priority(priority: int) -> int:
     """Return the priority, or raise `InvalidInput`."""
-    if not isinstance(priority, int) or priority not in _PRIORITIES:
+    if not isinstance(priority, int) or isinstance(priority, bool) or priority not in _PRIORITIES:
         raise InvalidInput(f"priority must be a whole number from -1,000,000 to 1,000,000, not {shown(priority)}.")
     return priority
 
