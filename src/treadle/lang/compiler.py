@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from treadle.lang import tree
 from treadle.lang.check import check
 from treadle.lang.collection import without_collection
@@ -86,5 +88,15 @@ def compile_sources(
 
 def digest_of(program: dict[str, Any]) -> str:
     """Return the sha256 of a program without locations, in canonical JSON: equal for sources with the same meaning."""
-    text = json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    return hashlib.sha256(_canonical(program)).hexdigest()
+
+
+def _canonical(program: dict[str, Any]) -> bytes:
+    """Return the same bytes as `json.dumps` with sorted keys and ASCII only, which is slower and defines the digest."""
+    try:
+        data = msgspec.json.encode(program, order="sorted")
+    except (OverflowError, ValueError, msgspec.MsgspecError):
+        data = b"\x7f"
+    if data.isascii() and b"\x7f" not in data and b'"type":"Double","value"' not in data:
+        return data
+    return json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
+import pytest
 from tests.unit.lang.programs import compiled, program
 
 from treadle.lang import Program, compile_sources, digest_of
@@ -127,3 +129,24 @@ def test_the_program_is_plain_json() -> None:
     found = compiled('facet F(a: Json = #{k: [1, 2.5, true, null, "é😀"]})').program
     assert json.loads(json.dumps(found)) == found
     assert Program.load(json.loads(json.dumps(found))).dump() == found
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        '"plain / text"',
+        '"é 😀"',
+        '"\\x7f\\x01\\n"',
+        "1.5",
+        "2.5e17",
+        "1",
+        "9" * 30,
+        "18446744073709551615",
+        "null",
+        '#{b: 1, "a": 2}',
+    ],
+)
+def test_the_digest_is_that_of_canonical_json(default: str) -> None:
+    result = compile_sources([("a.afl", f"facet A(x: Json = {default}, y: Double = 1)")], locations=False)
+    text = json.dumps(result.program, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    assert result.digest == hashlib.sha256(text.encode("ascii")).hexdigest()
