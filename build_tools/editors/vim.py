@@ -36,8 +36,14 @@ syntax region aflComment start="/\\*" end="\\*/" contains=aflTodo
 syntax region aflDoc start="/\\*\\*/\\@!" end="\\*/" contains=aflTag
 syntax match aflTag contained "\\v\\@(param|return)s?"
 syntax keyword aflTodo contained TODO FIXME
-syntax region aflBraces contained matchgroup=NONE start="{{" end="}}" contains=aflBraces,@aflPython
-syntax region aflScript matchgroup=Statement start="\\v<script>(\\s+{IDENTIFIER})?\\s*\\{{" end="}}" contains=aflBraces,@aflPython
+"""
+_SCRIPT = f"""
+syntax region aflPyString contained start=+\\z(["']\\)+ skip=+\\\\.+ end=+\\z1\\|$+ oneline
+syntax region aflPyString contained start=+\\z(\"\"\"\\|'''\\)+ skip=+\\\\.+ end=+\\z1+
+syntax match aflPyComment contained "#.*$"
+syntax cluster aflCode contains=aflBraces,aflPyString,aflPyComment,@aflPython
+syntax region aflBraces contained matchgroup=aflBrace start="{{" end="}}" contains=@aflCode
+syntax region aflScript matchgroup=aflBrace start="\\v(<script>(\\s+{IDENTIFIER})?\\s*)@80<=\\{{" end="}}" contains=@aflCode
 """
 _TAIL = """
 highlight default link aflName Identifier
@@ -51,6 +57,8 @@ highlight default link aflDoc SpecialComment
 highlight default link aflTag Tag
 highlight default link aflTodo Todo
 highlight default link aflType Type
+highlight default link aflPyString String
+highlight default link aflPyComment Comment
 """
 
 
@@ -71,5 +79,5 @@ def files() -> dict[str, str]:
         lines += _match(f"afl{role.value.title()}", words)
     lines.append(f'syntax match aflType "\\v[A-Za-z0-9_.$]@1<!({"|".join(types())})[A-Za-z0-9_.]@!(\\s*[:(])@!"')
     links = "".join(f"highlight default link afl{role.value.title()} {group}\n" for role, group in _GROUPS.items())
-    text = "\n".join(lines) + "\n" + _TAIL + links + '\nlet b:current_syntax = "afl"\n'
+    text = "\n".join(lines) + "\n" + _SCRIPT + _TAIL + links + '\nlet b:current_syntax = "afl"\n'
     return {"vim/syntax/afl.vim": text}

@@ -68,6 +68,7 @@ async def completed(shop: Editor, text: str) -> list[str]:
         ("s = Charge(card = #{a: first.paid.|", ["amount"], []),
         ("s = Charge() with |", ["Limit", "Charge", "Timeout"], ["Money"]),
         ("s = Charge() with Limit(|", ["most"], ["left", "money"]),
+        ("s = Charge() with Timeout(|", ["minutes", "seconds"], ["money"]),
         ("yield |", ["Buy", "limit"], ["Charge"]),
         ("yield Buy(|", ["receipts", "total"], ["items"]),
         ("yield Buy(total = 1, |", ["receipts"], ["total"]),

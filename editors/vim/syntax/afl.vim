@@ -19,8 +19,6 @@ syntax region aflComment start="/\*" end="\*/" contains=aflTodo
 syntax region aflDoc start="/\*\*/\@!" end="\*/" contains=aflTag
 syntax match aflTag contained "\v\@(param|return)s?"
 syntax keyword aflTodo contained TODO FIXME
-syntax region aflBraces contained matchgroup=NONE start="{" end="}" contains=aflBraces,@aflPython
-syntax region aflScript matchgroup=Statement start="\v<script>(\s+[A-Za-z_][A-Za-z0-9_]*)?\s*\{" end="}" contains=aflBraces,@aflPython
 
 syntax match aflConstant "\v[A-Za-z0-9_.$]@1<!(false|null|true)[A-Za-z0-9_.]@!(\s*[:(]|\s*\=[^=>])@!"
 syntax match aflControl "\v[A-Za-z0-9_.$]@1<!(andThen|foreach|prompt|script|catch|yield|case|when)[A-Za-z0-9_.]@!(\s*[:]|\s*\=[^=>])@!"
@@ -30,6 +28,13 @@ syntax match aflModifier "\v[A-Za-z0-9_.$]@1<!(with|as)[A-Za-z0-9_.]@!(\s*[:(]|\
 syntax match aflOperator "\v[A-Za-z0-9_.$]@1<!(startsWith|contains|endsWith|not|in)[A-Za-z0-9_.]@!(\s*[:]|\s*\=[^=>])@!"
 syntax match aflStatement "\v[A-Za-z0-9_.$]@1<!(sys\.assert|sys\.log)[A-Za-z0-9_.]@!(\s*[:]|\s*\=[^=>])@!"
 syntax match aflType "\v[A-Za-z0-9_.$]@1<!(Boolean|Double|Int|Json|Long|String)[A-Za-z0-9_.]@!(\s*[:(])@!"
+
+syntax region aflPyString contained start=+\z(["']\)+ skip=+\\.+ end=+\z1\|$+ oneline
+syntax region aflPyString contained start=+\z("""\|'''\)+ skip=+\\.+ end=+\z1+
+syntax match aflPyComment contained "#.*$"
+syntax cluster aflCode contains=aflBraces,aflPyString,aflPyComment,@aflPython
+syntax region aflBraces contained matchgroup=aflBrace start="{" end="}" contains=@aflCode
+syntax region aflScript matchgroup=aflBrace start="\v(<script>(\s+[A-Za-z_][A-Za-z0-9_]*)?\s*)@80<=\{" end="}" contains=@aflCode
 
 highlight default link aflName Identifier
 highlight default link aflInput Special
@@ -42,6 +47,8 @@ highlight default link aflDoc SpecialComment
 highlight default link aflTag Tag
 highlight default link aflTodo Todo
 highlight default link aflType Type
+highlight default link aflPyString String
+highlight default link aflPyComment Comment
 highlight default link aflDeclaration Structure
 highlight default link aflControl Statement
 highlight default link aflModifier Keyword

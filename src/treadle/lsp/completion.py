@@ -141,6 +141,8 @@ class _Completer:
             return
         declared = self.callee(call)
         if declared is None:
+            words = BUILTIN_MIXINS.get(call.name, {}) if call.kind == "mixin" else {}
+            yield from (Item(word, kind=_Kinds.Property, insert_text=f"{word} = ") for word in words if word not in call.args)
             return
         known = self.index.returns(declared) if call.kind == "yield" else self.index.inputs(declared)
         for name, symbol in known.items():

@@ -38,7 +38,7 @@ class Server(LanguageServer):
     def __init__(self) -> None:
         super().__init__("treadle", package_version(), protocol_cls=_Protocol, converter_factory=default_converter)
         self.files = Workspace()
-        self._published: dict[str, list[types.Diagnostic]] = {}
+        self._published: dict[str, types.PublishDiagnosticsParams] = {}
         self._waiting: asyncio.TimerHandle | None = None
 
     def open(self, uri: str) -> tuple[str, Document]:
@@ -61,16 +61,14 @@ class Server(LanguageServer):
         self._waiting = None
         for path in sorted(self.files.open | set(self._published)):
             document = self.files.documents.get(path)
-            if path not in self.files.open or document is None:
-                if self._published.pop(path, None):
-                    self._publish(path, [], None)
-                continue
-            found = [actions.diagnostic(each, document) for each in self.files.diagnostics(path)]
-            self._published[path] = found
-            self._publish(path, found, document.version)
-
-    def _publish(self, path: str, found: list[types.Diagnostic], version: int | None) -> None:
-        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri_of(path), found, version))
+            if path in self.files.open and document is not None:
+                found = [actions.diagnostic(each, document) for each in self.files.diagnostics(path)]
+                news = types.PublishDiagnosticsParams(uri_of(path), found, document.version)
+                if news != self._published.get(path):
+                    self._published[path] = news
+                    self.text_document_publish_diagnostics(news)
+            elif self._published.pop(path, None):
+                self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri_of(path), []))
 
 
 def make_server() -> Server:
