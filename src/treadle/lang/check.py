@@ -10,7 +10,7 @@ from treadle.lang.bindings import Context
 from treadle.lang.check_block import Surroundings, check_block
 from treadle.lang.check_call import check_args, check_mixin
 from treadle.lang.check_expr import infer
-from treadle.lang.check_script import check_keys, check_prompt, check_script
+from treadle.lang.check_script import check_keys, check_prompt, check_results, check_script
 from treadle.lang.check_value import check_default
 from treadle.lang.check_yield import targets_of
 from treadle.lang.collection import without_collection
@@ -48,14 +48,31 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
 
 
 def _check_keys(context: Context) -> None:
-    """Check the keys of pre-scripts, when all references to them are known."""
+    """Check the keys of scripts, when all references to them are known."""
     for _, _, _, meaning in context.bindings.uses:
         if meaning.kind is Kind.SCRIPT and (known := context.keys_read.setdefault(id(meaning.node), set())) is not None:
             known.add(meaning.name.text)
     for opening in context.symbols.openings:
         for item in opening.items:
-            if isinstance(item, tree.Facet) and item.pre_script is not None:
+            if not isinstance(item, tree.Facet):
+                continue
+            if item.pre_script is not None:
                 check_keys(item, item.pre_script, opening.source, context)
+            scripts = [block.script for block in item.blocks if isinstance(block, tree.Block) and block.script is not None]
+            if scripts:
+                returns = _returns(Declared(item, opening), item, context)
+                for script in scripts:
+                    check_results(script, returns, opening.source, context)
+
+
+def _returns(declared: Declared, facet: tree.Facet, context: Context) -> set[str]:
+    """Return the names that blocks of a declaration can give: its returns, and those of its mixins without an alias."""
+    found = set(context.tables.returns(declared))
+    for mixin in facet.mixins:
+        target = context.symbols.resolve_facet(mixin.target, declared.opening).found
+        if mixin.alias is None and target is not None:
+            found.update(context.tables.returns(target))
+    return found
 
 
 def _record_use(use: tree.Use, opening: Opening, context: Context) -> None:
@@ -90,7 +107,7 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
     root = Scope(opening, inputs, everywhere=frozenset(_step_names(facet)))
     _check_signature(declared, facet, root, context)
     if facet.pre_script is not None:
-        check_script(facet.pre_script, inputs, source, context)
+        check_script(facet.pre_script, inputs, source, context, pre=True)
     if facet.prompt is not None:
         check_prompt(facet, facet.prompt, source, context)
     results = context.tables.returns(declared) if facet.kind is tree.FacetKind.EVENT else ()

@@ -40,8 +40,7 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
         return
     outside = around.parent or around.root
     if block.script is not None:
-        returns = {name for targets in around.targets.by_name.values() for each in targets for name in each.returns or ()}
-        check_script(block.script, around.inputs, opening.source, context, returns=returns, results=around.results)
+        check_script(block.script, around.inputs, opening.source, context, results=around.results)
         return
     if block.cases is not None:
         _check_cases(block, block.cases, around, outside, context)

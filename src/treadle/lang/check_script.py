@@ -22,12 +22,12 @@ def check_script(
     source: Source,
     context: Context,
     *,
-    returns: Collection[str] | None = None,
+    pre: bool = False,
     results: Collection[str] = (),
 ) -> None:
     """Report another language than Python, a script without code, and code that cannot run.
 
-    `inputs` and `results` have the names of `params`. A pre-script has no `returns`, and cannot read what it adds itself.
+    `inputs` and `results` have the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
     """
     if script.language is not None and script.language.text != "python":
         message = f"unsupported script language `{script.language.text}`"
@@ -50,20 +50,16 @@ def check_script(
     if code.rebinds is not None:
         message = "this assigns another value to `result`, so the script has no results"
         warn("script-result", source, _line(script, code.rebinds, source), message, hint='write `result["name"] = ...`')
-    for name, line in code.writes.items():
-        if returns is not None and name not in returns:
-            message = f"this script gives `{name}`, which is not a declared return"
-            warn("undeclared-return", source, _line(script, line, source), message, valid=returns, near=name)
     for name, line in code.reads.items():
         found, unsure = inputs.find(name)
         if found is not None and found.kind is Kind.SCRIPT and found.node is not script:
             known = context.keys_read.setdefault(id(found.node), set())
             if known is not None:
                 known.add(name)
-        own = found is not None and found.node is script
+        own = pre and found is not None and found.node is script
         if (found is None and not unsure and name not in results) or own:
             message = f"`params` has no `{name}` here"
-            names = [*results, *(each for each in inputs if returns is not None or each not in code.writes)]
+            names = [*results, *(each for each in inputs if not pre or each not in code.writes)]
             warn("script-param", source, _line(script, line, source), message, valid=names, near=name)
 
 
@@ -86,6 +82,15 @@ def check_keys(facet: tree.Facet, script: tree.Script, source: Source, context: 
         if not public or (context.reporter.detailed and nearest(name, params) is not None):
             message = f"nothing reads `{name}`, which this script adds to the inputs of `{facet.name.text}`"
             context.reporter.warn("script-key", source, _line(script, line, source), message, valid=params, near=name)
+
+
+def check_results(script: tree.Script, returns: Collection[str], source: Source, context: Context) -> None:
+    """Warn about keys of a script after a block that are not declared as returns, and that no step's reader reads either."""
+    read = context.keys_read.get(id(script), set())
+    for name, line in read_script(script).writes.items():
+        if name not in returns and read is not None and name not in read:
+            message = f"this script gives `{name}`, which is not a declared return"
+            context.reporter.warn("undeclared-return", source, _line(script, line, source), message, valid=returns, near=name)
 
 
 def _line(script: tree.Script, line: int, source: Source) -> tree.Span:
