@@ -137,6 +137,10 @@ class Cursor:
                 found.append(item())
                 if self.tok.kind == ",":
                     self.advance()
+                elif self.tok.kind == ";":
+                    fix = Fix("Write `,`", (Edit(self.tok.span, ","),))
+                    self.report(self.tok.span, f"unexpected `;`; expected `,` or `{sign}`", "a list is separated by commas", [fix])
+                    self.advance()
                 elif self.tok.kind != sign and not (lines and self.tok.broken):
                     if not begins() or (self.tok.broken and self.tok.span.column <= self.column):
                         raise self.unexpected(*expected, "`,`", f"`{sign}`")

@@ -310,6 +310,10 @@ class ExpressionParser(Cursor):
         self.advance()
         if self.tok.kind in ("<", "[") and not self.tok.broken:
             return self._foreign_type(token)
+        if self.tok.kind == "?":
+            mark = self.advance().span
+            hint = "a parameter may be left out if it has a default, such as `= null`"
+            self.report(mark, "unexpected `?` after a type", hint, [replace("Remove `?`", mark, "")])
         return tree.NamedType(Name(token.text, token.span), token.span)
 
     def _list_type(self) -> tree.Type:

@@ -89,6 +89,8 @@ DECLARATIONS = {
     "string": ("facet A(x: string)", "`string`", "", "facet A(x: String)"),
     "bool": ("facet A(x: bool)", "`bool`", "", "facet A(x: Boolean)"),
     "any": ("facet A(x: any)", "`any`", "", "facet A(x: Json)"),
+    "Long?": ("facet A(x: Long?)", "`?` after a type", "default", "facet A(x: Long)"),
+    "semicolons in a list": ("facet A(x: Long; y: Long)", "`;`", "commas", "facet A(x: Long, y: Long)"),
     "def": ("def A(x: Long)", "`def`", "`facet`", "facet A(x: Long)"),
     "fn": ("fn A(x: Long)", "`fn`", "`facet`", "facet A(x: Long)"),
     "function": ("function A(x: Long)", "`function`", "`facet`", "facet A(x: Long)"),
