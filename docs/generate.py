@@ -236,8 +236,9 @@ def _error_row(each: type[TreadleError]) -> list[str]:
 def used_codes(call: str) -> set[str]:
     """The constant codes that code gives to `Problem(...)` or `Reason(...)`."""
     found = set()
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    texts = (path.read_text("utf-8") for path in SOURCES.rglob("*.py"))
+    for text in (each for each in texts if f"{call}(" in each):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == call and node.args:
                 first = node.args[0]
                 if isinstance(first, ast.Constant) and isinstance(first.value, str):
