@@ -101,7 +101,7 @@ class Sizes:
 def _scalars(values: Collection[Any], kind: type) -> int:
     """The sum of `_scalar`, about as fast as the interpreter can count."""
     if kind is int:
-        return len(values) + sum(map(int.bit_length, values)) // 3
+        return len(values) + sum([bits // 3 for bits in map(int.bit_length, values)])
     if kind is str and all(map(str.isascii, values)):
         return 2 * len(values) + sum(map(len, values))
     return sum(map(_scalar, values)) if kind is str else 8 * len(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -30,8 +31,8 @@ class BlobRef(msgspec.Struct, frozen=True, gc=False):
 PAYLOAD_LIMIT = 1024 * 1024
 """Default limit in bytes on the JSON text of one value."""
 
-MEASURED = 2**31
-"""Limit for values whose size was checked when they were computed; parts that occur several times are looked at once."""
+MEASURED = 2**40
+"""Limit for values of JSON's own types, whose size and depth were checked when they were computed."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=True)
 _CAUSE_LIMIT = 500
@@ -45,6 +46,9 @@ _PARTS, _PLAIN = (dict, list, tuple), frozenset((dict, list))
 _FLAT = frozenset((str, int, bool, type(None)))
 _SMALL = 4 * 1024
 """Bytes of a usual value, and by which its text may be longer than its limit before it is given up."""
+_LARGE = 256 * 1024
+_ROOM = 64 * 1024 * 1024
+"""Bytes that are reserved for one text; a larger one is measured first."""
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _quick, _quick_into = msgspec.json.Encoder().encode, msgspec.json.Encoder().encode_into
 _decode = msgspec.json.Decoder().decode
@@ -80,8 +84,11 @@ def _too_large(what: str, size: str, limit: int) -> PayloadTooLarge:
 
 def _written(value: Json, what: str, limit: int) -> tuple[str, int]:
     """Return the text and its size in bytes. The fast encoder accepts more than JSON; a value that round-trips was JSON."""
+    with suppress(UnicodeEncodeError, OverflowError):
+        if limit >= MEASURED and b"null" not in (written := _quick(value)):  # which may have been a NaN
+            return written.decode(), len(written)
     try:
-        for room in (_SMALL, limit + _SMALL) if limit < MEASURED else (_SMALL,):
+        for room in (_SMALL, limit + _SMALL) if limit <= _ROOM else (_SMALL,):
             buffer = bytearray(room)
             try:
                 with memoryview(buffer):  # keeps the buffer from growing
@@ -162,13 +169,24 @@ def _decode_below(text: str | bytes | bytearray, frames: int) -> Json:
 def decode(text: str | None) -> Json:
     """Decode JSON text made by `encode`; None for None. Raises `UnreadableValue` for any other text."""
     try:
-        return None if text is None else _decode(text)
+        return None if text is None else _decode(text) if len(text) < _LARGE else _decode_large(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UnreadableValue(f"A stored value cannot be read: {error}. It is damaged.") from None
 
 
 UNREADABLE_MARK = "@unreadable"
 """The key of an object that is displayed in place of a value that cannot be read."""
+
+
+def _decode_large(text: str) -> Json:
+    """Decode without the garbage collector, which would look through the new lists and objects again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _decode(text)
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def decode_object(text: str | None) -> dict[str, Json]:

@@ -346,6 +346,7 @@ class Runs:
         given = {**await self.inputs(run), **(inputs or {})}
         if inputs:
             check_inputs(program, find_workflow(program, run.workflow), given)
+            encode(given, "inputs", _INPUTS_LIMIT)
         new_id = self._ids.new_id()
         folded = self._value_store.fold(given, run.root_id, "inputs")
         changed = {name: folded.attributes[name] for name in inputs or {}}
