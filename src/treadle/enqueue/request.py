@@ -199,7 +199,7 @@ def make_request(
         "deadline_for": None if deadline is None else milliseconds(deadline, "deadline", positive=True),
         "trace_id": trace_id,
         "root_id": None if root_id is None else parse_id(root_id, "root id"),
-        "notify": notify or None,
+        "notify": True if notify else None,
         "compare": None if idempotency_key is None else False,  # `talk` compares, which leaves the transaction usable
     }
     if codec is not None:
