@@ -14,7 +14,7 @@ from treadle.model.user_values import TEXT_LIMIT
 
 CLOCK = SystemClock()
 LEASE = 5.0
-MEMORY = 1.5 * 2**30
+MEMORY = 2 * 2**30
 """Bytes that a process may use."""
 ERROR = TEXT_LIMIT + 1000
 """Characters of the error of a run: a text, and where it happened."""
