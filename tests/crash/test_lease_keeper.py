@@ -9,6 +9,9 @@ from tests.crash.scene import Scene, until
 from treadle import TaskSpec
 from treadle.kernel.status import read_status, troubles
 
+LEASE = 15
+"""Seconds: long enough for a keeper that must load the store on a very busy machine."""
+
 
 def keepers_of(pid: int) -> list[str]:
     """The lease keepers of the process, which name it in their last argument."""
@@ -24,12 +27,12 @@ def keepers_of(pid: int) -> list[str]:
 
 
 async def test_a_handler_that_holds_the_interpreter_past_the_lease_costs_no_task_its_lease(scene: Scene) -> None:
-    first = await scene.start_worker("--lease", 3)
+    first = await scene.start_worker("--lease", LEASE)
     others = [await scene.engine.enqueue("hold", {"seconds": 1}) for _ in range(8)]
     await until(lambda: len(scene.effects("begin")) == 8, first)
-    freezing = await scene.engine.enqueue("freeze", {"seconds": 7})
+    freezing = await scene.engine.enqueue("freeze", {"seconds": 2.5 * LEASE})
     await until(lambda: len(scene.effects("begin")) == 9, first)
-    second = await scene.start_worker("--lease", 3)  # it would take over
+    second = await scene.start_worker("--lease", LEASE)  # it would take over
     ended = await scene.finished([task.id for task in (*others, freezing)])
     assert [(task.state, task.attempt, task.takeovers) for task in ended] == [("completed", 1, 0)] * 9
     assert {pid for _, _, _, pid in scene.effects()} == {first.pid}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from build_tools.editors import EDITORS
 from tests.editors.corpus import TRICKY, classes
+from tests.limits import BOUND
 
 VIM = shutil.which("vim")
 _SCRIPT = """
@@ -69,7 +70,7 @@ def test_vim_agrees_with_the_compiler(tmp_path: Path) -> None:
     (tmp_path / "a.vim").write_text(_SCRIPT, encoding="utf-8")
     environment = {"RUNTIME": str(EDITORS / "vim"), "ROWS": str(tmp_path / "rows"), "HOME": str(tmp_path), "TERM": "dumb"}
     command = [VIM or "", "-u", "NONE", "-N", "-es", "-S", str(tmp_path / "a.vim"), str(tmp_path / "a.afl")]
-    subprocess.run(command, env=environment, timeout=120, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    subprocess.run(command, env=environment, timeout=BOUND, check=False, stdin=subprocess.DEVNULL, capture_output=True)
     rows = json.loads((tmp_path / "rows").read_text(encoding="utf-8"))
     theirs = [CLASSES.get(group, "") for row in rows for group in [*row, ""]]
     ours = ["" if class_ == "punctuation" else class_ for class_ in classes(text)]

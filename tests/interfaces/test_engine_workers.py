@@ -19,7 +19,9 @@ from tests.unit.workers import isolated
 from treadle import Context, Engine, TaskCanceled, TaskSpec
 from treadle.kernel.telemetry.events import Event, LeaseLost, LeasesExpired, ShortLease
 from treadle.model.errors import StoreError, StoreUnavailable
+from treadle.model.tasks import Claim
 from treadle.settings import Settings
+from treadle.workers.lease_renewer import LeaseRenewer
 
 
 @pytest.fixture(params=SHARED)
@@ -220,3 +222,24 @@ async def test_the_poll_interval_is_a_setting_and_an_option_of_the_worker(option
     engine = Engine("memory://", settings=Settings(poll_interval=0.25))
     async with engine, engine.worker(**option) as host:
         assert host._options.poll_every == expected
+
+
+async def test_a_task_whose_lease_ended_before_its_handler_started_is_returned_without_a_takeover(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, refused = LeaseRenewer.start, []
+
+    def start(renewer: LeaseRenewer, claim: Claim) -> bool:
+        if refused:
+            return real(renewer, claim)
+        refused.append(claim)
+        return False
+
+    monkeypatch.setattr(LeaseRenewer, "start", start)
+    engine = Engine("memory://")
+    engine.handler("once")(lambda payload: {"n": 1})
+    async with engine, engine.worker():
+        task = await engine.enqueue("once")
+        assert await engine.result(task, timeout=BOUND) == {"n": 1}
+        assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["release", "succeed"]
+        assert (await engine.get_task(task)).takeovers == 0

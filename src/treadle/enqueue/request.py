@@ -107,6 +107,9 @@ class EnqueueRequest:
             state = _sqlstate(error)
             message = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             match state:
+                case "22023" if re.search("'(compare|notify)' is not known", message):
+                    older = "This database has an older treadle_enqueue_v1: run `treadle store migrate`."
+                    raise SchemaBehind(f"{older} {message}") from error
                 case "22023" if "treadle_enqueue_v1" in message:
                     raise InvalidInput(message) from error
                 case "TR001":

@@ -141,6 +141,8 @@ def _policy(mixin: Mixin, scope: Scope) -> str:
             shown = text(value) if is_number(value) else describe(value)
             raise EvaluationError(f"Retry needs `{arg.name}` from {low:,.0f} to {high:,.0f}, this is {shown}")
         given[arg.name] = value
+    if given["maxAttempts"] != int(given["maxAttempts"]):
+        raise EvaluationError(f"Retry needs a whole number as `maxAttempts`, this is {text(given['maxAttempts'])}")
     first = round(given["delay"] * 1000)
     longest = max(first, round(given["maxDelay"] * 1000))
     return write(RetryPolicy(int(given["maxAttempts"]) - 1, first, given["backoff"], longest, given["jitter"]))

@@ -82,8 +82,8 @@ class Status:
 
     @property
     def live_servers(self) -> int:
-        """Number of live servers."""
-        return sum(shown.state in LIVE_SERVER_STATES for shown in self.servers)
+        """Number of live servers that work; an open HTTP server is listed only to show that it is open."""
+        return sum(shown.state in LIVE_SERVER_STATES and shown.server.service_name != OPEN_SERVICE for shown in self.servers)
 
     @property
     def open_servers(self) -> list[str]:

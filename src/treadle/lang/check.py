@@ -140,10 +140,10 @@ def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context
 
 
 def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> None:
-    if facet.kind is tree.FacetKind.EVENT or not facet.returns:
+    if facet.kind is tree.FacetKind.EVENT or all(param.default is not None for param in facet.returns):
         return
     if not (facet.blocks or facet.prompt or facet.pre_script or facet.catch):
-        message = f"{facet.kind} `{facet.name.text}` declares returns but has no body, so they never get a value"
+        message = f"{facet.kind} `{facet.name.text}` declares returns but has no body, so a plain call never gives them a value"
         hint = "add a body, or make it an event facet"
         context.reporter.warn("returns-without-body", opening.source, facet.name.span, message, hint=hint)
 

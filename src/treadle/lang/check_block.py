@@ -16,7 +16,7 @@ from treadle.lang.check_yield import Targets, check_yields
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.names import Declared
 from treadle.lang.resolution import check_unique
-from treadle.lang.returns import given_although_failed, given_by
+from treadle.lang.returns import fails, given_although_failed, given_by
 from treadle.lang.scope import Inputs, Scope, StepInfo
 from treadle.lang.types import UNKNOWN, ListType, NamedType, describe, is_anything
 
@@ -108,7 +108,8 @@ def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, cont
                     infer(arg.value, scope, context)
             case tree.SysAssert():
                 scope.begin("sys.assert")
-                require_boolean(statement.condition, scope, context, "the condition of sys.assert")
+                if not fails(statement):
+                    require_boolean(statement.condition, scope, context, "the condition of sys.assert")
             case tree.Yield():
                 continue
             case _:

@@ -169,6 +169,8 @@ def _check_retry(mixin: tree.Mixin, host: Declared | None, scope: Scope, context
         if value is not None and not low <= value <= high:
             message = f"`{arg.name.text}` of `Retry` must be from {low:,.0f} to {high:,.0f}"
             context.reporter.warn("mixin-argument", source, arg.value.span, message)
+        elif value is not None and arg.name.text == "maxAttempts" and value != int(value):
+            context.reporter.warn("mixin-argument", source, arg.value.span, "`maxAttempts` of `Retry` must be a whole number")
     if not any(arg.name.text == "maxAttempts" for arg in mixin.args):
         message = "`Retry` needs `maxAttempts`"
         hint = "give the number of attempts, as in `Retry(maxAttempts = 3)`"

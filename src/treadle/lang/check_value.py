@@ -114,10 +114,10 @@ def _remedy(expr: tree.Expr, wanted: Type, found: Type, context: Context) -> tup
         return (Fix("Write it as a number", (Edit(expr.span, expr.value),)),), "write numbers without quotes"
     if isinstance(expr, tree.Literal) and wanted == STRING and is_number(found):
         return (Fix("Write it as text", (Edit(expr.span, f'"{expr.value}"'),)),), "write text in double quotes"
-    if wanted == STRING and not isinstance(found, RecordType | ListType):
-        return (), '`"" ++ value` makes a text of any value'
     if found == NULL:
         return (), "declare it with `= null` if it may have no value"
+    if wanted == STRING and not isinstance(found, RecordType | ListType):
+        return (), '`"" ++ value` makes a text of any value'
     if is_number(wanted) and is_number(found):
         return (), "`/` and Doubles give a Double, which is not a whole number"
     return (), None

@@ -48,7 +48,8 @@ def _record(
     if found.candidates:
         _report_ambiguous("ambiguous-facet", f"`{name.text}`", name, found, opening, context)
         return None
-    near = _near(name, (context.symbols.facets, context.symbols.schemas), opening, context)
+    built_in = () if isinstance(node, tree.Call) else BUILTIN_MIXINS
+    near = _near(name, (context.symbols.facets, context.symbols.schemas), opening, context, *built_in)
     if "." in name.text:
         context.reporter.report("unknown-facet", source, name.span, f"unknown facet `{name.text}`", **near)
         return None

@@ -28,6 +28,15 @@ class Given:
         return Given(self.always & other.always, self.sometimes | other.sometimes, self.open or other.open)
 
 
+def fails(statement: tree.Statement) -> bool:
+    """Return whether it is `sys.assert(false)`: a block with it never completes, on purpose."""
+    return (
+        isinstance(statement, tree.SysAssert)
+        and isinstance(statement.condition, tree.Literal)
+        and statement.condition.value is False
+    )
+
+
 def given_by(blocks: Iterable[tree.Block | tree.TooDeep], context: Context) -> Given:
     """Return the names that the blocks, which all run, give their owner; a `foreach` counts as if its list had elements."""
     total = Given()
@@ -46,12 +55,14 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
     if block.cases:
         total: Given | None = None
         for case in block.cases:
-            each = _given_by_block(case.block, context)
-            total = each if total is None else total.otherwise(each)
-        assert total is not None
-        return total
+            if not (isinstance(case.block, tree.Block) and any(fails(each) for each in case.block.statements)):
+                each = _given_by_block(case.block, context)
+                total = each if total is None else total.otherwise(each)
+        return Given(open=True) if total is None else total
     names: set[str] = set()
     into = context.bindings.into
+    if any(fails(statement) for statement in block.statements):
+        return Given(open=True)
     for statement in block.statements:
         if isinstance(statement, tree.Yield):
             if id(statement) not in into:

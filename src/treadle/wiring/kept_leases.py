@@ -23,7 +23,11 @@ class KeptLeases:
         self._lease_for = lease_for
         self._loop = asyncio.new_event_loop()
         self._store = make_store(url, SystemClock())
-        self._loop.run_until_complete(self._store.open(migrate=False))
+        try:
+            self._loop.run_until_complete(self._store.open(migrate=False))
+        except BaseException:
+            self._loop.close()
+            raise
         self._connection = self._store.lease_connection()
 
     def renew(self, claims: Claims) -> set[str]:
@@ -32,15 +36,17 @@ class KeptLeases:
         self._loop.run_until_complete(self._store.touch_servers([Touch(self._owner_id)]))
         return extended
 
-    def release(self, started: Claims) -> int:
-        """Return the server's tasks that have not started to the queue; return their number."""
-        return self._loop.run_until_complete(self._release({self._claim(*each) for each in started}))
+    def release(self, started: Claims, waiting: Claims | None = None) -> int:
+        """Return the server's tasks that have not started, or of these only the waiting ones, to the queue; return their number."""
+        only = None if waiting is None else {self._claim(*each) for each in waiting}
+        return self._loop.run_until_complete(self._release({self._claim(*each) for each in started}, only))
 
-    async def _release(self, started: set[Claim]) -> int:
+    async def _release(self, started: set[Claim], only: set[Claim] | None) -> int:
         units = [
             Unit(task.claim, returned(task, "its worker died, or was stopped, before its handler started"))
             async for task in every_task(self._store, TaskFilter(held=True))
-            if task.owner_id == self._owner_id and task.state == TaskState.PENDING and task.claim not in started
+            if task.owner_id == self._owner_id and task.state == TaskState.PENDING
+            if task.claim not in started and (only is None or task.claim in only)
         ]
         answers = await self._store.commit(units) if units else []
         lane_ids = {lane_id for answer in answers for lane_id in answer.lane_ids}

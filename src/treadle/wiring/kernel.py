@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.approvals.service import Approvals
@@ -185,7 +186,9 @@ class Kernel:
         keep_for = self.settings.keep_leases
         if self._keepable is None or not keep_for:
             return None
-        arguments = {"url": self._keepable, "owner_id": owner_id, "lease_for": lease_for}
+        scheme, _, path = self._keepable.partition("///")
+        url = f"{scheme}///{Path(path).absolute()}" if scheme == "sqlite:" else self._keepable  # the keeper has another directory
+        arguments = {"url": url, "owner_id": owner_id, "lease_for": lease_for}
         return KeptBy("treadle.wiring.kept_leases:KeptLeases", arguments, keep_for)
 
     # services built on first use

@@ -166,7 +166,10 @@ class AttemptRunner:
 
     async def _return_unstarted(self, attempt: Attempt) -> None:
         """Return a task whose lease ended before its handler started to the queue, unless another worker has it."""
-        self.lose(attempt, "its lease expired before its handler started")
+        if not attempt.lost:
+            attempt.lost = True  # `lose` would cancel this very task
+            reason = "its lease expired before its handler started"
+            self._emit(LeaseLost(attempt.task.id, attempt.task.name, reason, attempt.task.trace_id))
         attempt.settling = True
         if attempt.task.state != TaskState.PENDING:
             return

@@ -45,8 +45,11 @@ class _Holding:
     progress_within: float | None
     """Seconds within which the handler must report progress, or None."""
     progressed_at: float
+    ends_at: float = math.inf
+    """When the attempt times out."""
     slot: int | None = None
     """The claim's slot on the board of the lease keeper."""
+    started: bool = False
 
 
 class LeaseRenewer:
@@ -79,6 +82,8 @@ class LeaseRenewer:
         self._margin = margin_of(self._lease)
         self._watch_every = min(1.0, self._lease / 10)
         self._held: dict[str, _Holding] = {}
+        self._lost: dict[Claim, _Holding] = {}
+        """Lost claims whose handlers have not ended: the lease keeper must not take them for tasks that never started."""
         self._losing = threading.Lock()
         self._trouble = False
         self._kept_by = kept_by
@@ -108,13 +113,12 @@ class LeaseRenewer:
         within = context.task.progress_for if context.task.progress_for is not None else progress_for
         if within is not None:
             every = min(every, within / 3000)
-        slot = None
-        if self._session is not None:
-            timeout_for = context.task.timeout_for if context.task.timeout_for is not None else timeout_for
-            ends_at = math.inf if timeout_for is None else claimed_at + timeout_for / 1000
-            slot = self._session.hold(context.task.id, context.token.version, claimed_at, ends_at)
         progress_within = None if within is None else within / 1000
-        holding = _Holding(context, claimed_at, every, claimed_at, progress_within, claimed_at, slot)
+        timeout_for = context.task.timeout_for if context.task.timeout_for is not None else timeout_for
+        ends_at = math.inf if timeout_for is None else claimed_at + timeout_for / 1000
+        holding = _Holding(context, claimed_at, every, claimed_at, progress_within, claimed_at, ends_at)
+        if self._session is not None:
+            holding.slot = self._session.hold(context.task.id, context.token.version, claimed_at, _kept_until(holding))
         with self._losing:
             older = self._held.get(context.task.id)
             self._held[context.task.id] = holding
@@ -134,12 +138,16 @@ class LeaseRenewer:
         self._adopt(holding)
         if self._clock.monotonic() >= self._ends_at(holding):
             return False
+        holding.started = True
         if holding.slot is not None and self._session is not None:
             self._session.start(holding.slot)
         return True
 
     def drop(self, claim: Claim) -> None:
         """Stop renewing a claim that was settled or lost. A later claim on the same task stays."""
+        if claim in self._lost:
+            with self._losing:
+                self._hide(self._lost.pop(claim))
         holding = self._held.get(claim.task_id)
         if holding is not None and holding.context.token.version == claim.version:
             with self._losing:
@@ -148,7 +156,8 @@ class LeaseRenewer:
                     self._hide(holding)
 
     def tick(self) -> None:
-        """Renew the leases that are due or have progress, check for cancellation, send a heartbeat, enforce local deadlines."""
+        """Enforce local deadlines, renew the leases that are due or have progress, check for cancellation, send a heartbeat."""
+        self.enforce_deadlines()  # first: after a standstill, a lease that was given up is not renewed
         now = self._clock.monotonic()
         held = list(self._held.items())
         try:
@@ -210,7 +219,7 @@ class LeaseRenewer:
     def leave_keeper(self) -> None:
         """Show the lease keeper no claim any more; idempotent."""
         with self._losing:
-            for holding in self._held.values():
+            for holding in (*self._held.values(), *self._lost.values()):
                 self._hide(holding)
             session, self._session = self._session, None
         if session is not None:
@@ -226,6 +235,8 @@ class LeaseRenewer:
             progressed, context.progressed = context.progressed, False
             if progressed:
                 holding.progressed_at = now
+                if holding.slot is not None and self._session is not None:
+                    self._session.bound(holding.slot, _kept_until(holding))
             renewals.append(Renewal(context.token, progressed, context.progress_text if progressed else None))
         failed = True
         sent_at = self._clock.monotonic()
@@ -268,7 +279,11 @@ class LeaseRenewer:
             if self._held.get(task_id) is not holding:
                 return
             del self._held[task_id]
-            self._hide(holding)
+            if holding.started and holding.slot is not None and self._session is not None:
+                self._lost[holding.context.token] = holding
+                self._session.bound(holding.slot, 0.0)
+            else:
+                self._hide(holding)
         holding.context.cancel()
         self._on_lost(holding.context.token, reason)
 
@@ -285,6 +300,11 @@ class LeaseRenewer:
         if holding.slot is not None and self._session is not None:
             slot, holding.slot = holding.slot, None
             self._session.drop(slot)
+
+
+def _kept_until(holding: _Holding) -> float:
+    """Return when the attempt times out or has made no progress for too long, whichever comes first."""
+    return min(holding.ends_at, math.inf if holding.progress_within is None else holding.progressed_at + holding.progress_within)
 
 
 class RenewerThread:
@@ -313,8 +333,13 @@ class RenewerThread:
         self._renewer.leave_keeper()
 
     def _enforce_deadlines(self) -> None:
-        while not self._stop.wait(self._renewer.enforce_deadlines()):
-            pass
+        pause = 0.0
+        while not self._stop.wait(pause):
+            try:
+                pause = self._renewer.enforce_deadlines()
+            except Exception as error:
+                pause = self._renewer.tick_every
+                self._emit(LoopError("lease deadlines", repr(error)))
 
     def _run(self) -> None:
         while not self._stop.wait(self._renewer.tick_every):

@@ -28,6 +28,7 @@ class FakeActor:
     def __init__(self) -> None:
         self.renewed: list[list[str]] = []
         self.started: list[list[str]] = []
+        self.waiting: list[list[str]] = []
         self.lost: set[str] = set()
         self.closed = False
         self.broken = False
@@ -38,8 +39,10 @@ class FakeActor:
         self.renewed.append([task_id for task_id, _ in claims])
         return {task_id for task_id, _ in claims} - self.lost
 
-    def release(self, started: Claims) -> int:
+    def release(self, started: Claims, waiting: Claims | None = None) -> int:
         self.started.append([task_id for task_id, _ in started])
+        if waiting is not None:
+            self.waiting.append([task_id for task_id, _ in waiting])
         return 1
 
     def close(self) -> None:
@@ -135,7 +138,16 @@ def test_it_releases_what_a_stopped_worker_has_not_started_when_that_can_no_long
     assert bench.actor.started == []
     bench.keeper.look(59.8)  # the worker itself starts nothing from 59.5 on
     bench.keeper.look(60.8)
-    assert bench.actor.started == [["started"]]
+    assert (bench.actor.started, bench.actor.waiting) == ([[]], [["waiting"]])  # a claim that it has yet to receive is its own
+
+
+def test_a_renewal_is_not_noted_for_the_next_claim_in_the_slot(bench: Bench) -> None:
+    slot = bench.hold("a")
+    (claim,) = bench.board.claims(3)
+    bench.board.drop(slot)
+    assert bench.board.hold(3, "b", 2, 0.0, FOREVER) == slot
+    bench.board.keep(claim, 20.0)
+    assert bench.board.kept_at(slot) == 0.0
 
 
 def test_it_names_the_thread_that_uses_the_processor(bench: Bench) -> None:

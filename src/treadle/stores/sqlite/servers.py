@@ -88,7 +88,7 @@ class SqliteLeaseConnection:
         if self._watch is not None and (found := self._watch.look(server.id, _list(connection))) is not None:
             other_id, error = found
             order = [str(row[0]) for row in connection.execute(_SQL["list_by_arrival"])]
-            if order.index(other_id) < order.index(server.id):  # the process that came later stops
+            if order.index(other_id) < order.index(server.id):  # the process that came later may not write any more
                 self._writer.fuse.refuse(error)
             raise error
 

@@ -25,7 +25,7 @@ _SESSION = struct.Struct("<dddd")  # beat_at, lease, beat_every, keep_for; a lea
 _SLOT = struct.Struct("<BBxxxxxxqddd36s4x")  # state, session, version, renewed_at, ends_at, kept_at, task id
 _FLOAT = struct.Struct("<d")
 _COUNT = struct.Struct("<q")
-_RENEWED_AT, _KEPT_AT = 16, 32
+_RENEWED_AT, _ENDS_AT, _KEPT_AT = 16, 24, 32
 _HOLDERS_AT = SESSIONS * _SESSION.size
 _CLAIMING_AT = _HOLDERS_AT + SESSIONS * _COUNT.size
 _SLOTS_AT = _CLAIMING_AT + SESSIONS + _COUNT.size
@@ -58,7 +58,7 @@ class SlotState(NamedTuple):
     renewed_at: float
     """When the last successful claim or renewal was sent, by the worker or by the keeper."""
     ends_at: float
-    """When the attempt times out."""
+    """When the attempt times out, or has made no progress for too long."""
 
 
 class Board:
@@ -116,6 +116,10 @@ class Board:
         """Show a renewal."""
         _FLOAT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size + _RENEWED_AT, renewed_at)
 
+    def bound(self, slot: int, ends_at: float) -> None:
+        """Show another end of the attempt, after which the keeper does not renew the claim."""
+        _FLOAT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size + _ENDS_AT, ends_at)
+
     def drop(self, slot: int) -> None:
         """Remove a claim."""
         self._memory[_SLOTS_AT + slot * _SLOT.size] = FREE
@@ -156,9 +160,11 @@ class Board:
         """Tell the worker which of its threads holds the interpreter lock."""
         _COUNT.pack_into(self._memory, _HOLDERS_AT + session * _COUNT.size, thread)
 
-    def keep(self, slot: int, at: float) -> None:
-        """Tell the worker that the keeper renewed the claim."""
-        _FLOAT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size + _KEPT_AT, at)
+    def keep(self, claim: SlotState, at: float) -> None:
+        """Tell the worker that the keeper renewed the claim, unless the slot has another one meanwhile."""
+        start = _SLOTS_AT + claim.slot * _SLOT.size
+        if _SLOT.unpack_from(self._memory, start)[2] == claim.version and self._memory[start] != FREE:
+            _FLOAT.pack_into(self._memory, start + _KEPT_AT, at)
 
 
 def _temporary() -> int:

@@ -140,7 +140,8 @@ class KeeperProcess:
 
     def _end(self) -> None:
         """Let the keeper end before this process does."""
-        process = self._process
+        with self._lock:
+            process, self._process, self._again_at = self._process, None, float("inf")
         if process is not None and self.of_this_process():
             self._close_pipes(process)
             with suppress(subprocess.TimeoutExpired):
@@ -162,7 +163,13 @@ class KeptSession:
         self._number = number
         self._emit = emit
         board = keeper.board
-        self.start, self.renew, self.drop, self.kept_at = board.start, board.renew, board.drop, board.kept_at
+        self.start, self.renew, self.bound, self.drop, self.kept_at = (
+            board.start,
+            board.renew,
+            board.bound,
+            board.drop,
+            board.kept_at,
+        )
 
     def set_claiming(self, claiming: bool) -> None:
         """Show whether a claim is on its way."""

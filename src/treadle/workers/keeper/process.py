@@ -42,8 +42,11 @@ class Actor(Protocol):
     def renew(self, claims: Claims) -> set[str]:
         """Renew the leases and record a heartbeat of the server; return the ids of the renewed tasks."""
 
-    def release(self, started: Claims) -> int:
-        """Return the server's tasks that have not started to the queue, without counting a takeover; return their number."""
+    def release(self, started: Claims, waiting: Claims | None = None) -> int:
+        """Return the server's tasks that have not started to the queue, without counting a takeover; return their number.
+
+        `waiting` limits it to these claims.
+        """
 
     def close(self) -> None:
         """Close the store."""
@@ -98,10 +101,11 @@ class Keeper:
         if silent_for < patience or now < self._again_at.get(number, 0.0):
             return
         if not self._is_running():
-            waiting = [claim.renewed_at for claim in self._board.claims(number) if not claim.started]
-            if waiting and now >= max(waiting) + session.lease - margin_of(session.lease) / 2 and number not in self._done:
+            waiting = [claim for claim in self._board.claims(number) if not claim.started]
+            latest = max((claim.renewed_at for claim in waiting), default=float("inf"))
+            if now >= latest + session.lease - margin_of(session.lease) / 2 and number not in self._done:
                 self._done.add(number)
-                self._release(number, now)
+                self._act(number, lambda actor: actor.release((), _pairs(waiting)), now)  # not a claim that it has yet to receive
             return
         if silent_for > session.keep_for:
             if number not in self._done:
@@ -113,7 +117,7 @@ class Keeper:
         renewed = self._act(number, lambda actor: actor.renew(_pairs(due)), now) if due else None
         for claim in due:
             if renewed and claim.task_id in renewed:
-                self._board.keep(claim.slot, now)
+                self._board.keep(claim, now)
 
     def _blame(self, number: int) -> None:
         """Show the thread that used the processor since the beats stopped: only the holder of the interpreter lock can run."""
@@ -128,11 +132,8 @@ class Keeper:
             if self._board.session(number).lease and (
                 self._board.is_claiming(number) or any(not claim.started for claim in self._board.claims(number))
             ):
-                self._release(number, 0.0)
-
-    def _release(self, number: int, now: float) -> None:
-        started = _pairs([claim for claim in self._board.claims(number) if claim.started])
-        self._act(number, lambda actor: actor.release(started), now)
+                started = _pairs([claim for claim in self._board.claims(number) if claim.started])
+                self._act(number, partial(_release, started), 0.0)
 
     def _act(self, number: int, act: Callable[[Actor], T], now: float) -> T | None:
         """Call the actor; after an error, load a new one with the next act."""
@@ -155,6 +156,10 @@ class Keeper:
 def patience_of(session: SessionState) -> float:
     """Return the seconds without a beat after which the keeper acts: in time for a claim that was about to be renewed."""
     return max(2 * session.beat_every, session.lease / 6)
+
+
+def _release(started: Claims, actor: Actor) -> int:
+    return actor.release(started)
 
 
 def _pairs(claims: Sequence[SlotState]) -> list[tuple[str, int]]:
@@ -198,8 +203,8 @@ class _TimedActor:
     def renew(self, claims: Claims) -> set[str]:
         return _timed(lambda: self._actor.renew(claims))
 
-    def release(self, started: Claims) -> int:
-        return _timed(lambda: self._actor.release(started))
+    def release(self, started: Claims, waiting: Claims | None = None) -> int:
+        return _timed(lambda: self._actor.release(started, waiting))
 
     def close(self) -> None:
         _timed(self._actor.close)

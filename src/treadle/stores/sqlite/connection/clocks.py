@@ -85,11 +85,13 @@ def apart(server: Server, now: int, shown: str) -> ClocksApart:
 
 
 def _has_open(server: Server, path: str) -> bool:
-    """Whether the server is another process of this machine that has the file open; not known on systems without /proc."""
+    """Whether the server is another running process of this machine that has the file open; not known on systems without /proc."""
     if server.host != socket.gethostname() or server.pid in (0, os.getpid()):
         return False
     file = str(Path(path).resolve())
     try:
+        if Path(f"/proc/{server.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t", b"Z"):
+            return False  # it was stopped, or is dead
         return any(str(each.readlink()) == file for each in Path(f"/proc/{server.pid}/fd").iterdir())
     except OSError:
         return False

@@ -56,7 +56,7 @@ class Fuse:
     def guard(self) -> Iterator[None]:
         """Guard the use of the connection in the block."""
         if self._refusal is not None:
-            raise self._refusal
+            raise type(self._refusal)(str(self._refusal))  # the same object would collect tracebacks
         if self._failed:
             raise StoreFailed(f"A sync of {self._shown} has failed in this process. Nothing was written; start the process again.")
         try:
