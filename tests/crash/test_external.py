@@ -55,10 +55,13 @@ def farm(tmp_path: Any) -> Iterator[FarmServer]:
 
 
 async def crash_and_go_on(scene: Scene, farm: FarmServer, point: str, name: str, count: int = 1) -> Any:
-    """A worker dies at the `count`-th passing of the point; another finishes. The task, as it ended."""
+    """A worker dies at the `count`-th passing of the point, before the job ends; another finishes. The task, as it ended."""
     task = await scene.engine.enqueue(name, WISH)
+    show = farm.farm.show
+    farm.farm.show = lambda job: show(job | {"seconds_per_frame": 3600.0})
     first = scene.start("worker", "--lease", 1, "--farm", farm.url, "--crash-at", f"{point}:{count}")
     assert await first.ended() == KILLED
+    farm.farm.show = show
     await scene.start_worker("--farm", farm.url)
     (ended,) = await scene.finished([task.id])
     return ended
