@@ -144,6 +144,9 @@ class Cursor:
                 elif self.tok.kind != sign and not (lines and self.tok.broken):
                     if not begins() or (self.tok.broken and self.tok.span.column <= self.column):
                         raise self.unexpected(*expected, "`,`", f"`{sign}`")
+                    if self.tok.text == "for":
+                        hint = "collect a list in a loop: `andThen foreach x in $.items { yield F(list = [x]) }`"
+                        raise self.failed(self.tok.span, "AFL has no list comprehensions", hint)
                     at = self.previous.span.end
                     self.report(at, "a comma is missing here", fixes=[Fix("Insert `,`", (Edit(at, ","),))])
         except Failed:

@@ -64,6 +64,7 @@ STATEMENTS = {
     "if": ("if $.n > 1 {\n a = G()\n } else {\n b = G()\n }", "`if`", "andThen when", None),
     "foreach": ("foreach x in $.items {\n a = F(x = x)\n }", "`foreach`", "andThen foreach", None),
     "for": ("for x in $.items {\n a = F(x = x)\n }", "`for`", "andThen foreach", None),
+    "a list comprehension": ("a = F(x = [i * 2 for i in $.items])", "list comprehensions", "andThen foreach", None),
     "while": ("while $.n > 1 {\n a = G()\n }", "`while`", "andThen foreach", None),
     "try": ("try {\n a = G()\n } catch {\n }", "`try`", "catch", None),
     "print": ('print("x")', "`print`", "sys.log", None),

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 from treadle.cli.exits import INTERRUPTED
@@ -16,6 +17,7 @@ from treadle.cli.exits import INTERRUPTED
 _PATIENCE = 0.5
 """Seconds after which a Ctrl-C that the event loop has not processed is raised where the program is."""
 _THREAD_ENDS = 0.2
+_THREADS = "treadle-command"
 
 
 def on_sigint(act: Callable[[], None]) -> None:
@@ -36,11 +38,13 @@ def run_interruptibly(running: Coroutine[Any, Any, object], loop_factory: Callab
 
     Raises `KeyboardInterrupt` when it was canceled, or ends the process if a thread is still at work.
     """
+    executor = ThreadPoolExecutor(thread_name_prefix=_THREADS)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.get_loop().set_default_executor(executor)
         try:
             runner.run(_watched(running))
         except (asyncio.CancelledError, KeyboardInterrupt):
-            _stop(runner.get_loop())
+            _stop(executor)
 
 
 async def _watched(running: Coroutine[Any, Any, object]) -> None:
@@ -65,15 +69,14 @@ async def _watched(running: Coroutine[Any, Any, object]) -> None:
             signal.signal(signal.SIGINT, runners)
 
 
-def _stop(loop: asyncio.AbstractEventLoop) -> NoReturn:
+def _stop(executor: ThreadPoolExecutor) -> NoReturn:
     """Raise `KeyboardInterrupt`, or end the process: closing the event loop would wait for threads, such as that of a compiler."""
-    executor = getattr(loop, "_default_executor", None)
-    if executor is not None:
-        executor.shutdown(wait=False, cancel_futures=True)
-        for thread in executor._threads:
-            thread.join(_THREAD_ENDS)
-        if any(thread.is_alive() for thread in executor._threads):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(INTERRUPTED)
+    executor.shutdown(wait=False, cancel_futures=True)
+    threads = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
+    for thread in threads:
+        thread.join(_THREAD_ENDS)
+    if any(thread.is_alive() for thread in threads):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(INTERRUPTED)
     raise KeyboardInterrupt from None
