@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.scene import until
 from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 from tests.interfaces.receivers import Receiver
 from tests.limits import BOUND
@@ -61,7 +62,8 @@ async def test_a_handler_asks_is_left_and_is_entered_again_with_the_decision(url
     async with engine, engine.worker() as host:
         task = await engine.enqueue("refund", {"amount": 5})
         (shown,) = await asked(engine)
-        assert (host.worker.running, (await engine.get_task(task)).state) == (0, "awaiting_approval")
+        await until(lambda: host.worker.running == 0)
+        assert (await engine.get_task(task)).state == "awaiting_approval"
         await engine.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 4})
         result = await engine.result(task, timeout=BOUND)
         assert result == {"by": "ada", "context": {"amount": 4}, "checkpoint": {"seen": True}}
