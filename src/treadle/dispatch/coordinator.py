@@ -14,7 +14,7 @@ from treadle.dispatch.host import DispatchHost, JobHandler
 from treadle.dispatch.issues import GitHubIssue, InvalidIssue, issue_json, make_issue
 from treadle.dispatch.jobs import Jobs
 from treadle.dispatch.log_lines import done_line, error_line
-from treadle.dispatch.records import CLAIMED_BY, WORKER_ID, TaskState, TaskStatus, notes_of, status_of
+from treadle.dispatch.records import CLAIMED_BY, WORKER_ID, TaskState, TaskStatus, check_worker, notes_of, status_of, worker_of
 from treadle.dispatch.storage_retry import StorageRetry
 from treadle.engine import Engine
 from treadle.kernel.queue.decide import failure, policy_of, refusal, settlement
@@ -190,7 +190,7 @@ class AgentCoordinator:
             await self.cancel(task_id, reason=error, actor=actor or ACTOR)
             return
         task = await self._jobs.get(task_id)
-        _check_worker(task, worker_id, actor)
+        check_worker(task, worker_id, actor)
         if status_of(task) is wanted:
             _log.info("task %s is already %s: nothing was done", task.id, wanted)
             return
@@ -437,7 +437,7 @@ class AgentCoordinator:
         if not isinstance(decided, Finish):
             raise Refused(f"Task {task.id} is not held here: only the coordinator that dequeued it can retry it by its policy.")
         finish = Finish(decided.move, decided.state, decided.result, decided.error, decided.error_code, decided.fingerprint, ACTOR)
-        unchanged = lambda found: _check_worker(found, worker_id, actor)  # noqa: E731
+        unchanged = lambda found: check_worker(found, worker_id, actor)  # noqa: E731
         await self._stored("ending a job", lambda: self._queue.end(task.id, finish, unchanged))
         await self._note(task, outcome)
 
@@ -453,14 +453,14 @@ class AgentCoordinator:
         match outcome:
             case Succeeded():
                 self._holder.handled += 1
-                await self._log_line(done_line(task.id, self.engine.kernel.clock.now(), task.attempt, _worker_of(task)))
+                await self._log_line(done_line(task.id, self.engine.kernel.clock.now(), task.attempt, worker_of(task)))
             case Failed(problem) | Retry(problem):
                 self._holder.handled += 1
                 self._holder.failed += 1
                 await self._log_error(task, problem)
 
     async def _log_error(self, task: Task, problem: Problem) -> None:
-        await self._log_line(error_line(task.id, self.engine.kernel.clock.now(), problem.message, task.attempt, _worker_of(task)))
+        await self._log_line(error_line(task.id, self.engine.kernel.clock.now(), problem.message, task.attempt, worker_of(task)))
 
     async def _log_line(self, line: LogLine) -> None:
         """Write a log line about a job, if the store is reachable; the job does not depend on it."""
@@ -468,17 +468,6 @@ class AgentCoordinator:
             await self.engine.kernel.store.append_lines([line])
         except StoreError as error:
             self.engine.kernel.emit(StoreTrouble("writing a log line", str(error), 0.0))
-
-
-def _worker_of(task: Task) -> str | None:
-    return notes_of(task).get(WORKER_ID)
-
-
-def _check_worker(task: Task, worker_id: str | None, actor: str | None) -> None:
-    """Raise `ClaimLost` for a worker or a token that did not have the job last."""
-    claimed_by = notes_of(task).get(CLAIMED_BY)
-    if (worker_id is not None and _worker_of(task) != worker_id) or (actor is not None and claimed_by not in (None, actor)):
-        raise ClaimLost(task.id, task.claim_version)
 
 
 def _checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:

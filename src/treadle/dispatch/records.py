@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.dispatch.issues import GitHubIssue, make_issue
 from treadle.model import states
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import ClaimLost, InvalidInput
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 
@@ -102,3 +102,15 @@ def notes_of(task: Task) -> dict[str, Any]:
     """Return dispatch's data on a task: its last worker and that worker's token, and its handler's checkpoint."""
     notes = decode(task.checkpoint)
     return notes if isinstance(notes, dict) else {}
+
+
+def worker_of(task: Task) -> str | None:
+    """Return the worker that has, or had last, the job."""
+    return notes_of(task).get(WORKER_ID)
+
+
+def check_worker(task: Task, worker_id: str | None, actor: str | None) -> None:
+    """Raise `ClaimLost` for a worker or a token that did not have the job last."""
+    claimed_by = notes_of(task).get(CLAIMED_BY)
+    if (worker_id is not None and worker_of(task) != worker_id) or (actor is not None and claimed_by not in (None, actor)):
+        raise ClaimLost(task.id, task.claim_version)

@@ -1,4 +1,4 @@
-"""Queries about a checked program: types of expressions, meanings of names, and names that are visible at a place.
+"""Queries about a checked program: types of expressions, and meanings of names.
 
 `analyse` accepts trees of any quality: names that mean nothing have no use, and their types are `UNKNOWN`.
 """
@@ -10,14 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from treadle.lang import tree
-from treadle.lang.attributes import Attributes
 from treadle.lang.bindings import Context
 from treadle.lang.check import check
 from treadle.lang.declare import declare
 from treadle.lang.definitions import Definition, Kind, Use
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Declared
-from treadle.lang.scope import Scope
 from treadle.lang.types import UNKNOWN, Type
 
 __all__ = ["Analysis", "Definition", "Kind", "Use", "analyse"]
@@ -54,21 +52,6 @@ class Analysis:
         """Return the returns of a facet, or the fields of a schema."""
         return self.context.tables.returns(declared)
 
-    def members(self, meaning: Type | Definition) -> dict[str, Definition]:
-        """Return the names that can follow a dot: attributes of a step, fields of a schema."""
-        if isinstance(meaning, Definition) and meaning.kind is Kind.STEP:
-            for _, scope in self.context.bindings.scopes:
-                info = scope.steps.get(meaning.name.text)
-                if info is not None and info.definition is meaning:
-                    return _flat(info.attributes)
-        found = self.context.tables.members(meaning.type if isinstance(meaning, Definition) else meaning)
-        return {} if found is None else _flat(found)
-
-    def declarations(self) -> Iterator[Definition]:
-        """Yield the facets and schemas of all sources."""
-        for declared in self.context.symbols.taken.values():
-            yield self.context.symbols.definition(declared)
-
     def uses(self, source: str) -> list[Use]:
         """Return every name of a source that means something, in order of place; declarations are their own first use."""
         if not self._uses:
@@ -89,41 +72,6 @@ class Analysis:
         if not self._uses:
             self._collect()
         return self._places.get(_key(definition), [])
-
-    def scope_at(self, source: str, line: int, column: int) -> Scope | None:
-        """Return the scope of the innermost block around a place."""
-        best: tuple[tuple[int, int], Scope] | None = None
-        for span, scope in self.context.bindings.scopes:
-            start, end = (span.line, span.column), (span.end_line, span.end_column)
-            inside = scope.opening.source.name == source and start <= (line, column) <= end
-            if inside and (best is None or start >= best[0]):
-                best = (start, scope)
-        return None if best is None else best[1]
-
-    def inputs_at(self, source: str, line: int, column: int) -> dict[str, Definition]:
-        """Return the names that `$.` can read at a place."""
-        scope, found = self.scope_at(source, line, column), {}
-        if scope is not None:
-            for attributes, _ in reversed(scope.inputs.layers):
-                found.update(_flat(attributes))
-        return found
-
-    def names_at(self, source: str, line: int, column: int) -> dict[str, Definition]:
-        """Return the steps and loop variables that are visible at a place, nearest last."""
-        chain: list[Scope] = []
-        scope = self.scope_at(source, line, column)
-        while scope is not None:
-            chain.append(scope)
-            scope = scope.parent
-        found: dict[str, Definition] = {}
-        for each in reversed(chain):
-            if each.loop is not None:
-                found[each.loop.name.text] = each.loop
-            for name, info in each.steps.items():
-                span = info.node.name.span
-                if (span.line, span.column) < (line, column):
-                    found[name] = info.definition
-        return found
 
     def _collect(self) -> None:
         bindings, symbols = self.context.bindings, self.context.symbols
@@ -163,9 +111,3 @@ _ELSEWHERE = frozenset([Kind.SCRIPT, Kind.ERROR])
 
 def _key(definition: Definition) -> int:
     return id(definition.node)
-
-
-def _flat(attributes: Attributes) -> dict[str, Definition]:
-    found = {} if attributes.base is None else _flat(attributes.base)
-    found.update(attributes.own)
-    return found

@@ -32,6 +32,10 @@ class Attributes:
         found = self.own.get(name)
         return found if found is not None or self.base is None else self.base.find(name)
 
+    def flat(self) -> dict[str, Definition]:
+        """Return the names of all layers."""
+        return self.own if self.base is None else self.base.flat() | self.own
+
     @property
     def any_name(self) -> bool:
         return self.open or (self.base is not None and self.base.any_name)

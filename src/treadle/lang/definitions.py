@@ -30,6 +30,8 @@ class Kind(StrEnum):
     ARGUMENT = "argument"  # an attribute that only an argument of a call defines
     SCRIPT = "script value"  # a key that a script writes
     ERROR = "error"  # `error` and `error_type` of a catch
+    TYPE = "type"  # built in
+    MIXIN = "built-in mixin"
 
 
 Node = (

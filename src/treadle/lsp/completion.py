@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
+from treadle.lang.definitions import Kind
 from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared
 from treadle.lang.tokens import TYPES
 from treadle.lsp import description
 from treadle.lsp.context import Bracket, Context
-from treadle.lsp.index import Index, Kind, Symbol
+from treadle.lsp.index import Index, Symbol
 from treadle.lsp.scope import inputs_at, steps_at
 
 Item = types.CompletionItem

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from treadle.lang import tree
+from treadle.lang.definitions import Kind
 from treadle.lang.names import Declared
 from treadle.lang.types import UNKNOWN, Type, words
-from treadle.lsp.index import DECLARATIONS, Index, Kind, Symbol
+from treadle.lsp.index import DECLARATIONS, Index, Symbol
 
 _DOCUMENTED = DECLARATIONS | {Kind.STEP, Kind.ALIAS}
 TYPES = {

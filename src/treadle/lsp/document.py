@@ -81,11 +81,6 @@ class Document:
     def span_range(self, span: Span) -> types.Range:
         return self.range(*self.offsets(span))
 
-    def source_position(self, offset: int) -> tuple[int, int]:
-        """Return the line and the column of AFL at an offset."""
-        line = bisect_right(self._source_starts, offset)
-        return max(line, 1), offset - self._source_starts[max(line, 1) - 1] + 1
-
     def changed(self, changes: list[types.TextDocumentContentChangeEvent], version: int | None) -> Document:
         """Return the next version, after the changes of one notification, each on top of the last."""
         document = self

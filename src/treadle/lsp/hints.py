@@ -5,11 +5,12 @@ from __future__ import annotations
 from lsprotocol import types
 
 from treadle.lang import tree
+from treadle.lang.definitions import Kind
 from treadle.lang.names import Declared
 from treadle.lsp import description
 from treadle.lsp.context import Context
 from treadle.lsp.document import Document
-from treadle.lsp.index import Index, Kind
+from treadle.lsp.index import Index
 
 
 def signature_help(index: Index, path: str, context: Context) -> types.SignatureHelp | None:

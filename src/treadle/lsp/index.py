@@ -9,11 +9,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from treadle.lang import tree
-from treadle.lang.attributes import Attributes
-from treadle.lang.definitions import Definition
+from treadle.lang.definitions import Definition, Kind
 from treadle.lang.docs import parse_doc
 from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared, Opening
@@ -27,27 +25,6 @@ from treadle.lsp.scan import scan
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _PARAMS = re.compile(r"""\bparams(?:\[|\.get\()\s*["'](\w+)["']""")
 _RESULT = re.compile(r"""\bresult\[\s*["'](\w+)["']\s*\]""")
-
-
-class Kind(StrEnum):
-    """The sorts of names: those of the compiler's definitions, and built-in ones."""
-
-    NAMESPACE = "namespace"
-    FACET = "facet"
-    EVENT = "event facet"
-    WORKFLOW = "workflow"
-    SCHEMA = "schema"
-    PARAMETER = "parameter"
-    RETURN = "return"
-    FIELD = "field"
-    STEP = "step"
-    LOOP = "loop variable"
-    ALIAS = "alias"
-    ARGUMENT = "argument"
-    SCRIPT = "script value"
-    ERROR = "error"
-    TYPE = "type"
-    MIXIN = "built-in mixin"
 
 
 DECLARATIONS = frozenset([Kind.FACET, Kind.EVENT, Kind.WORKFLOW, Kind.SCHEMA])
@@ -186,7 +163,7 @@ class Index:
         known = self._made.get(id(definition.node))
         if known is None or known.name != definition.name.text:
             name = definition.name
-            kind, owner = Kind(str(definition.kind)), self._owners.get(id(definition.node))
+            kind, owner = definition.kind, self._owners.get(id(definition.node))
             if kind is Kind.NAMESPACE:
                 return self.namespace(name.text)
             path, node = definition.source.name, definition.node
@@ -212,14 +189,14 @@ class Index:
         """Return the names that `$.` reads in the blocks of a facet; of a schema, its fields."""
         if isinstance(declared.node, tree.Schema):
             return self.params(declared)
-        return self._all(_flat(self._tables.inputs(declared)))
+        return self._all(self._tables.inputs(declared).flat())
 
     def members(self, symbol: Symbol) -> dict[str, Symbol]:
         """Return the names that may follow a name and a dot."""
         if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
-            return self._all(_flat(self._tables.attributes(symbol.declared)))
+            return self._all(self._tables.attributes(symbol.declared).flat())
         found = self._tables.members(symbol.type)
-        return {} if found is None else self._all(_flat(found))
+        return {} if found is None else self._all(found.flat())
 
     def _all(self, definitions: Mapping[str, Definition]) -> dict[str, Symbol]:
         return {name: self.symbol(each) for name, each in definitions.items()}
@@ -233,11 +210,6 @@ class Index:
             if each.source.name == path and each.namespace == namespace:
                 return each
         return Opening(namespace, (), self.analysis.files[path].source)
-
-
-def _flat(attributes: Attributes) -> dict[str, Definition]:
-    found = {} if attributes.base is None else _flat(attributes.base)
-    return found | attributes.own
 
 
 def _matches(pattern: re.Pattern[str], span: Span, known: dict[str, Symbol], document: Document) -> Iterator[Occurrence]:

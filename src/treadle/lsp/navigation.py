@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
+from treadle.lang.definitions import Kind
 from treadle.lang.diagnostics import Severity
 from treadle.lang.tokens import KEYWORDS, TYPES
 from treadle.lsp.analysis import Parser, analyse
 from treadle.lsp.document import Document
-from treadle.lsp.index import Index, Kind, Occurrence, Symbol
+from treadle.lsp.index import Index, Occurrence, Symbol
 from treadle.lsp.workspace import Workspace, uri_of
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -1,4 +1,4 @@
-"""Splits any text into tokens, also while it is being typed, and says how to colour them; unreadable text is skipped.
+"""Splits any text into tokens, also while it is being typed, and classifies them for highlighting; unreadable text is skipped.
 
 The compiler's parser knows more, but only about text that it can read: a keyword is one where the grammar has a place for it.
 Here, and in the grammars for editors, a keyword is one unless `:`, `=` or `(` shows that it names something.

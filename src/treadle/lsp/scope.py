@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from treadle.lang.definitions import Kind
 from treadle.lang.names import Opening
 from treadle.lang.types import UNKNOWN, ListType, Type
 from treadle.lsp.context import Context
-from treadle.lsp.index import Index, Kind, Symbol
+from treadle.lsp.index import Index, Symbol
 
 
 def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Symbol]:

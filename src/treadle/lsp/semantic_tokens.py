@@ -6,8 +6,9 @@ import re
 
 from lsprotocol import types
 
+from treadle.lang.definitions import Kind
 from treadle.lsp.document import Document
-from treadle.lsp.index import Index, Kind, Occurrence
+from treadle.lsp.index import Index, Occurrence
 from treadle.lsp.scan import Class, Token, scan
 
 _TYPES = types.SemanticTokenTypes

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.kernel.queue.decide import returned
 from treadle.kernel.store.pages import every_task
 from treadle.kernel.store.queries import Renewal, TaskFilter, Touch
 from treadle.kernel.store.system import SystemClock
-from treadle.kernel.store.units import Unit, Verdict
+from treadle.kernel.store.units import Unit, Verdict, returned
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim
 from treadle.stores import make_store

@@ -14,9 +14,9 @@ import msgspec
 
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.decide import unregistered_text
-from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, returned, settlement, turned_away
+from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, settlement, turned_away
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
+from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict, returned
 from treadle.kernel.telemetry.events import (
     LeaseLost,
     LoopError,

@@ -100,15 +100,3 @@ def test_every_expression_has_a_type() -> None:
     callee = found.callee(note.call)
     assert callee is not None
     assert (list(found.params(callee)), list(found.returns(callee))) == (["line", "factor"], ["net", "lines"])
-
-
-def test_visible_names_depend_on_the_place() -> None:
-    found, _ = analysed(LIBRARY, MAIN)
-    first, body, last = place(MAIN, "factor = line"), place(MAIN, "$.factor"), place(MAIN, "[note.net")
-    assert list(found.names_at("main.afl", *first)) == ["line", "price"]
-    assert list(found.names_at("main.afl", *last)) == ["line", "price", "note"]
-    assert set(found.inputs_at("main.afl", *last)) == {"lines", "line"}
-    assert set(found.inputs_at("main.afl", *body)) == {"lines", "line", "factor", "net"}
-    assert set(found.members(found.names_at("main.afl", *last)["note"])) == {"line", "factor", "net", "lines"}
-    assert list(found.members(found.names_at("main.afl", *last)["line"].type)) == ["sku", "qty"]
-    assert found.scope_at("main.afl", 1, 1) is None

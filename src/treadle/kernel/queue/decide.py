@@ -165,20 +165,6 @@ def settlement(
             assert_never(outcome)
 
 
-def returned(task: Task, reason: str) -> Park:
-    """Return a claimed task whose handler has not started to the queue: neither an attempt nor a takeover is counted."""
-    return Park(
-        "release",
-        task.state,
-        task.attempt,
-        task.failures,
-        task.takeovers,
-        checkpoint=task.checkpoint,
-        error=task.error,
-        data=encode({"reason": reason}),
-    )
-
-
 def decide(
     task: Task, outcome: Outcome, default: RetryPolicy, random: Callable[[], float], result_limit: int | None = None
 ) -> Finish | Park:

@@ -51,6 +51,7 @@ from treadle.kernel.store.units import (
     Row,
     Settlement,
     Unit,
+    returned,
 )
 from treadle.kernel.store.value_store import PLAIN, Codec, ValueStore, seal
 from treadle.model.errors import UnreadableValue
@@ -163,22 +164,8 @@ class SealedStore:
         return [self._task(task) for task in found]
 
     async def _release(self, tasks: list[Task]) -> None:
-        units = [
-            Unit(
-                task.claim,
-                Park(
-                    "release",
-                    task.state,
-                    task.attempt,
-                    task.failures,
-                    task.takeovers,
-                    checkpoint=task.checkpoint,
-                    error=task.error,
-                    data=self._seal(encode({"reason": "the caller that claimed it was canceled"})),
-                ),
-            )
-            for task in tasks
-        ]
+        parks = [(task, returned(task, "the caller that claimed it was canceled")) for task in tasks]
+        units = [Unit(task.claim, msgspec.structs.replace(park, data=self._seal(park.data))) for task, park in parks]
         if units:
             await self._inner.commit(units)
             await self._inner.notify(sorted({task.lane_id for task in tasks}))

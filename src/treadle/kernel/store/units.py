@@ -14,6 +14,7 @@ import msgspec
 from treadle.kernel.store.records import EntityRow
 from treadle.model.runs import Flow, Run, Step
 from treadle.model.tasks import Claim, NewTask, Task
+from treadle.model.values import encode
 
 DOUBTFUL_MOVES = frozenset({"release", "retry", "fail", "cancel"})
 """Moves that may end a claim during an effect, whose outcome is then unknown (`PutOutcome`); so may `expire`."""
@@ -261,3 +262,17 @@ class Answer(msgspec.Struct, frozen=True):
 DONE = Answer(Verdict.DONE)
 CLAIM_LOST = Answer(Verdict.CLAIM_LOST)
 DEFERRED = Answer(Verdict.DEFERRED)
+
+
+def returned(task: Task, reason: str) -> Park:
+    """Return a claimed task whose handler has not started to the queue: neither an attempt nor a takeover is counted."""
+    return Park(
+        "release",
+        task.state,
+        task.attempt,
+        task.failures,
+        task.takeovers,
+        checkpoint=task.checkpoint,
+        error=task.error,
+        data=encode({"reason": reason}),
+    )
