@@ -228,6 +228,8 @@ def test_an_interrupted_run_is_paused_and_goes_on_where_it_was(tea: Treadle):
             while "Brew.water (tea.Boil): running, handler works" not in process.stderr.readline():
                 assert process.poll() is None
             process.send_signal(signal.SIGINT)
+            while tea.json("runs", "list")["runs"][0]["state"] != "paused":
+                assert process.poll() is None
             (tea.folder / "gate").unlink()
             out, err = process.communicate(timeout=BOUND)
         finally:

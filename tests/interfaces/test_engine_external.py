@@ -197,7 +197,7 @@ async def test_a_poll_that_takes_too_long_is_a_poll_that_raised(engine: Engine) 
                 await asyncio.Event().wait()
             return RenderEvent({"n": 1})
 
-    engine.specialist("render", Slow(), timeout=0.1)
+    engine.specialist("render", Slow(), timeout=3)
     async with engine.worker():
         task = await engine.enqueue("render")
         assert await engine.result(task, timeout=BOUND) == {"n": 1}
