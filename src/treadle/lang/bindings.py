@@ -39,6 +39,7 @@ class Context:
     implied: dict[str, set[str]] = field(default_factory=dict)  # facet -> parameters that implicits supply
     keys_read: dict[int, set[str] | None] = field(default_factory=dict)  # pre-script -> its keys in other scripts; None: any
     misyielded: dict[int, set[str] | None] = field(default_factory=dict)  # facet -> returns in wrong yields; None: any
+    extensions: list[tuple[str, Source, tree.Span]] = field(default_factory=list)  # uses of extensions to the reference
 
     def use(self, source: Source, name: tree.Name | tree.Ref | tree.InputRef, definition: Definition, part: int = 0) -> None:
         """Record the meaning of a name, or of one part of a reference."""

@@ -138,6 +138,7 @@ def check_mixin(
             _check_timeout(mixin, host, scope, context)
             return None
         if mixin.alias is None:
+            context.extensions.append(("retry", opening.source, mixin.span))
             _check_retry(mixin, host, scope, context)
             return None
     declared = resolve_facet(mixin, opening, context)
