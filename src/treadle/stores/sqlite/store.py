@@ -25,7 +25,7 @@ from treadle.stores.sqlite.connection.connect import (
     refuse_writes,
 )
 from treadle.stores.sqlite.connection.place import check_place
-from treadle.stores.sqlite.connection.schema import IN_MEMORY, NEWEST, check_version, migrate_to, read_version
+from treadle.stores.sqlite.connection.schema import IN_MEMORY, NEWEST, check_version, create_in_memory, migrate_to, read_version
 from treadle.stores.sqlite.connection.signals import Subscribers
 from treadle.stores.sqlite.connection.wal import Checkpointer
 from treadle.stores.sqlite.dead_letters import DeadLetters
@@ -108,7 +108,9 @@ class SqliteStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, Us
             make_shrinkable(connection)
             make_durable(connection)
             self._writer.after = Checkpointer(connection).tidy
-        if version < NEWEST:
+        if self._path is None:
+            create_in_memory(connection)
+        elif version < NEWEST:
             migrate_to(connection, NEWEST, self._shown)
         if self._inline:
             add_shapes(connection)
