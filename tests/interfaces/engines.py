@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.contract.databases import new_file
 
 from treadle import Engine
 from treadle.kernel.store.ports import Store
@@ -26,7 +27,7 @@ def url_of(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
         case "memory":
             return "memory://"
         case "sqlite":
-            return f"sqlite:///{tmp_path / 'treadle.db'}"
+            return f"sqlite:///{new_file(request, tmp_path)}"
         case _:
             return str(request.getfixturevalue("postgres_url"))
 
