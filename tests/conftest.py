@@ -29,7 +29,11 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.contract.databases import DATABASES, Database, StoreClock
-from tests.distribution import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: F401 - hooks
+from tests.distribution import (  # noqa: F401 - hooks
+    pytest_collection_modifyitems,
+    pytest_xdist_make_scheduler,
+    pytest_xdist_setupnodes,
+)
 from tests.schemas import Schemas, new_name, schema_url
 
 from treadle.kernel.store.ports import Store

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import pytest
+from tests import fork_server, forked_workers
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = (
@@ -39,10 +42,30 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget what is done, which pytest-xdist would count again for each of thousands of tests."""
+        nodeid = self.registered_collections[node][item_index]
+        work = self.assigned_work[node]
+        unit = work[self._split_scope(nodeid)]
+        unit[nodeid] = True
+        if all(unit.values()):
+            del work[self._split_scope(nodeid)]
+        self._reschedule(node)
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
     return Together(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    if sys.platform == "linux":
+        os.environ[fork_server.ADDRESS] = fork_server.begin()  # noqa: TID251
+        command, end = forked_workers.start([str(argument) for argument in config.invocation_params.args])
+        config.add_cleanup(end)
+        for spec in specs:
+            spec.python = command
 
 
 @pytest.hookimpl(trylast=True)

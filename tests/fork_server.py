@@ -1,8 +1,8 @@
 """Processes for tests that start fast: real ones, forked from a parent that has imported everything already.
 
-Starting Python and importing Treadle costs more than most commands do. So the first test of a worker process that needs
-one starts a parent (`python -m tests.fork_server FD`), which imports, then forks a child for each request: a process of its
-own with its own folder, environment, standard streams and default signals, in which the module runs as `python -m` would.
+Starting Python and importing Treadle costs more than most commands do. So one process of a run (`python -m tests.fork_server
+FD`) imports it, then forks a parent for each process that runs tests, and that a child for each request: a process of its own with
+its own folder, environment, standard streams and default signals, in which the module runs as `python -m` would.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import pkgutil
 import runpy
+import secrets
 import select
 import signal
 import socket
@@ -26,12 +27,13 @@ import traceback
 from pathlib import Path
 from typing import IO, NoReturn
 
-from tests.limits import BOUND
-
 import treadle
 from treadle.model.errors import MissingDependency
 
 ROOT = Path(__file__).parents[1]
+ADDRESS = "TESTS_FORK_SERVER"
+"""The variable with the address of the process that has imported everything."""
+
 _LONGEST = 1 << 20
 
 _IMPORTED = (
@@ -87,17 +89,27 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def begin() -> str:
+    """Start the process that imports, which ends with this one; its address."""
+    address = f"treadle-fork-server-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"\0{address}")
+        listener.listen()
+        command = [sys.executable, "-m", "tests.fork_server", str(listener.fileno())]
+        process = subprocess.Popen(
+            command, cwd=ROOT, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, preexec_fn=_ignore_interrupts
+        )
+    atexit.register(process.communicate)
+    return address
+
+
 class ForkServer:
     """The parent, as those see it who want children."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, preexec_fn=_ignore_interrupts
-            )
-        self._line = ours
+        address = os.environ.get(ADDRESS) or begin()  # noqa: TID251
+        self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line.connect(f"\0{address}")
         self._lock = threading.Lock()
         atexit.register(self.close)
 
@@ -122,8 +134,10 @@ class ForkServer:
         return int(said), ours
 
     def close(self) -> None:
+        """End the children, and wait until they are gone."""
+        self._line.shutdown(socket.SHUT_WR)
+        self._line.recv(1)
         self._line.close()
-        self._process.wait(BOUND)
 
 
 _fork_server: ForkServer | None = None
@@ -166,12 +180,29 @@ def start(
     return ForkedProcess(pid, status, out, err)
 
 
-# --- in the parent ---
+# --- in the process that imports, and in the parents ---
 
 
-def serve(line: socket.socket) -> None:
+def serve(listener: socket.socket) -> None:
+    """Import everything when the first one asks; fork a parent for each, until the run has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    learned = False
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+        line, _ = listener.accept()
+        if not learned:
+            _learn()
+            learned = True
+        if os.fork() == 0:
+            listener.close()
+            with Path(os.devnull).open() as nothing:
+                os.dup2(nothing.fileno(), 0)
+            _be_parent(line)
+            os._exit(0)
+        line.close()
+
+
+def _be_parent(line: socket.socket) -> None:
     """Fork children until nobody wants any more."""
-    _learn()
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
