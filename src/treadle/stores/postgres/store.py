@@ -37,10 +37,16 @@ class PostgresStore(Tasks, DeadLetters, Runs, Records, Log, Servers, Operators, 
         self._notifier: Notifier | None = None
 
     async def open(self, *, migrate: bool = True) -> None:
-        with translated(self.url):
-            await schema.check_schema(self._connector, READS, migrate=migrate)
-        self._hot = Pool(self._connector, HOT, self._pool_size)
         self._reads = Pool(self._connector, READS, 2)
+        try:
+            async with self._reading() as connection:
+                version = await schema.read_version(connection)
+            with translated(self.url):
+                await schema.check_schema(self._connector, READS, version, migrate=migrate)
+        except BaseException:
+            await self.close()
+            raise
+        self._hot = Pool(self._connector, HOT, self._pool_size)
         self._listener = Listener(self._connector, self._clock)
         self._notifier = Notifier(self._connector, self._clock)
         await self.list_lanes()

@@ -27,20 +27,14 @@ async def read_version(connection: Connection) -> int:
     return int(version or 0)
 
 
-async def check_schema(connector: Connector, settings: dict[str, str], *, migrate: bool) -> None:
-    """Check the schema, and migrate it if it is behind and `migrate`; else raise `SchemaBehind` or `SchemaTooNew`."""
-    connection = await connector.connect(settings)
-    try:
-        async with connector.session(connection, settings):
-            version = await read_version(connection)
-        _refuse_newer(version)
-        if version < LATEST and not migrate:
-            raise SchemaBehind(
-                f"The schema {connector.address.schema} of {connector.address.shown} is at version {version}, this Treadle "
-                f"needs {LATEST}: run `treadle store migrate`."
-            )
-    finally:
-        await close_connection(connection)
+async def check_schema(connector: Connector, settings: dict[str, str], version: int, *, migrate: bool) -> None:
+    """Migrate a schema of an older version if `migrate`, else raise `SchemaBehind`; raise `SchemaTooNew` for a newer one."""
+    _refuse_newer(version)
+    if version < LATEST and not migrate:
+        raise SchemaBehind(
+            f"The schema {connector.address.schema} of {connector.address.shown} is at version {version}, this Treadle "
+            f"needs {LATEST}: run `treadle store migrate`."
+        )
     if version < LATEST:
         await _migrate(connector, settings, LATEST, only_up=True)
 
