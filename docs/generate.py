@@ -471,7 +471,7 @@ def diagnostics_page() -> str:
         "# Diagnostics",
         _NOTE,
         "The rules of the compiler, each under the id that a diagnostic shows in brackets (`error[unknown-type]`). Errors "
-        "prevent compilation; warnings do so only with `treadle compile --strict`.",
+        "prevent compilation; warnings do so only with `treadle compile --strict FILE`.",
     ]
     for rule in RULES.values():
         found = compile_sources([("x.afl", rule.wrong)])

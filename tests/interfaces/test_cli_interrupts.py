@@ -98,7 +98,7 @@ def test_a_compiler_that_is_busy_is_interrupted(folder: Path, command: tuple[str
 def test_a_run_is_paused_after_the_advance_in_progress(folder: Path) -> None:
     code, err = run(folder, SLICES, "run", "nested.afl")
     assert code == 130
-    assert "is paused. Continue with: treadle runs resume" in err
+    assert "is paused. Continue with `treadle runs resume" in err
     assert int((folder / "calls").read_text()) <= 8  # of 262, each of 2,000 rows
 
 

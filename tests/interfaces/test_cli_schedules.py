@@ -57,6 +57,11 @@ def test_run_now_and_backfill_start_work_and_say_what_they_would_do(treadle: Tre
     assert treadle.json("schedules", "backfill", "nightly", *span)["started"] == would["started"]
     assert "Started 0 of 3 tick(s); 3 were already started." in treadle("schedules", "backfill", "nightly", *span).out
     assert len(treadle.json("tasks", "list")["tasks"]) == 4
+    days = treadle.json("schedules", "backfill", "nightly", "--from", "2026-02-01", "--to", "2026-02-02", "--dry-run")
+    assert [tick[:10] for tick in days["ticks"]] == ["2026-02-01", "2026-02-02"]  # a day includes that day
+    today = treadle.json("schedules", "show", "nightly")["updated_at"][:10]
+    until_now = treadle("schedules", "backfill", "nightly", "--from", today, "--to", today, "--dry-run")
+    assert until_now.code == 0  # the rest of the day is still to come
 
 
 def test_a_worker_fires_what_is_due(treadle: Treadle):

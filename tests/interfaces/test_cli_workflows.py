@@ -236,7 +236,7 @@ def test_an_interrupted_run_is_paused_and_goes_on_where_it_was(tea: Treadle):
             process.kill()
     assert (process.returncode, out) == (130, "")
     (run,) = tea.json("runs", "list")["runs"]
-    assert f"is paused. Continue with: treadle runs resume {run['id']} --handlers kettle.py" in err
+    assert f"is paused. Continue with `treadle runs resume {run['id']} --handlers kettle.py`" in err
     assert run["state"] == "paused"
     assert tea.json("why", run["id"])["code"] == "paused"
     said = tea("runs", "resume", run["id"], "--handlers", "kettle.py")

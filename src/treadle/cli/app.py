@@ -122,7 +122,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "runs",
         "Show and operate runs of workflows and functions.",
-        _commands("runs", "list show steps logs usage pause resume cancel retry rerun fork bulk"),
+        _commands("runs", "list show watch steps logs usage pause resume cancel retry rerun fork bulk"),
     ),
     Branch("functions", "List, start and adopt durable functions.", _commands("functions", "list start adopt")),
     Branch("flows", "Publish and show AFL sources, by name and version.", _commands("flows", "list show publish")),

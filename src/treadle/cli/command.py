@@ -42,6 +42,8 @@ class Parameter:
     max: float | None = None
     hidden: bool = False
     positional: bool = False
+    former: tuple[str, ...] = ()
+    """Further names that are accepted but not shown."""
 
 
 def option(
@@ -52,9 +54,10 @@ def option(
     min: float | None = None,  # noqa: A002
     max: float | None = None,  # noqa: A002
     hidden: bool = False,
+    former: tuple[str, ...] = (),
 ) -> Parameter:
     """An option; without names, the flag is derived from the parameter. `panel` is the help section that lists it."""
-    return Parameter(names, help, metavar, panel, min, max, hidden)
+    return Parameter(names, help, metavar, panel, min, max, hidden, former=former)
 
 
 def argument(*, help: str, metavar: str | None = None) -> Parameter:  # noqa: A002
@@ -63,9 +66,17 @@ def argument(*, help: str, metavar: str | None = None) -> Parameter:  # noqa: A0
 
 
 class Option(click.Option):
-    """A Click option that belongs to a help section."""
+    """A Click option that belongs to a help section, and may have former names."""
 
     panel = ""
+    former: tuple[str, ...] = ()
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Accept the former names, too, which the help does not show."""
+        shown = self.opts
+        self.opts = [*shown, *self.former]
+        super().add_to_parser(parser, ctx)
+        self.opts = shown
 
 
 class Argument(click.Argument):
@@ -100,7 +111,7 @@ def make_param(name: str, hint: Any, default: Any = _EMPTY) -> click.Parameter:
         settings |= {"is_flag": True, "type": None}
     names = spec.names or (f"--{name.replace('_', '-')}",)
     made = Option([*names, name], help=spec.help, multiple=several, hidden=spec.hidden, **settings)
-    made.panel = spec.panel
+    made.panel, made.former = spec.panel, spec.former
     return made
 
 

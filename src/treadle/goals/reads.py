@@ -136,7 +136,7 @@ class GoalReads:
         if objective.status == Status.DONE:
             return "done"
         if objective.status == Status.NEW:
-            return f"waits for approval: treadle objectives approve {objective.objective_id}"
+            return f"waits for approval: `treadle objectives approve {objective.objective_id}`"
         if waits := objective.open_blockers:
             return f"blocked: {'; '.join([await self._describe(each) for each in waits])}"
         for task_id, what in self._tasks_of(objective):

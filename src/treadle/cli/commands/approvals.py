@@ -115,7 +115,7 @@ async def _decide(
 
 
 def _table(approvals: list[Approval], now: datetime) -> RenderableType:
-    table = grid("id", "state", "question", "of", "deciders", "votes", "asked", "expires")
+    table = grid("id", "state", "question", "?of", "?deciders", "?votes", "?asked", "?expires")
     for each in approvals:
         table.add_row(
             each.id,

@@ -163,7 +163,7 @@ async def _tell(session: Session, word: str, changes: AsyncIterator[DeadLettersC
 
 
 def _letters(found: list[DeadLetter], now: datetime) -> RenderableType:
-    table = grid("id", "name", "code", "fingerprint", ">attempt", "failed", "error")
+    table = grid("id", "name", "code", "?fingerprint", "?>attempt", "?failed", "error")
     for task in found:
         table.add_row(
             task.id,
@@ -180,7 +180,7 @@ def _letters(found: list[DeadLetter], now: datetime) -> RenderableType:
 def _groups(groups: list[DeadLetterGroup], now: datetime) -> RenderableType:
     if not groups:
         return plain("No dead letters.")
-    table = grid("fingerprint", "name", "code", ">count", "first", "last", "last error")
+    table = grid("fingerprint", "name", "?code", ">count", "?first", "last", "last error")
     for group in groups:
         table.add_row(
             plain(group.fingerprint),

@@ -14,8 +14,8 @@ from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import WAIT_LIMIT, TaskCreated, TaskResult
 from treadle.cli.command import argument, option
 from treadle.cli.exits import FAILED, WaitTimedOut
+from treadle.cli.input.values import Params, Payload, wait_limit
 from treadle.cli.input.values import payload as parse_payload
-from treadle.cli.input.values import wait_limit
 from treadle.cli.output.format import plain, pretty
 from treadle.cli.output.messages import tell_error, tell_warning
 from treadle.cli.process.crash import arm_crash
@@ -28,10 +28,8 @@ from treadle.model.states import TaskState
 async def enqueue(
     session: Session,
     name: Annotated[str, argument(help="The handler's name, e.g. billing.Charge")],
-    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
-    parameters: Annotated[
-        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload, as JSON or text; repeatable")
-    ] = None,
+    payload: Payload = None,
+    parameters: Params = None,
     wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if the task failed")] = False,
     wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
     **options: Unpack[EnqueueOptions],

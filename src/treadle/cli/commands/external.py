@@ -85,7 +85,7 @@ def _progress(job: ExternalJob) -> str:
 
 
 def _table(jobs: list[ExternalJob], now: datetime) -> RenderableType:
-    table = grid("id", "state", "specialist", "job", "progress", ">polls", "dispatched", "next poll")
+    table = grid("id", "state", "specialist", "?job", "?progress", "?>polls", "?dispatched", "?next poll")
     for each in jobs:
         raised = f" ({each.raised_in_row} raised)" if each.raised_in_row else ""
         table.add_row(

@@ -9,7 +9,7 @@ from click.exceptions import Exit
 from treadle.cli.command import argument, option
 from treadle.cli.commands.run import end_of, failure_of, tell_failed
 from treadle.cli.exits import FAILED
-from treadle.cli.input.values import any_json, wait_limit
+from treadle.cli.input.values import Params, Payload, any_json, wait_limit
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import grid, plain, pretty
 from treadle.cli.output.messages import tell_note, tell_warning
@@ -45,10 +45,8 @@ def _table(found: FunctionList) -> RenderableType:
 async def start(
     session: Session,
     name: Annotated[str, argument(metavar="NAME", help="The function's name")],
-    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
-    parameters: Annotated[
-        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload, as JSON or text; repeatable")
-    ] = None,
+    payload: Payload = None,
+    parameters: Params = None,
     version: Annotated[int | None, option(help="Version of the function; default: the newest known one")] = None,
     idempotency_key: Annotated[
         str | None, option(metavar="KEY", help="A repeated start with this key returns the first run")

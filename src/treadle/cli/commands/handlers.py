@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.cli.command import argument, option
 from treadle.cli.commands.runner import Roots, with_roots
+from treadle.cli.input.values import Params, Payload, seconds
 from treadle.cli.input.values import payload as parse_payload
-from treadle.cli.input.values import seconds
 from treadle.cli.output.format import ago, grid, plain, pretty
 from treadle.cli.output.messages import tell_warning
 from treadle.cli.session import Session
@@ -79,10 +79,8 @@ async def remove(session: Session, facet: Facet) -> None:
 async def try_out(
     session: Session,
     facet: Facet,
-    payload: Annotated[str | None, option(metavar="JSON", help="A JSON object, @file, or - for stdin")] = None,
-    parameters: Annotated[
-        list[str] | None, option("--param", "-p", metavar="KEY=VALUE", help="One field of the payload, as JSON or text; repeatable")
-    ] = None,
+    payload: Payload = None,
+    parameters: Params = None,
     roots: Roots = None,
 ) -> None:
     """Load a registered handler on this machine, or on the server, and call it with a payload; stores nothing.

@@ -122,7 +122,7 @@ async def _over_http(
     if session.chosen.remote:
         raise InvalidInput(f"The server already serves MCP at {session.chosen.remote}/mcp: omit --http or --server.")
     if scopes:
-        raise InvalidInput("Over HTTP the caller's token decides: create one with `treadle token create NAME --scope ...`.")
+        raise InvalidInput("Over HTTP the caller's token decides: create one with `treadle token create NAME --scope operate`.")
     from treadle.cli.process.mcp_mount import PATH, add_mcp
 
     options = http_options(session, host, port, "", False, _GRACE, open_access, needed=True)

@@ -16,8 +16,6 @@ from treadle.cli.command import option
 from treadle.cli.commands.worker import Llm
 from treadle.cli.exits import FAILED, INTERRUPTED, WaitTimedOut
 from treadle.cli.input.plan import (
-    InputOption,
-    InputsOption,
     LenientOption,
     Plan,
     Wanted,
@@ -26,7 +24,7 @@ from treadle.cli.input.plan import (
     tell_what_is_missing,
 )
 from treadle.cli.input.sources import Places, StrictOption
-from treadle.cli.input.values import wait_limit
+from treadle.cli.input.values import Params, Payload, wait_limit
 from treadle.cli.output.format import plain, pretty
 from treadle.cli.output.messages import tell_error
 from treadle.cli.output.run import Watcher
@@ -59,8 +57,8 @@ async def run(
     session: Session,
     places: Places,
     workflow: WorkflowOption = None,
-    pairs: InputOption = None,
-    whole: InputsOption = None,
+    pairs: Params = None,
+    whole: Payload = None,
     handlers: HandlersHere = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="The task list of the run, served here")] = DEFAULT_LIST,
     lenient: LenientOption = False,
@@ -109,12 +107,18 @@ async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
         started = await wanted.start(api, checked, task_list=task_list)
         if not session.json:
             tell_what_is_missing(started)
-        ended = await Watcher(session, api, started.id).watch(stop)
-        if ended is None:
-            message = f"Run {started.id} continues on the server; `treadle runs show {started.id}` shows its progress."
-            tell_error("interrupted", message, as_json=session.json)
-            raise Exit(INTERRUPTED)
-        show_outputs(session, to_builtins(await api.runs.get(started.id)), ended)
+        await watch_run(session, api, started.id, stop)
+
+
+async def watch_run(session: Session, api: Api, run_id: str, stop: asyncio.Event | None = None) -> None:
+    """Show the run until it ends, then its outputs; the run does not depend on this process."""
+    run = await api.runs.get(run_id)
+    ended = await Watcher(session, api, run.id).watch(stop or stop_signal())
+    if ended is None:
+        message = f"Run {run.id} continues; `treadle runs watch {run.id}` shows its progress."
+        tell_error("interrupted", message, as_json=session.json)
+        raise Exit(INTERRUPTED)
+    show_outputs(session, to_builtins(await api.runs.get(run.id)), ended)
 
 
 async def work_on(
@@ -164,7 +168,7 @@ def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequen
     else:
         store = f" --store {session.chosen.typed_store}" if session.chosen.typed_store else ""
         names = "".join(f" --handlers {name}" for name in handlers)
-        message = f"Run {run_id} is paused. Continue with: treadle runs resume {run_id}{names}{store}"
+        message = f"Run {run_id} is paused. Continue with `treadle runs resume {run_id}{names}{store}`."
     tell_error("interrupted", message, as_json=session.json)
 
 
@@ -172,8 +176,8 @@ async def submit(
     session: Session,
     places: Places,
     workflow: WorkflowOption = None,
-    pairs: InputOption = None,
-    whole: InputsOption = None,
+    pairs: Params = None,
+    whole: Payload = None,
     idempotency_key: Annotated[
         str | None, option(metavar="KEY", help="A repeated start with this key returns the first run")
     ] = None,

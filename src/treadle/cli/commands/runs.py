@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from treadle.api.wire import to_builtins
 from treadle.cli.command import argument, option
-from treadle.cli.commands.run import HandlersHere, opened, work_on
-from treadle.cli.input.plan import InputOption, InputsOption, texts_of
-from treadle.cli.input.values import moment, workflow_inputs
+from treadle.cli.commands.run import HandlersHere, opened, watch_run, work_on
+from treadle.cli.input.plan import texts_of
+from treadle.cli.input.values import Params, Payload, moment, workflow_inputs
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import ago, facts, grid, ms, plain, short, state
 from treadle.cli.output.format import line as shown_line
@@ -46,7 +46,7 @@ class Filter(TypedDict):
     flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name for all its versions")]
     task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")]
     since: Annotated[str | None, option(metavar="TIME", help="Only runs created at or after this time: 2027-01-15T09:00")]
-    until: Annotated[str | None, option(metavar="TIME", help="Only runs created before this time")]
+    until: Annotated[str | None, option(metavar="TIME", help="Only runs created before this time; a day includes that day")]
     search: Annotated[
         str | None, option(metavar="TEXT", help="Text in the workflow's name or idempotency key, or the start of an id")
     ]
@@ -54,7 +54,7 @@ class Filter(TypedDict):
 
 def _asked(which: Filter) -> dict[str, Any]:
     """Convert the filter to the arguments of the API."""
-    return {**which, "since": moment(which["since"], "--since"), "until": moment(which["until"], "--until")}
+    return {**which, "since": moment(which["since"], "--since"), "until": moment(which["until"], "--until", end=True)}
 
 
 async def list_runs(
@@ -73,7 +73,7 @@ async def list_runs(
 
 
 def _table(runs: list[Run], now: datetime) -> RenderableType:
-    table = grid("id", "workflow", "state", ">steps", "created", "note")
+    table = grid("id", "workflow", "state", "?>steps", "created", "?note")
     for run in runs:
         said = (run.error or {}).get("message")
         note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else "")
@@ -92,6 +92,12 @@ async def show(session: Session, run_id: RunId) -> None:
         now = (await api.system.time()).now
     value = to_builtins(run) | {"step_rows": [to_builtins(step) for step in steps]}
     session.show(value, lambda: show_run(run, steps, tasks, now))
+
+
+async def watch(session: Session, run_id: RunId) -> None:
+    """Show the steps of a run until it ends, then its outputs; exit 1 if it failed. Ctrl-C only stops watching."""
+    async with session.api() as api:
+        await watch_run(session, api, run_id)
 
 
 async def steps(
@@ -188,8 +194,8 @@ async def retry(
 async def rerun(
     session: Session,
     run_id: RunId,
-    pairs: InputOption = None,
-    whole: InputsOption = None,
+    pairs: Params = None,
+    whole: Payload = None,
     handlers: HandlersHere = None,
 ) -> None:
     """Start the same workflow of the same flow again as a new run; given inputs override the old ones."""
@@ -202,8 +208,8 @@ async def fork(
     session: Session,
     run_id: RunId,
     step: StepName,
-    pairs: InputOption = None,
-    whole: InputsOption = None,
+    pairs: Params = None,
+    whole: Payload = None,
     handlers: HandlersHere = None,
 ) -> None:
     """Start a new run that keeps the results independent of a step, and repeats that step and its dependents."""
@@ -218,7 +224,7 @@ async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]
         return {}
     run = await api.runs.get(run_id)
     if run.kind == "function":
-        return {**(parse_payload(whole) or {}), **(parse_payload(None, pairs) or {})}
+        return parse_payload(whole, pairs) or {}
     return workflow_inputs(texts_of(await api.flows.get(run.flow_id), run.workflow), whole, pairs)
 
 

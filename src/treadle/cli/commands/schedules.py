@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from treadle.api.options import ScheduleOptions, TimeOptions
@@ -21,8 +21,6 @@ from treadle.model.names import check_name
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from rich.console import RenderableType
 
     from treadle.api.facade import Api
@@ -156,7 +154,7 @@ async def backfill(
     session: Session,
     name: Name,
     start: Annotated[str, option("--from", metavar="TIME", help="First tick at or after this time")],
-    end: Annotated[str, option("--to", metavar="TIME", help="Last tick at or before this time")],
+    end: Annotated[str, option("--to", metavar="TIME", help="Last tick at or before this time; a day includes that day")],
     dry_run: DryRun = False,
 ) -> None:
     """Start the schedule's work for the past ticks of a range; ticks that were already started are skipped."""
@@ -165,6 +163,8 @@ async def backfill(
         since, until = moment(start, "--from", schedule.zone), moment(end, "--to", schedule.zone)
         assert since is not None
         assert until is not None
+        if (after := moment(end, "--to", schedule.zone, end=True) or until) != until:
+            until = min(after - timedelta(milliseconds=1), (await api.system.time()).now)
         done = await api.schedules.backfill(schedule.id, since, until, dry_run=True)
         if not dry_run:
             done = await _backfill(session, api, schedule.id, done)
@@ -229,7 +229,7 @@ def local(tick: datetime, zone: str) -> str:
 
 
 def _table(schedules: list[Schedule], now: datetime) -> RenderableType:
-    table = grid("name", "state", "when", "starts", "next", ">fired", ">skipped", "note")
+    table = grid("name", "state", "when", "starts", "next", "?>fired", "?>skipped", "note")
     for each in schedules:
         note = (each.error or {}).get("message", "") or (
             f"{1 + len(each.backlog)} tick(s) wait for the previous work to end" if each.waiting else ""

@@ -76,7 +76,7 @@ async def servers(
 def _table(found: list[Server], now: datetime) -> RenderableType:
     if not found:
         return plain("No servers. Start one with `treadle worker --handlers MODULE`.")
-    table = grid("name", "state", ">pid", "started", "heartbeat", ">running", ">handled", ">failed", "lists", "handlers")
+    table = grid("name", "state", "?>pid", "?started", "heartbeat", ">running", "?>handled", ">failed", "?lists", "?handlers")
     for server in found:
         table.add_row(
             plain(server.name),

@@ -42,7 +42,7 @@ async def list_tasks(
 
 
 def _table(tasks: list[Task], now: datetime) -> RenderableType:
-    table = grid("id", "name", "state", ">attempt", "created", "note")
+    table = grid("id", "name", "state", "?>attempt", "created", "?note")
     for task in tasks:
         table.add_row(
             task.id,

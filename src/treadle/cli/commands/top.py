@@ -36,7 +36,7 @@ async def top(
     try:
         from treadle.cli.output.top_screen import TopApp
     except ImportError:
-        raise MissingDependency("treadle top needs Textual: pip install 'treadle[top]'.") from None
+        raise MissingDependency("`treadle top` needs Textual: pip install 'treadle[top]'.") from None
     async with session.api() as api:
         await TopApp(api, every, where=session.chosen.remote or session.settings.store).run_async()
 

@@ -196,7 +196,7 @@ def source_words(source: WatchedSource) -> str:
 
 
 def _table(watchers: list[Watcher]) -> RenderableType:
-    table = grid("name", "state", "source", "every", "on", "starts", ">seen", ">fired", "note")
+    table = grid("name", "state", "source", "?every", "?on", "starts", "?>seen", "?>fired", "note")
     for each in watchers:
         table.add_row(
             plain(each.name),

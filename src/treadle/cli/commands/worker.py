@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from treadle.http.server import HttpServer
 
 Handlers = Annotated[
-    list[str],
+    list[str] | None,
     option(
         "--handlers", metavar="MODULE", help="package.module or path/to/file.py, with :name if it has several engines; repeatable"
     ),
@@ -63,7 +63,7 @@ def server_name(name: str | None) -> str | None:
 
 async def worker(
     session: Session,
-    handlers: Handlers,
+    handlers: Handlers = None,
     task_lists: Lists = None,
     concurrency: Concurrency = 100,
     threads: Threads = 16,
@@ -98,19 +98,19 @@ async def worker(
         topology=topology,
         roles=chosen,
     )
-    engines = load_engines(session, handlers)
+    engines = load_engines(session, handlers or [])
     if topology is not None:
         engines[0].goals.use_topology(topology, roles=options.roles or None)  # check it before starting children
     if processes == 1:
         await run_worker(session, engines, options)
     else:
-        await _run_fleet(session, engines, handlers, options, processes)
+        await _run_fleet(session, engines, handlers or [], options, processes)
 
 
 def check_roles(topology: str | None, roles: list[str] | None) -> tuple[str, ...]:
     """Check the chosen roles; they need a topology."""
     if roles and topology is None:
-        raise InvalidInput("--role selects roles of a topology; add --topology FILE.")
+        raise InvalidInput("--role selects roles of a topology; add --topology FILE as well.")
     return tuple(roles or ())
 
 
@@ -144,7 +144,7 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             lines.insert(at + 1, f"Roles:    {', '.join(played)} ({options.topology})")
         if options.llm:
             lines[at] += f"; prompt blocks with {engine.kernel.settings.llm_model}"
-        elif not names:
+        elif not names and options.topology is None:
             lines[at] += "; tasks wait. Put `engine = Engine()` and `@engine.handler(...)` in a file and add --handlers FILE"
         announce(session, event, lines)
 
@@ -183,9 +183,7 @@ def _of_namespace(engine: Engine) -> str:
 
 async def up(
     session: Session,
-    handlers: Annotated[
-        list[str] | None, option("--handlers", metavar="MODULE", help="package.module or path/to/file.py; repeatable")
-    ] = None,
+    handlers: Handlers = None,
     task_lists: Lists = None,
     concurrency: Concurrency = 100,
     threads: Threads = 16,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import click
@@ -14,7 +15,7 @@ import click
 from treadle.api.contract import OptionField, option_fields
 from treadle.api.options import ScheduleOptions, SourceOptions, TargetOptions, TimeOptions, WatcherChanges, WatcherOptions
 from treadle.cli.command import make_param, option
-from treadle.cli.input.values import moment, payload, seconds
+from treadle.cli.input.values import PARAM, PAYLOAD, moment, payload, seconds
 
 _NAMES = {"task_list": "--list", "changes": "--on", "hashing": "--hash/--no-hash", "inputs": "--payload"}
 _METAVARS = {
@@ -48,10 +49,9 @@ def flags(options: type) -> Iterator[click.Parameter]:
         metavar = "|".join(field.choices) or _METAVARS.get(name) or _KIND_METAVARS.get(field.kind)
         text = re.sub(r"`(\w+)`", lambda found: _flag(found[1]) if found[1] in fields else found[0], _help(field))
         if field.kind == "object":
-            whole = option("--payload", metavar="JSON", help=f"{text}: a JSON object, @file or -", panel=panel)
+            whole = replace(PAYLOAD, help=f"{text}: a JSON object, @file or -; -p overrides fields", panel=panel)
             yield make_param(name, Annotated[str | None, whole], None)
-            pair = option("--param", "-p", metavar="KEY=VALUE", help="One field of it, as JSON or text; repeatable", panel=panel)
-            yield make_param(_PAIRS, Annotated[list[str] | None, pair], None)
+            yield make_param(_PAIRS, Annotated[list[str] | None, replace(PARAM, panel=panel)], None)
         else:
             spec = option(_NAMES.get(name) or _flag(name), metavar=metavar, help=text, panel=panel)
             yield make_param(name, Annotated[kind | None, spec], field.doc.default)

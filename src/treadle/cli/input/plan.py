@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 WorkflowOption = Annotated[
     str | None, option("--workflow", "-w", metavar="NAME", help="The workflow; optional if there is only one")
 ]
-InputOption = Annotated[
-    list[str] | None,
-    option("--input", "-i", metavar="KEY=VALUE", help="One input, as JSON or text; repeatable"),
-]
-InputsOption = Annotated[
-    str | None,
-    option("--inputs", metavar="JSON", help="All inputs: a JSON object, @file or - for stdin; --input overrides them"),
-]
 LenientOption = Annotated[bool, option("--lenient", help="Do not check the inputs against the workflow's parameters")]
 
 

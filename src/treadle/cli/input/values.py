@@ -6,12 +6,23 @@ import json
 import re
 import sys
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 
+from treadle.cli.command import option
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput, InvalidPayload, InvalidPolicy
 from treadle.model.values import Json
+
+PARAM = option(
+    "--param", "-p", metavar="KEY=VALUE", help="One field of the inputs, as JSON or text; repeatable", former=("--input", "-i")
+)
+PAYLOAD = option(
+    "--payload", metavar="JSON", help="The inputs: a JSON object, @file or - for stdin; -p overrides fields", former=("--inputs",)
+)
+Params = Annotated[list[str] | None, PARAM]
+Payload = Annotated[str | None, PAYLOAD]
 
 _UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
@@ -34,14 +45,19 @@ def wait_limit(text: str | None) -> float | None:
     return None if limit is None else milliseconds(limit, "--wait-for") / 1000
 
 
-def moment(text: str | None, what: str, zone: str = "UTC") -> datetime | None:
-    """Parse ISO 8601 text such as `2027-01-15T09:00`, in the time zone unless it has its own offset; None from None."""
+def moment(text: str | None, what: str, zone: str = "UTC", *, end: bool = False) -> datetime | None:
+    """Parse ISO 8601 text such as `2027-01-15T09:00`, in the time zone unless it has its own offset; None from None.
+
+    A day without a time is its first instant, or, as the `end` of a range, the first instant after it.
+    """
     if text is None:
         return None
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
         raise InvalidPolicy(f"{what} must be a time like 2027-01-15T09:00 or 2027-01-15T09:00:00+01:00, not {text!r}.") from None
+    if end and _is_day(text.strip()):
+        found += timedelta(days=1)
     if found.tzinfo is not None:
         return found
     from treadle.kernel.schedules.ticks import find_zone
@@ -49,13 +65,17 @@ def moment(text: str | None, what: str, zone: str = "UTC") -> datetime | None:
     return found.replace(tzinfo=find_zone(zone))
 
 
+def _is_day(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
 def payload(text: str | None, parameters: Sequence[str] = ()) -> dict[str, Json] | None:
-    """The payload from JSON, `@file`, `-` (stdin) or `key=value` pairs; None if nothing is given."""
-    if text is not None and parameters:
-        raise InvalidInput("Give either --payload or -p, not both.")
-    if parameters:
-        return {key: _json_or_text(value) for key, value in (_pair(given, "-p") for given in parameters)}
-    return None if text is None else _object(text, "payload")
+    """The payload from JSON, `@file` or `-` (stdin), overridden by `key=value` pairs; None if nothing is given."""
+    return None if text is None and not parameters else workflow_inputs((), text, parameters, "payload")
 
 
 def edits(text: str | None) -> dict[str, Json] | None:
@@ -68,15 +88,15 @@ def any_json(text: str | None, what: str) -> Json:
     return None if text is None else _parse(_read(text, what), what)
 
 
-def workflow_inputs(texts: Collection[str], whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
+def workflow_inputs(texts: Collection[str], whole: str | None, pairs: Sequence[str], what: str = "inputs") -> dict[str, Json]:
     """A workflow's inputs from a JSON object (or `@file`, `-`), overridden by `key=value` pairs.
 
     A value is JSON or text; for the parameters `texts`, those of type String, it is always text, so that `zip=01234` needs
     no quotes.
     """
-    inputs: dict[str, Json] = {} if whole is None else dict(_object(whole, "inputs"))
+    inputs: dict[str, Json] = {} if whole is None else dict(_object(whole, what))
     for given in pairs:
-        key, value = _pair(given, "--input")
+        key, value = _pair(given)
         inputs[key] = _text(value) if key in texts else _json_or_text(value)
     return inputs
 
@@ -115,10 +135,10 @@ def _no_constant(word: str) -> Json:
     raise ValueError(f"{word} is not JSON")
 
 
-def _pair(given: str, option: str) -> tuple[str, str]:
+def _pair(given: str) -> tuple[str, str]:
     key, equals, text = given.partition("=")
     if not equals or not key:
-        raise InvalidInput(f"{option} takes key=value, not {given!r}.")
+        raise InvalidInput(f"-p takes key=value, not {given!r}.")
     return key, text
 
 

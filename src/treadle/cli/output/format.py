@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from treadle.model.text import printable
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
     from rich.text import Text
 
@@ -105,12 +107,27 @@ def facts(rows: list[tuple[str, object]]) -> Table:
 
 
 def grid(*columns: str) -> Table:
-    """An empty table with these columns; `>` before a name aligns it to the right, for numbers."""
+    """An empty table with these columns.
+
+    `>` before a name aligns it to the right, for numbers; `?` marks a column that is left out, the last one first, where
+    the terminal is too narrow for all.
+    """
     from rich import box
+    from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    class Fitting(Table):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            wide = options.update(max_width=sys.maxsize)
+            while spare and Measurement.get(console, wide, self).maximum > options.max_width:
+                del self.columns[spare.pop()]
+                for index, column in enumerate(self.columns):
+                    column._index = index
+            return super().__rich_console__(console, options)
+
+    spare = [index for index, column in enumerate(columns) if column.startswith("?")]
+    table = Fitting(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for column in columns:
-        name = column.removeprefix(">")
-        table.add_column(name, justify="right" if column != name else "left", overflow="fold", no_wrap=name in ("id", "state"))
+        name = column.lstrip("?>")
+        table.add_column(name, justify="right" if ">" in column else "left", overflow="fold", no_wrap=name in ("id", "state"))
     return table

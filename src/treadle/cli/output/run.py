@@ -125,7 +125,8 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
         parts += [_title("Error"), plain(run.error.get("message", ""), "red")]
     parts += [_title("Steps"), steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)]
     if run.steps > len(steps):
-        parts.append(plain(f"Showing {len(steps)} of {run.steps} steps and blocks; `treadle runs steps --limit N` shows more."))
+        more = f"`treadle runs steps {run.id} --limit {run.steps}` shows all."
+        parts.append(plain(f"Showing {len(steps)} of {run.steps} steps and blocks; {more}"))
     return Group(*parts)
 
 

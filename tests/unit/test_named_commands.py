@@ -1,0 +1,82 @@
+"""Every command that a message, a hint, a page or a document names is accepted by the real command line, as written."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from treadle.cli.app import make_app
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "treadle"
+_SPAN = re.compile(r"`treadle ([a-z][^`]*)`")
+_LINE = re.compile(r"^(?:\$ |> |    )?treadle ([a-z].*)$", re.MULTILINE)
+_SHOWN = re.compile(r"""<code>treadle ([^<]*)</code>|"treadle ([^"]*)\"""")
+_SHELL = re.compile(r"\s*(?:[|>&;#]|<\().*", re.DOTALL)
+_OPTIONAL = re.compile(r"\s*(?:\[[^\]]*\]|\.\.\.|…)")
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The texts of a file: all of it, or the strings of a module, with `1` for each formatted value."""
+    if path.suffix != ".py":
+        yield path.read_text("utf-8")
+        return
+    inner: set[int] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            inner |= {id(each) for each in node.values}
+            yield "".join(str(each.value) if isinstance(each, ast.Constant) else "1" for each in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield node.value
+
+
+def _named() -> Iterator[tuple[str, str]]:
+    """Yield each command with the file that names it."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), *SOURCES.rglob("*.html")]
+    for path in [*pages, *SOURCES.rglob("*.py")]:
+        for text in _texts(path):
+            whole = re.sub(r"\{\{.*?\}\}", "1", text).replace("\\\n", " ")
+            found = _SPAN.findall(whole)
+            if path.suffix == ".md":
+                found += _LINE.findall(whole)
+            if path.suffix == ".html":
+                found += ["".join(each) for each in _SHOWN.findall(whole)]
+            for span in found:
+                if not span.endswith("[OPTIONS]"):  # a title of the reference
+                    yield " ".join(span.split()), str(path.relative_to(ROOT))
+
+
+def _parse(words: list[str]) -> None:
+    """Parse like the command line, without running anything; a bare name of a command or group is only a name."""
+    command: click.Command = make_app()
+    context = click.Context(command, info_name="treadle")
+    while isinstance(command, click.Group):
+        if not words:
+            return
+        parser = command.make_parser(context)
+        parser.allow_interspersed_args = False
+        _, words, _ = parser.parse_args(list(words))
+        _, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command, context = found, click.Context(found, parent=context, info_name=found.name)
+    if words:
+        command.make_context(command.name, words, parent=context.parent)
+
+
+def test_every_named_command_is_accepted_as_written() -> None:
+    wrong, named = [], dict(_named())
+    assert len(named) > 300
+    for line, place in named.items():
+        words = shlex.split(re.sub(r"\b(\w+)\|[\w|]+", r"\1", _OPTIONAL.sub("", _SHELL.sub("", line))))
+        try:
+            _parse(["1" if word == "N" else word for word in words])
+        except click.exceptions.Exit:  # --help or --version
+            continue
+        except click.ClickException as error:
+            wrong.append(f"{place}: treadle {line}: {error.format_message()}")
+    assert not wrong, "\n".join(wrong)
