@@ -194,6 +194,17 @@ def test_a_run_prints_its_outputs_alone_and_its_steps_beside_them(tea: Treadle):
     assert tea.json("run", "pure.afl", "--inputs", '{"n": 1}', "--input", "n=21")["outputs"] == {"m": 42}
 
 
+def test_a_run_stopped_at_a_limit_says_what_helps_and_not_to_retry_it(tea: Treadle):
+    (tea.folder / "endless.afl").write_text("facet A() andThen { a = A() } workflow W() andThen { a = A() }")
+    said = tea("run", "endless.afl", TREADLE_RUN_DEPTH="5")
+    (run,) = tea.json("runs", "list")["runs"]
+    for told in (said.err, tea("why", run["id"]).out):
+        assert "treadle runs rerun" in told
+        assert "treadle runs retry" not in told
+    assert tea("runs", "retry", run["id"]).code != 0
+    assert tea("runs", "rerun", run["id"]).code == 0
+
+
 def test_a_failed_run_says_where_and_is_retried_from_there(tea: Treadle):
     (tea.folder / "cold").touch()
     said = tea(*RUN)

@@ -6,6 +6,7 @@ from treadle.lang import hints, tree
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest, replace
 from treadle.lang.expressions import ExpressionParser
 from treadle.lang.lexer import Lexed
+from treadle.lang.mixins import MIXIN_EXAMPLES
 from treadle.lang.tokens import Token
 from treadle.lang.tree import Name, Span
 
@@ -131,7 +132,8 @@ class CallParser(ExpressionParser):
         if len(self.reporter.found) > level:
             return tree.Arg(Name("_", token.span), value)
         callee = self.callee.text if self.callee else "F"
-        self.report(token.span.to(value.span), "an argument needs a name", f"arguments are named: `{callee}(name = ...)`")
+        example = MIXIN_EXAMPLES.get(callee, f"{callee}(name = ...)")
+        self.report(token.span.to(value.span), "an argument needs a name", f"arguments are named: `{example}`")
         if self.callee is not None:
             self.unnamed.append((len(self.reporter.found) - 1, self.callee.text, self.given - 1, token.span))
         return tree.Arg(Name("_", token.span), value)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from treadle.lang import tree
 from treadle.lang.attributes import Attributes, AttributeTables, errors
 from treadle.lang.bindings import Context
 from treadle.lang.check_block import Surroundings, check_block
-from treadle.lang.check_call import check_args, check_mixin
+from treadle.lang.check_call import check_args, check_mixin, check_repeated
 from treadle.lang.check_expr import infer
 from treadle.lang.check_script import check_keys, check_prompt, check_results, check_script
 from treadle.lang.check_value import check_default
@@ -104,14 +105,17 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
     _check_fields(facet.returns, "duplicate-return", "return", opening, context)
     attributes = context.tables.inputs(declared)
     inputs = Inputs().inside(attributes, may_have_more=attributes.open)
-    root = Scope(opening, inputs, everywhere=frozenset(_step_names(facet)))
+    names = frozenset(_step_names(facet))
+    root = Scope(opening, inputs, everywhere=names)
     _check_signature(declared, facet, root, context)
     if facet.pre_script is not None:
         check_script(facet.pre_script, inputs, source, context, pre=True)
     if facet.prompt is not None:
         check_prompt(facet, facet.prompt, source, context)
-    results = context.tables.returns(declared) if facet.kind is tree.FacetKind.EVENT else ()
-    around = Surroundings(root, inputs, targets_of(declared, context), results=results)
+    around = Surroundings(root, inputs, targets_of(declared, context))
+    if facet.kind is tree.FacetKind.EVENT:  # its blocks run after its handler
+        results = inputs.below(Attributes(dict(context.tables.returns(declared))), may_have_more=not facet.returns)
+        around = replace(around, root=Scope(opening, results, everywhere=names), inputs=results)
     for block in facet.blocks:
         check_block(block, around, context)
     if facet.catch is not None:
@@ -128,6 +132,7 @@ def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context
             if param.default is not None:
                 root.label = f"the default of `{param.name.text}`"
                 check_default(param.default, known[param.name.text], root.label, root, context)
+    check_repeated(facet.mixins, declared.opening, context)
     taken = {param.name.text for param in (*facet.params, *facet.returns)}
     for mixin in facet.mixins:
         root.label = f"mixin `{mixin.target.text}`"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -29,7 +28,6 @@ class Surroundings:
     inputs: Inputs
     targets: Targets
     parent: Scope | None = None
-    results: Collection[str] = ()  # of the handler, which scripts of an event facet can read
 
 
 def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context: Context) -> None:
@@ -40,7 +38,7 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
         return
     outside = around.parent or around.root
     if block.script is not None:
-        check_script(block.script, around.inputs, opening.source, context, results=around.results)
+        check_script(block.script, around.inputs, opening.source, context)
         return
     if block.cases is not None:
         _check_cases(block, block.cases, around, outside, context)

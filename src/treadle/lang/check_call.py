@@ -10,8 +10,9 @@ from treadle.lang.bindings import Context
 from treadle.lang.check_expr import infer, note_step
 from treadle.lang.check_value import check_argument, check_value, misspelt
 from treadle.lang.definitions import Definition
-from treadle.lang.mixins import BUILTIN_MIXINS, LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
+from treadle.lang.mixins import BUILTIN_MIXINS, LONGEST_TIMEOUT, MIXIN_EXAMPLES, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.names import Declared, Opening
+from treadle.lang.placeholders import filled_by
 from treadle.lang.resolution import check_unique, resolve_callee, resolve_facet
 from treadle.lang.scope import Scope
 from treadle.lang.types import DOUBLE, UNKNOWN, NamedType
@@ -19,7 +20,7 @@ from treadle.lang.types import DOUBLE, UNKNOWN, NamedType
 
 def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | None:
     """Check a step's call and return its callee."""
-    opening = scope.opening
+    opening, scope.filled = scope.opening, filled_by(call.args)
     declared = resolve_callee(call, opening, context)
     check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", opening, context)
     if declared is None:
@@ -33,6 +34,7 @@ def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | No
         _check_given(call, declared, opening, context)
     for mixin in call.mixins:
         check_mixin(mixin, scope, context, host=declared)
+    check_repeated(call.mixins, opening, context)
     return declared
 
 
@@ -161,10 +163,22 @@ def check_mixin(
     return declared
 
 
+def check_repeated(mixins: tuple[tree.Mixin, ...], opening: Opening, context: Context) -> None:
+    """Warn about a mixin that is there twice: a built-in one, or one that gives the same argument again."""
+    seen: dict[str, tree.Mixin] = {}
+    for mixin in mixins:
+        first = seen.setdefault(mixin.target.text, mixin) if mixin.alias is None else mixin
+        again = mixin.target.text in BUILTIN_MIXINS or {arg.name.text for arg in mixin.args} & {arg.name.text for arg in first.args}
+        if first is not mixin and again:
+            message = f"`{mixin.target.text}` is already given in line {first.span.line}; the first one counts"
+            context.reporter.warn("duplicate-mixin", opening.source, mixin.target.span, message, hint="remove one of them")
+
+
 def _check_retry(mixin: tree.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
     """Check the arguments of `Retry`, and that it repeats an event's handler."""
     source = scope.opening.source
-    for arg in _built_in_args(mixin, RETRY_RANGES, scope, context):
+    known = list(_built_in_args(mixin, RETRY_RANGES, scope, context))
+    for arg in known:
         low, high = RETRY_RANGES[arg.name.text]
         value = _number(arg.value)
         if value is not None and not low <= value <= high:
@@ -172,9 +186,9 @@ def _check_retry(mixin: tree.Mixin, host: Declared | None, scope: Scope, context
             context.reporter.warn("mixin-argument", source, arg.value.span, message)
         elif value is not None and arg.name.text == "maxAttempts" and value != int(value):
             context.reporter.warn("mixin-argument", source, arg.value.span, "`maxAttempts` of `Retry` must be a whole number")
-    if not any(arg.name.text == "maxAttempts" for arg in mixin.args):
+    if len(known) == len(mixin.args) and not any(arg.name.text == "maxAttempts" for arg in known):
         message = "`Retry` needs `maxAttempts`"
-        hint = "give the number of attempts, as in `Retry(maxAttempts = 3)`"
+        hint = f"give the number of attempts, as in `{MIXIN_EXAMPLES['Retry']}`"
         context.reporter.warn("mixin-argument", source, mixin.target.span, message, hint=hint)
     _warn_without_effect(mixin, "it repeats the handler of an event facet", host, scope, context)
 
@@ -184,11 +198,14 @@ def _built_in_args(mixin: tree.Mixin, known: Mapping[str, object], scope: Scope,
     name = mixin.target.text
     for arg in mixin.args:
         if arg.name.text in known:
-            check_value(arg.value, DOUBLE, f"`{arg.name.text}` of `{name}`", scope, context)
+            check_value(arg.value, DOUBLE, f"`{arg.name.text}` of `{name}`", scope, context, kind="a number")
             yield arg
             continue
         message = f"`{name}` has no `{arg.name.text}`"
-        context.reporter.warn("mixin-argument", scope.opening.source, arg.name.span, message, valid=known, near=arg.name.text)
+        hint = f"it is written `{MIXIN_EXAMPLES[name]}`"
+        context.reporter.warn(
+            "mixin-argument", scope.opening.source, arg.name.span, message, valid=known, near=arg.name.text, hint=hint
+        )
         infer(arg.value, scope, context)
 
 
@@ -202,7 +219,7 @@ def _check_timeout(mixin: tree.Mixin, host: Declared | None, scope: Scope, conte
         total += (1 if value is None else value) * TIMEOUT_UNITS[arg.name.text]
     if not 0 < total <= LONGEST_TIMEOUT:
         message = f"a `{name}` must be more than zero and at most 366 days"
-        hint = f"give it a time, as in `{name}(minutes = 5)`" if not mixin.args else None
+        hint = f"give it a time, as in `{MIXIN_EXAMPLES[name]}`" if not mixin.args else None
         context.reporter.warn("mixin-argument", source, mixin.target.span, message, hint=hint)
     _warn_without_effect(mixin, "it bounds the handler of an event facet", host, scope, context)
 

@@ -8,6 +8,7 @@ from typing import Any
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.check_operator import check_binary, check_index, check_unary
+from treadle.lang.placeholders import check_placeholders
 from treadle.lang.scope import Scope, StepInfo
 from treadle.lang.types import (
     BOOLEAN,
@@ -55,6 +56,8 @@ def require_boolean(expr: tree.Expr, scope: Scope, context: Context, what: str) 
 
 
 def _literal(expr: tree.Literal, scope: Scope, context: Context) -> Type:
+    if expr.kind is tree.LiteralKind.STRING and scope.filled is not None and "{" in str(expr.value):
+        check_placeholders(expr, scope.filled, scope, context)
     return _LITERALS[expr.kind]
 
 
@@ -195,7 +198,8 @@ def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Conte
 def _undeclared(step: StepInfo, attribute: str) -> str | None:
     node = None if step.declared is None else step.declared.node
     if isinstance(node, tree.Facet) and node.kind is tree.FacetKind.EVENT and not node.returns:
-        return f"declare what its handler returns, as in `event facet {node.name.text}() => ({attribute}: Json)`"
+        head = f"{node.name.text}({'...' if node.params else ''})"
+        return f"declare what its handler returns, as in `event facet {head} => ({attribute}: Json)`"
     return None
 
 

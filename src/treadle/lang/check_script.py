@@ -23,11 +23,10 @@ def check_script(
     context: Context,
     *,
     pre: bool = False,
-    results: Collection[str] = (),
 ) -> None:
     """Report another language than Python, a script without code, and code that cannot run.
 
-    `inputs` and `results` have the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
+    `inputs` has the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
     """
     if script.language is not None and script.language.text != "python":
         message = f"unsupported script language `{script.language.text}`"
@@ -57,9 +56,9 @@ def check_script(
             if known is not None:
                 known.add(name)
         own = pre and found is not None and found.node is script
-        if (found is None and not unsure and name not in results) or own:
+        if (found is None and not unsure) or own:
             message = f"`params` has no `{name}` here"
-            names = [*results, *(each for each in inputs if not pre or each not in code.writes)]
+            names = [each for each in inputs if not pre or each not in code.writes]
             warn("script-param", source, _line(script, line, source), message, valid=names, near=name)
 
 

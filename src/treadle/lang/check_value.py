@@ -13,8 +13,13 @@ from treadle.lang.scope import Scope
 from treadle.lang.types import NULL, STRING, ListType, Misfit, NamedType, RecordType, Type, describe, is_number, misfit
 
 
-def check_value(expr: tree.Expr, wanted: Type, what: str, scope: Scope, context: Context, *, hint: str | None = None) -> Type:
-    """Infer an expression and warn if it cannot fit the type; literals are checked part by part, at the place of the part."""
+def check_value(
+    expr: tree.Expr, wanted: Type, what: str, scope: Scope, context: Context, *, hint: str | None = None, kind: str | None = None
+) -> Type:
+    """Infer an expression and warn if it cannot fit the type; literals are checked part by part, at the place of the part.
+
+    `kind` describes the type in the message.
+    """
     if isinstance(expr, tree.MapLiteral) and isinstance(wanted, NamedType):
         fields = context.tables.fields(wanted.name)
         if fields is not None:
@@ -27,7 +32,7 @@ def check_value(expr: tree.Expr, wanted: Type, what: str, scope: Scope, context:
     found = infer(expr, scope, context)
     wrong = misfit(found, wanted, context.tables.fields)
     if wrong is not None:
-        _warn(expr, wrong, what, scope, context, hint)
+        _warn(expr, wrong, what, scope, context, hint, kind)
     return found
 
 
@@ -90,14 +95,14 @@ def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope
     return wanted
 
 
-def _warn(expr: tree.Expr, wrong: Misfit, what: str, scope: Scope, context: Context, hint: str | None) -> None:
+def _warn(expr: tree.Expr, wrong: Misfit, what: str, scope: Scope, context: Context, hint: str | None, kind: str | None) -> None:
     subject = f"{what}: its `{wrong.path.removeprefix('.')}`" if wrong.path else what
     if wrong.found is None:
         message = f"{what} has no value for `{wrong.path.removeprefix('.')}`"
     elif wrong.wanted is None:
         message = f"{what} has no field `{wrong.path.removeprefix('.')}`"
     else:
-        message = f"{subject} must be {describe(wrong.wanted)}, this is {describe(wrong.found)}"
+        message = f"{subject} must be {kind or describe(wrong.wanted)}, this is {describe(wrong.found)}"
     fixes: tuple[Fix, ...] = ()
     if not wrong.path and wrong.wanted is not None and wrong.found is not None:
         fixes, own = _remedy(expr, wrong.wanted, wrong.found, context)

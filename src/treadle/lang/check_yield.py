@@ -101,12 +101,13 @@ def _check_yield(statement: tree.Yield, scope: Scope, targets: Targets, first: d
 def _bind(node: tree.Call | tree.Mixin, key: int, targets: Targets, scope: Scope, context: Context) -> Target | None:
     """Find the target of a yield, or of a mixin of a yield, record it, and check the values."""
     target = _find(node, targets, scope, context)
+    own = node.target.short in targets.by_name
     if target is not None and target.declared is not None:
         context.bindings.callees[id(node)] = target.declared.qualified_name
         context.use(scope.opening.source, node.target, context.symbols.definition(target.declared))
     if target is not None and target.alias is not None:
         context.bindings.into[key] = target.alias
-    _check_args(node, target, scope, context)
+    _check_args(node, target, scope, context, own)
     return target
 
 
@@ -146,7 +147,8 @@ def _warn_outer(node: tree.Call | tree.Mixin, targets: Targets, scope: Scope, co
     context.reporter.warn("yield-owner", scope.opening.source, name.span, message, valid=targets.by_name, hint=hint)
 
 
-def _check_args(node: tree.Call | tree.Mixin, target: Target | None, scope: Scope, context: Context) -> None:
+def _check_args(node: tree.Call | tree.Mixin, target: Target | None, scope: Scope, context: Context, own: bool) -> None:
+    """Check the values; the names only if the target is the owner of the block, as a wrong target is reported already."""
     source, name = scope.opening.source, node.target
     check_unique((arg.name for arg in node.args), "duplicate-argument", "argument", scope.opening, context)
     for arg in node.args:
@@ -157,6 +159,8 @@ def _check_args(node: tree.Call | tree.Mixin, target: Target | None, scope: Scop
             continue
         infer(arg.value, scope, context)
         message = f"`{name.text}` has no return `{arg.name.text}`"
+        if not own:
+            continue
         if returns is not None:
             if target is not None and target.declared is not None:
                 context.misyielded[id(target.declared.node)] = None

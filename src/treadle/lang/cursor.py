@@ -7,17 +7,21 @@ reported twice at one place, nor where the lexer has reported something.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest
-from treadle.lang.lexer import Lexed
+from treadle.lang.lexer import NO_QUOTE, Lexed
 from treadle.lang.tokens import BRACKETS, CLOSERS, KEYWORDS, OPENERS, WORDS, Token
 from treadle.lang.tree import Name, Span, TooDeep
 
 _T = TypeVar("_T")
 _DECLARATIONS = frozenset(["namespace", "facet", "event", "workflow", "implicit", "schema", "use", "uses"])
+_TEXTS = WORDS | {"string"}
 _SHOWN = 40
+# The end of a string that is probably AFL: the quote after it opens a string.
+_CODE = re.compile(r"(?:[=(\[,:+]|\b(?:system|template|model|script|python|in|contains|startsWith|endsWith))[ \t]*\"\Z")
 
 
 class Failed(Exception):
@@ -38,6 +42,7 @@ class Cursor:
         self.suspect: Token | None = None  # an opening brace whose closing brace stands too far left
         self.ended = False  # a declaration began before all braces were closed
         self.silent_at = -1  # the token at which an error has been reported
+        self.unclosed: tuple[int, str] | None = None  # a quote at which a string went wrong, and the message
         self.skipped: list[tuple[Span, Span]] = []  # from the token that could not be read to the one where parsing went on
 
     # --- tokens
@@ -243,6 +248,7 @@ class Cursor:
 
     def report(self, span: Span, message: str, hint: str | None = None, fixes: Iterable[Fix] = ()) -> None:
         """Report an error after which parsing goes on."""
+        self._find_quote()
         self.reporter.report("syntax-error", self.source, span, message, hint=hint, fixes=fixes)
         self.silent_at = self.index
 
@@ -276,6 +282,18 @@ class Cursor:
             sign = BRACKETS[opener.kind]
             fixes.append(Fix(f"Insert `{sign}`", (Edit(span, sign),)))
         return self.failed(span, message, None, fixes)
+
+    def _find_quote(self) -> None:
+        """If a wrong quote explains the error at the next token, note it."""
+        before, token = self.previous, self.tok
+        if self.unclosed is not None or before.reported or token.reported or not self.index:
+            return
+        joined = token.start == before.end
+        if before.kind == "string" and ((joined and token.kind in _TEXTS) or _CODE.search(before.text)):
+            inside = f"the string that begins here ends before `{self.shown(token)}`"
+            self.unclosed = before.start, NO_QUOTE if "\n" in before.text else inside
+        elif token.kind == "string" and joined and before.kind in WORDS:
+            self.unclosed = token.start, f'unexpected `"` after `{before.text}`: the opening `"` of a string is missing'
 
     def _unclosed(self) -> Token | None:
         """Return the bracket that is probably not closed, if the next token looks like it."""

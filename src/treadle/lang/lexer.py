@@ -7,6 +7,7 @@ Keywords are contextual, so words are all of one kind and the parser decides; it
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from treadle.lang import escapes, scripts
@@ -23,7 +24,8 @@ _TOKEN = re.compile(
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NUMBER_TAIL = re.compile(r"[0-9A-Za-z_]+")
 _REST_OF_LINE = re.compile(r"[^\n]*")
-_UNCLOSED = re.compile(r'"[^"\n]*')
+_TRIPLE = re.compile(r'"""([\s\S]*?)"""')
+NO_QUOTE = 'the string that begins here has no closing `"`'
 _FOREIGN_STRING = re.compile(r"'((?:[^'\n\\]|\\.)*)'|“([^”\n]*)”|`([^`\n]*)`")
 _DOLLAR = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\}?")
 _FOREIGN_NAME = re.compile(r"[^\W\d]\w*")
@@ -40,13 +42,17 @@ class Lexed:
     comments: list[Token] = field(default_factory=list)
 
 
-def lex(source: Source, reporter: Reporter) -> Lexed:
-    """Split a whole source; takes linear time and never raises."""
-    return _Lexer(source, reporter).run()
+def lex(source: Source, reporter: Reporter, unclosed: Mapping[int, str] = {}) -> Lexed:
+    """Split a whole source; takes linear time and never raises.
+
+    `unclosed` has the offsets of quotes that the parser found to be wrong, with the messages: such a string ends with its line.
+    """
+    return _Lexer(source, reporter, unclosed).run()
 
 
 class _Lexer:
-    def __init__(self, source: Source, reporter: Reporter) -> None:
+    def __init__(self, source: Source, reporter: Reporter, unclosed: Mapping[int, str]) -> None:
+        self.unclosed = unclosed
         self.source, self.text, self.reporter = source, source.text, reporter
         self.found = Lexed()
         self.position = self.line_start = 1 if source.text.startswith("\ufeff") else 0
@@ -125,6 +131,15 @@ class _Lexer:
 
     def _string(self, word: str, end: int) -> None:
         start = self.position
+        if start in self.unclosed:
+            self._unclosed(self.unclosed[start])
+            return
+        if word == '""' and (triple := _TRIPLE.match(self.text, start)) is not None:
+            token = self._add("string", triple.end())
+            token.value = triple[1]
+            fix = replace("Use one quote at each end", token.span, '"' + triple[1].replace('"', '\\"') + '"')
+            self._report(token, 'unexpected `"""`', 'a string has one `"` at each end and may span lines', [fix])
+            return
         try:
             value = escapes.decode(word[1:-1])
         except escapes.BadEscape as bad:
@@ -134,6 +149,12 @@ class _Lexer:
             message = f"malformed escape `{bad.text}` in a string" if bad.malformed else f"`{bad.text}` cannot be stored"
             self.reporter.report(rule, self.source, Span(line, column, line, column + len(bad.text)), message)
         self._add("string", end).value = value
+
+    def _unclosed(self, message: str) -> None:
+        token = self._add("string", _end(_REST_OF_LINE, self.text, self.position))
+        inside = message != NO_QUOTE and self.text[token.start - 1 : token.start].isspace()
+        self._report(token, message, 'end it before, or write `\\"` for a quote inside it' if inside else None)
+        token.value = token.text[1:]
 
     def _place(self, offset: int) -> tuple[int, int]:
         """Return line and column of an offset within the token that begins here."""
@@ -176,10 +197,7 @@ class _Lexer:
             return False
         char, text = self.text[at], self.text
         if char == '"':
-            end = _end(_UNCLOSED, text, at)
-            token = self._add("string", end)
-            self._report(token, 'the string that begins here has no closing `"`')
-            token.value = token.text[1:]
+            self._unclosed(self.unclosed.get(at, NO_QUOTE))
         elif text.startswith("/*", at):
             self._report(self._token("bad", at + 1), "the comment that begins here has no closing `*/`")
             self._advance(len(text))

@@ -18,3 +18,4 @@ RETRY_RANGES: Mapping[str, tuple[float, float]] = {
 
 BUILTIN_MIXINS: Mapping[str, Mapping[str, object]] = {"Timeout": TIMEOUT_UNITS, "Retry": RETRY_RANGES}
 """Arguments by mixin."""
+MIXIN_EXAMPLES = {"Timeout": "Timeout(minutes = 5)", "Retry": "Retry(maxAttempts = 3)"}

@@ -32,14 +32,19 @@ class Parsed:
 @without_collection
 def parse(source: Source, reporter: Reporter) -> Parsed:
     """Parse one source and report its syntax errors."""
-    unread = Reporter(sources=reporter.sources)
-    lexed = lex(source, unread)
-    before = len(reporter.found)
-    parser = _Parser(source, lexed, reporter)
-    partial = File(source.name, parser.items())
-    _name_arguments(parser.unnamed, partial, reporter)
-    reporter.found += [each for each in unread.found if not _inside(each[1].span, parser.skipped)]
-    ok = len(reporter.found) == before and not unread.found
+    unclosed: dict[int, str] = {}
+    while True:
+        unread, found = Reporter(sources=reporter.sources), Reporter(sources=reporter.sources)
+        lexed = lex(source, unread, unclosed)
+        parser = _Parser(source, lexed, found)
+        partial = File(source.name, parser.items())
+        if parser.unclosed is None or parser.unclosed[0] in unclosed or len(unclosed) == _QUOTES:
+            break
+        unclosed.update([parser.unclosed])  # all strings after it were inside out, so read everything again
+    _name_arguments(parser.unnamed, partial, found)
+    found.found += [each for each in unread.found if not _inside(each[1].span, parser.skipped)]
+    reporter.found += found.found
+    ok = not found.found and not unread.found
     return Parsed(partial if ok else None, partial, lexed)
 
 
@@ -53,17 +58,19 @@ def _name_arguments(unnamed: list[tuple[int, str, int, Span]], file: File, repor
     if not unnamed:
         return
     items = [inner for item in file.items for inner in (item.items if isinstance(item, tree.Namespace) else (item,))]
-    params = {item.name.text: item.params for item in items if isinstance(item, tree.Facet)}
-    params |= {item.name.text: item.fields for item in items if isinstance(item, tree.Schema)}
+    params = {"Retry": ["maxAttempts"]}
+    params |= {item.name.text: [each.name.text for each in item.params] for item in items if isinstance(item, tree.Facet)}
+    params |= {item.name.text: [each.name.text for each in item.fields] for item in items if isinstance(item, tree.Schema)}
     for number, callee, position, span in unnamed:
         known = params.get(callee.rpartition(".")[2], ())
         if position < len(known):
-            name = known[position].name.text
+            name = known[position]
             fix = Fix(f"Name it `{name}`", (Edit(span.until(span), f"{name} = "),))
             order, found = reporter.found[number]
             reporter.found[number] = (order, dataclass_replace(found, fixes=(fix,)))
 
 
+_QUOTES = 5  # how many wrong quotes are found one by one
 _TOP = ("namespace", "use", "uses", "facet", "event", "workflow", "implicit", "schema")
 _TAIL = ("with", "script", "andThen", "prompt", "catch")
 

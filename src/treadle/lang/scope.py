@@ -20,6 +20,9 @@ class Inputs:
     def inside(self, attributes: Attributes, *, may_have_more: bool) -> Inputs:
         return Inputs(((attributes, may_have_more), *self.layers))
 
+    def below(self, attributes: Attributes, *, may_have_more: bool) -> Inputs:
+        return Inputs((*self.layers, (attributes, may_have_more)))
+
     def find(self, name: str) -> tuple[Definition | None, bool]:
         """Return the definition of a name, and whether another value may hide or replace it."""
         unsure = False
@@ -62,11 +65,13 @@ class Scope:
     current: StepInfo | None = None
     inside: bool = False  # within the body or catch of the current step
     depends: dict[str, None] = field(default_factory=dict)
+    filled: frozenset[str] | None = None  # within a statement: the names that the callee may replace in templates
 
     def begin(self, label: str, current: StepInfo | None = None) -> None:
         """Begin a statement, with no known dependencies."""
         self.label, self.current, self.inside = label, current, False
         self.depends = {}
+        self.filled = frozenset()
 
     def find_loop_or_step(self, name: str) -> tuple[Scope, StepInfo | None] | None:
         """Return the nearest scope that has a step (with the step) or a loop variable of this name."""

@@ -10,6 +10,12 @@ from treadle.model.states import RunState
 TEXT = "_text"
 """The step attribute with the model's output so far; no facet can declare an attribute of that name."""
 
+STOPPED = (
+    "it was stopped at a limit and cannot be retried: correct the workflow and start it again, "
+    "or raise the limit (`TREADLE_RUN_DEPTH`, `TREADLE_RUN_ROWS`) and repeat it with `treadle runs rerun`"
+)
+"""The remedy for a run whose error says that it was `stopped`."""
+
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One execution of a workflow or of a durable function (`kind`). JSON texts are made by `values.encode`."""

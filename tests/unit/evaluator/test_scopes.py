@@ -158,3 +158,13 @@ def test_a_yield_to_an_unaliased_signature_mixin_lands_in_the_owners_returns() -
     workflow W() => (x: Json) andThen { f = F() yield W(x = [f.r, f.z]) }
     """
     assert run_workflow(source, "W") == {"x": [1, 2]}
+
+
+def test_the_blocks_of_an_event_facet_read_what_its_handler_returned() -> None:
+    source = """
+    event facet E(n: Long) => (r: Long, rs: [Long])
+    andThen { yield E(r = $.r + $.n) }
+    andThen when { case $.r > 1 => { yield E(rs = [$.r]) } case _ => { } }
+    workflow W() => (x: Long, rs: [Long]) andThen { e = E(n = 1) yield W(x = e.r, rs = e.rs) }
+    """
+    assert run_workflow(source, "W", handlers={"E": lambda payload: {"r": payload["n"] + 1, "rs": []}}) == {"x": 3, "rs": [2]}

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from tests.unit.lang.programs import clean, compiled, error, program
+
+from treadle.lang.diagnostics import Reporter, Source
+from treadle.lang.expressions import LEVELS
+from treadle.lang.lexer import lex
 
 PRELUDE = "facet F(a: Json = null, b: Json = null) facet M(x: Json = null)\n"
 ALLOWED = {
@@ -39,6 +45,45 @@ FORBIDDEN = {
     "before = of a step": "workflow W() andThen { s\n= F() }",
     "after yield": "workflow W() andThen { yield\nW() }",
 }
+
+
+EVERYTHING = """namespace n { use n
+schema S { a: Long, b: [Long] }
+facet M(x: Json = null) facet F(a: Json = null, b: Json = null) with M(x = 1) as m
+event facet E(x: Long = -1) => (y: Long) prompt { template "x" }
+implicit i = F(a = 1)
+workflow W(v: Json, l: [Long] = [1, 2 + 3]) => (q: Json) script python { x = 1 } andThen foreach x in $.l {
+s = F(a = 1 + 2 * (3 - 1), b = #{k: 1, l: 2 + 3}) with M(x = 2) as m andThen { t = F() catch { sys.log(a = s.a) } }
+sys.assert($.v[0] == 1 && true) yield W(q = "a" ++ s.a) }
+andThen when { case $.v not in $.l => { yield W(q = 1) } case _ => { } } catch { yield W(q = 2) } }
+"""
+JOINED = ["namespace", "use", "facet", "event", "workflow", "schema", "implicit", "yield", "with", "as", "foreach"]
+
+
+def test_lines_may_be_broken_exactly_where_the_reference_says() -> None:
+    """The section "Layout" of docs/reference/afl.md, for every pair of tokens."""
+    source = Source("x.afl", EVERYTHING)
+    digest = compiled(EVERYTHING).digest
+    tokens = lex(source, Reporter()).tokens
+    openers: list[str] = []
+    for before, after in itertools.pairwise(tokens):
+        if before.kind in ("(", "[", "{", "#{"):
+            openers.append(before.kind)
+        elif before.kind in (")", "]", "}"):
+            openers.pop()
+        value_ended = before.kind in ("name", "dotted", "input", "integer", "string", ")", "]") and before.text not in (
+            "not",
+            "foreach",
+        )
+        forbidden = (
+            (after.text in LEVELS and value_ended and before.text != "x" and openers[-1] not in ("[", "#{"))
+            or (after.kind == "(" and before.kind in ("name", "dotted"))
+            or (after.kind == "=")
+            or (":" in (before.kind, after.kind) and openers[-1] != "#{")
+            or before.text in JOINED
+        )
+        broken = f"{EVERYTHING[: before.end]}\n{EVERYTHING[before.end :]}"
+        assert (compiled(broken).digest != digest) == forbidden, (before.text, after.text)
 
 
 @pytest.mark.parametrize("text", ALLOWED.values(), ids=ALLOWED.keys())

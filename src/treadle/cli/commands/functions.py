@@ -70,7 +70,7 @@ async def start(
             return
         ended = await end_of(api, started.id, limit)
     if (failed := failure_of(ended)) is not None:
-        tell_failed(session, started.id, failed)
+        tell_failed(session, started.id, failed, ended)
         raise Exit(FAILED)
     result = (ended.outputs or {}).get("result")
     session.show(shown | {"result": result}, lambda: pretty(result))

@@ -36,6 +36,7 @@ from treadle.engine import Engine
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
+from treadle.model.runs import STOPPED
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -263,13 +264,16 @@ def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) ->
         return
     if session.json:
         session.show(value, lambda: plain(""))
-    tell_failed(session, str(value["id"]), failed)
+    tell_failed(session, str(value["id"]), failed, ended)
     raise Exit(FAILED)
 
 
-def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled) -> None:
+def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled, ended: RunOutputs) -> None:
     """Report on stderr that the run failed, with the next steps for people."""
-    hint = f" `treadle runs show {run_id}` shows the steps, `treadle runs retry {run_id}` continues at the failed step."
+    remedy = f"`treadle runs retry {run_id}` continues at the failed step"
+    if (ended.error or {}).get("stopped"):
+        remedy = STOPPED
+    hint = f" `treadle runs show {run_id}` shows the steps; {remedy}."
     message = str(failed).rstrip()
     stop = "" if message.endswith((".", "!", "?")) else "."
     tell_error(

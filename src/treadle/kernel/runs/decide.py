@@ -89,7 +89,8 @@ def _moves(run: Run, changes: Changes, value_store: ValueStore, rows: list[Row],
         error = None
         failed_step_id = None
         if changes.error is not None:
-            error = encode({"code": changes.error.type, "message": changes.error.text}, "error", VALUE_LIMIT)
+            stopped = {"stopped": True} if changes.stopped else {}
+            error = encode({"code": changes.error.type, "message": changes.error.text} | stopped, "error", VALUE_LIMIT)
             failed_step_id = changes.error.step_id or None
         moves.append(
             MoveRun(

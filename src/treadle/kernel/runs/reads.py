@@ -20,7 +20,7 @@ from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
-from treadle.model.runs import Run
+from treadle.model.runs import STOPPED, Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.model.trees import depth_first
@@ -260,14 +260,14 @@ def why_run(
 ) -> Reason:
     """The reason in one line, from the run's live tasks, the paths of their steps, and a task that failed to advance it. Pure."""
     known = context or {}
-    message = (decode(run.error) or {}).get("message", "")
+    error = decode(run.error) or {}
+    message = error.get("message", "")
     match run.state:
         case RunState.COMPLETED:
             return Reason("finished_completed", f"completed at {as_text(run.finished_at)}")
         case RunState.FAILED:
-            return Reason(
-                "finished_failed", f"failed at {as_text(run.finished_at)}: {message}; repeat it with `treadle runs retry`"
-            )
+            remedy = STOPPED if error.get("stopped") else "repeat it with `treadle runs retry`"
+            return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {message}; {remedy}")
         case RunState.CANCELED:
             return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {message}")
         case RunState.PAUSED:
