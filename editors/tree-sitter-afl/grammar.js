@@ -97,17 +97,19 @@ module.exports = grammar({
     body: ($) => seq("andThen", $._blocks),
     catch: ($) => seq("catch", choice($.block, $.when)),
     _blocks: ($) => choice($.block, $.when, seq($.foreach, $.block)),
-    foreach: ($) => seq("foreach", $._joined, field("variable", $.identifier), "in", choice($.input, $._qualified)),
+    foreach: ($) => seq("foreach", $._joined, field("variable", $.identifier), "in", choice($.input, $._qualified), optional($.error_mode)),
+    error_mode: ($) => choice("failFast", seq("collectErrors", "(", field("failed", $.identifier), ")")),
     when: ($) => seq("when", "{", repeat(choice($.case, ";")), "}"),
     case: ($) => seq("case", $._expression, "=>", $.block),
 
     block: ($) => seq("{", repeat(choice($._statement, ";")), "}"),
     _statement: ($) => choice($.step, $.yield, $.log, $.assert, seq(choice(...words.notSteps), $._never)),
     step: ($) =>
-      seq(field("name", $.identifier), $._joined_equals, "=", $.call, optional($.body), optional($.catch)),
+      seq(field("name", $.identifier), $._joined_equals, "=", $.call, optional($.after), optional($.body), optional($.catch)),
+    after: ($) => seq("after", $._joined, $.identifier, repeat(seq(",", $.identifier))),
     yield: ($) => seq("yield", $._joined, $.call),
-    log: ($) => seq("sys.log", $._joined, $.arguments),
-    assert: ($) => seq("sys.assert", $._joined, "(", $._expression, ")"),
+    log: ($) => seq("sys.log", $._joined, $.arguments, optional($.after)),
+    assert: ($) => seq("sys.assert", $._joined, "(", $._expression, ")", optional($.after)),
 
     call: ($) => seq(field("target", $._qualified), $._joined, $.arguments, repeat($.mixin)),
     mixin: ($) =>

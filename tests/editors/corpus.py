@@ -32,8 +32,13 @@ namespace tricky.names {
     }
     andThen foreach each in $.xs {
         with = A(in = $.each[0], with = $.n + 1, event = (2), null = 3) with B(x = 4) as c
+        first = B(x = 1)
+        after = B(x = 1) after first
+        failFast = B(x = 1) with B(x = 4)
+            after first, first andThen foreach each in $.xs collectErrors(some) { q = B(x = 1) after first }
+        collectErrors = B(x = 2) after first andThen foreach each in $.xs failFast { after = B(x = 3) }
         s = B(x = with.with) catch when { case _ => { t = C(text = "x") } }
-        sys.log(a = with.in, b = $.n in [1], c = $.n not in (s.x))
+        sys.log(a = with.in, b = $.n in [1], c = $.n not in (s.x)) after s
         sys.assert(!(s.String == null) && s.x != true || $.n <= 2)
         yield W(a = (s.x contains "a") || s.x startsWith "b" || (s.x)endsWith"c")
     } andThen when { case ($.n > 1) => { } case $.n >= 2 => { yield W(a = false) } }

@@ -14,6 +14,7 @@ LIBRARY = """namespace bank {
     /** Charges a card. */
     event facet Charge(money: Money, card: String = "visa") => (receipt: String, paid: Money)
     event facet Limit(most: Long) => (left: Long)
+    event facet Split(parts: Long) => (left: Long, failed: [Json])
 }
 namespace other.place {
     facet Refund(x: Long)
@@ -72,7 +73,11 @@ async def completed(shop: Editor, text: str) -> list[str]:
         ("yield |", ["Buy", "limit"], ["Charge"]),
         ("yield Buy(|", ["receipts", "total"], ["items"]),
         ("yield Buy(total = 1, |", ["receipts"], ["total"]),
-        ("s = Charge() |", ["with", "andThen", "catch", "yield"], ["Charge"]),
+        ("s = Charge() after |", ["first"], ["s", "Charge", "yield"]),
+        ("t = Charge()\n s = Charge() after first, |", ["t"], ["s", "Charge", "yield"]),
+        ("s = Split() andThen foreach x in first.paid |", ["failFast", "collectErrors"], ["yield"]),
+        ("s = Split() andThen foreach x in first.paid collectErrors(|", ["failed"], ["receipts", "parts", "yield"]),
+        ("s = Charge() |", ["with", "after", "andThen", "catch", "yield"], ["Charge"]),
         ("|", ["yield", "sys.log"], ["Charge"]),
         ("s = Charge() andThen |", ["foreach", "when"], ["yield"]),
         ("s = Charge() andThen { yield |", ["Charge"], ["Buy", "Limit"]),
@@ -109,6 +114,7 @@ async def test_completion_in_a_block(shop: Editor, line: str, wanted: list[str],
         ("facet A(|", [], ["Long", "facet"]),
         ("facet A(x: Long) |", ["andThen", "with", "script", "prompt"], []),
         ("facet A(x: Long) with |", ["Limit", "Timeout"], ["Long"]),
+        ("facet A(x: [Long]) => (bad: [Json]) andThen foreach y in $.x |", ["failFast", "collectErrors"], ["facet"]),
         ("facet A(x: Long) andThen |", ["foreach", "when", "script"], ["facet"]),
         ("event facet A(x: Long) prompt { |", ["system", "template", "model"], ["yield"]),
         ("event |", ["facet"], ["event facet"]),

@@ -66,7 +66,11 @@ scripts = st.builds(
     st.just(1),
     st.just(AT),
 )
-foreachs = st.builds(tree.Foreach, names, references, st.just(AT))
+foreachs = st.builds(
+    lambda variable, iterable, mode: tree.Foreach(variable, iterable, AT, *mode), names, references,
+    st.just((None, None)) | st.just((Name("failFast", AT), None)) | names.map(lambda name: (Name("collectErrors", AT), name)),
+)  # fmt: skip
+afters = st.lists(names.map(lambda name: tree.Ref((name.text,), AT)), max_size=2).map(tuple)
 
 
 def _bodies(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -84,8 +88,8 @@ def _cases(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def _plain(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A block of statements whose steps have bodies and catches."""
     catches = st.none() | inner | _cases(inner)
-    steps = st.builds(tree.Step, step_names, calls, st.none() | _bodies(inner), catches, st.just(AT))
-    sys = st.builds(tree.SysLog, args, st.just(AT)) | st.builds(tree.SysAssert, expressions, st.just(AT))
+    steps = st.builds(tree.Step, step_names, calls, st.none() | _bodies(inner), catches, st.just(AT), afters)
+    sys = st.builds(tree.SysLog, args, st.just(AT), afters) | st.builds(tree.SysAssert, expressions, st.just(AT), afters)
     yields = st.builds(tree.Yield, calls, st.just(AT))
     return st.lists(steps | sys | yields, max_size=3).map(lambda found: tree.Block(tuple(found), span=AT))
 

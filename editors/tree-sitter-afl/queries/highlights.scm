@@ -20,10 +20,10 @@
 (step name: (identifier) @variable)
 (named_type (_) @type)
 
-["andThen" "case" "catch" "foreach" "prompt" "script" "when" "yield"] @keyword
+["andThen" "case" "catch" "collectErrors" "failFast" "foreach" "prompt" "script" "when" "yield"] @keyword
 ["event" "facet" "implicit" "namespace" "schema" "use" "uses" "workflow"] @keyword.type
 ["model" "system" "template"] @keyword.directive
-["as" "with"] @keyword.modifier
+["after" "as" "with"] @keyword.modifier
 ["contains" "endsWith" "in" "not" "startsWith"] @keyword.operator
 ["sys.assert" "sys.log"] @function.builtin
 [(boolean) (null)] @constant.builtin

@@ -21,10 +21,10 @@ syntax match aflTag contained "\v\@(param|return)s?"
 syntax keyword aflTodo contained TODO FIXME
 
 syntax match aflConstant "\v[A-Za-z0-9_.$]@1<!(false|null|true)[A-Za-z0-9_.]@!(\s*[:(]|\s*\=[^=>])@!"
-syntax match aflControl "\v[A-Za-z0-9_.$]@1<!(andThen|foreach|prompt|script|catch|yield|case|when)[A-Za-z0-9_.]@!(\s*[:]|\s*\=[^=>])@!"
+syntax match aflControl "\v[A-Za-z0-9_.$]@1<!(collectErrors|failFast|andThen|foreach|prompt|script|catch|yield|case|when)[A-Za-z0-9_.]@!(\s*[:]|\s*\=[^=>])@!"
 syntax match aflDeclaration "\v[A-Za-z0-9_.$]@1<!(namespace|implicit|workflow|schema|event|facet|uses|use)[A-Za-z0-9_.]@!(\s*[:(]|\s*\=[^=>])@!"
 syntax match aflDirective "\v[A-Za-z0-9_.$]@1<!(template|system|model)[A-Za-z0-9_.]@!(\s*[:(]|\s*\=[^=>])@!"
-syntax match aflModifier "\v[A-Za-z0-9_.$]@1<!(with|as)[A-Za-z0-9_.]@!(\s*[:(]|\s*\=[^=>])@!"
+syntax match aflModifier "\v[A-Za-z0-9_.$]@1<!(after|with|as)[A-Za-z0-9_.]@!(\s*[:(]|\s*\=[^=>])@!"
 syntax match aflOperator "\v[A-Za-z0-9_.$]@1<!(startsWith|contains|endsWith|not|in)[A-Za-z0-9_.]@!(\s*[:]|\s*\=[^=>])@!"
 syntax match aflStatement "\v[A-Za-z0-9_.$]@1<!(sys\.assert|sys\.log)[A-Za-z0-9_.]@!(\s*[:]|\s*\=[^=>])@!"
 syntax match aflType "\v[A-Za-z0-9_.$]@1<!(Boolean|Double|Int|Json|Long|String)[A-Za-z0-9_.]@!(\s*[:(])@!"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.evaluator.capture import Merge
-from treadle.evaluator.draft import Draft, Turn, error_in
+from treadle.evaluator.draft import STOPPED, Draft, Turn, error_in, stopped_at
 from treadle.evaluator.expressions import evaluate_condition, evaluate_json
 from treadle.evaluator.operators import EvaluationError, describe
 from treadle.evaluator.records import LogEntry, StepError, StepRow
@@ -17,6 +17,9 @@ from treadle.model.values import Json
 def begin_block(draft: Draft, row: StepRow) -> None:
     """Begin a block, item, case or catch; if the call has reached its row limit, leave it for another call."""
     block = draft.block_of(row)
+    if draft.is_stopped(row):
+        draft.fail(row, stopped_at(row), State.BLOCK_EXECUTION_BEGIN)
+        return
     if block.script is not None and row.parent_id is not None:
         await_script(draft, row, block.script, draft.get(row.parent_id))
         return
@@ -102,7 +105,7 @@ def _elements(draft: Draft, row: StepRow, foreach: Foreach) -> list[Json]:
 def expand(draft: Draft, row: StepRow, block: Block, foreach: Foreach, elements: list[Json] | None = None) -> None:
     """Create the next items, up to the limit of one call."""
     elements = _elements(draft, row, foreach) if elements is None else elements
-    total = row.total or 0
+    total = row.expanded if draft.is_stopped(row) else row.total or 0
     stop = min(total, row.expanded + draft.limits.expand)
     while row.expanded < stop:
         index = row.expanded
@@ -140,10 +143,15 @@ def count_settled(parent: StepRow, child: StepRow) -> None:
     if child.state is not State.STATEMENT_ERROR or child.kind is StepKind.CATCH:
         return
     parent.failed += 1
-    if parent.failed_first is None or child.ordinal < parent.failed_first:
+    if parent.failed_first is None or _rank(child.error, child.ordinal) < _rank(parent.error, parent.failed_first):
         if parent.failed_first is None and parent.failed > 1:
             return  # others failed before, and a retry removed the displayed error: search again at the end
         parent.failed_first, parent.error = child.ordinal, child.error
+
+
+def _rank(error: StepError | None, ordinal: int) -> tuple[bool, int]:
+    """Order failed children: the first one, but those that only did not start come last."""
+    return error is not None and error.type == STOPPED, ordinal
 
 
 def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
@@ -156,7 +164,7 @@ def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
                 if isinstance(statement, Step) and draft.find_child(row, statement.name) is not None:
                     continue
                 _start(draft, row, statement)
-    if row.open == 0 and (row.total is None or row.expanded >= row.total):
+    if row.open == 0 and (row.total is None or row.expanded >= row.total or draft.is_stopped(row)):
         finish_block(draft, row)
 
 
@@ -168,16 +176,26 @@ def _is_complete(draft: Draft, row: StepRow, name: str) -> bool:
 def finish_block(draft: Draft, row: StepRow) -> None:
     """Finish a block in which nothing can move: fail with the first failure, or check the asserts and merge the yields."""
     block = draft.block_of(row)
-    if row.failed:
-        draft.fail(row, row.error or _first_error(draft, row), State.BLOCK_EXECUTION_CONTINUE)
+    collects = _collects(block, row)
+    if row.failed and collects is None:
+        draft.fail(row, row.error or first_error(draft, row), State.BLOCK_EXECUTION_CONTINUE)
+        return
+    if row.total is not None and _was_cut(draft, row):
+        draft.fail(row, stopped_at(row), State.BLOCK_EXECUTION_CONTINUE)
         return
     merge = Merge(draft)
     scope = BlockScope(draft, row)
     try:
         if block.when or (block.foreach is not None and row.kind is not StepKind.ITEM):
             plan = draft.plan.block(block)
-            for child in draft.children(row) if block.when or block.yields else ():
-                merge.add_all(child.returns, plan.aliases)
+            if collects is not None:
+                merge.add(collects, [])
+                row.error = row.failed_first = None
+            for child in draft.children(row) if block.when or block.yields or row.failed else ():
+                if collects is not None and child.state is State.STATEMENT_ERROR:
+                    merge.add(collects, [_collected(draft, child)])
+                else:
+                    merge.add_all(child.returns, plan.aliases)
         else:
             _check_asserts(draft, block, scope)
             merge.add_yields(block, scope)
@@ -186,6 +204,25 @@ def finish_block(draft: Draft, row: StepRow) -> None:
         return
     row.returns = merge.finish()
     draft.complete(row)
+
+
+def _collects(block: Block, row: StepRow) -> str | None:
+    """Return the return that collects the errors of a foreach's items, if it collects them."""
+    return block.foreach.failed if block.foreach is not None and row.kind is not StepKind.ITEM else None
+
+
+def _was_cut(draft: Draft, row: StepRow) -> bool:
+    """Return whether items of a foreach are missing or did not start, because a foreach around it was stopped."""
+    if row.expanded < (row.total or 0):
+        return True
+    return draft.is_stopped(row) and any(each.error is not None and each.error.type == STOPPED for each in draft.children(row))
+
+
+def _collected(draft: Draft, item: StepRow) -> dict[str, Json]:
+    """Return the entry of a failed item."""
+    (element,) = item.loop.values()
+    error = item.error or stopped_at(item)
+    return {"index": item.ordinal, "item": draft.load(element), "error": error.message, "error_type": error.type}
 
 
 def _check_asserts(draft: Draft, block: Block, scope: BlockScope) -> None:
@@ -197,8 +234,10 @@ def _check_asserts(draft: Draft, block: Block, scope: BlockScope) -> None:
             raise EvaluationError(f"assertion failed: {statement.text}{line}", "assertion_failed")
 
 
-def _first_error(draft: Draft, row: StepRow) -> StepError:
-    for child in draft.children(row):
-        if child.state is State.STATEMENT_ERROR and child.error is not None:
-            return child.error
+def first_error(draft: Draft, row: StepRow) -> StepError:
+    """Return the error of the first failed child."""
+    failed = [child for child in draft.children(row) if child.state is State.STATEMENT_ERROR]
+    first = min(failed, key=lambda child: _rank(child.error, child.ordinal), default=None)
+    if first is not None and first.error is not None:
+        return first.error
     return StepError(message="a step failed", type="evaluation_error", path=row.path, step_id=row.id)

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Any
 
 from treadle.evaluator.operators import EvaluationError
-from treadle.evaluator.plan import Plan
+from treadle.evaluator.plan import Plan, is_fail_fast
 from treadle.evaluator.records import (
     BlobRef,
     Changes,
@@ -171,6 +171,15 @@ class Draft:
     def facet_of(self, row: StepRow) -> Facet | None:
         return None if row.facet is None else self.plan.program.find_facet(row.facet)
 
+    def is_stopped(self, row: StepRow) -> bool:
+        """Return whether a row is, or is within, a `failFast` foreach of which an item has failed."""
+        each: StepRow | None = row if self.plan.fails_fast else None
+        while each is not None:
+            if each.total is not None and each.failed and is_fail_fast(self.block_of(each)):
+                return True
+            each = None if each.parent_id is None else self.get(each.parent_id)
+        return False
+
     # --- values ----------------------------------------------------------------------------------------------------
 
     def load(self, value: Value) -> Json:
@@ -229,6 +238,16 @@ class Draft:
             changes.outputs = dict(root.returns) if self.status is RunState.COMPLETED else None
             changes.error = root.error if self.status is RunState.FAILED else None
         return changes
+
+
+STOPPED = "not_started"
+"""The type of the error of a row that did not start because another item of a `failFast` foreach had failed."""
+
+
+def stopped_at(row: StepRow) -> StepError:
+    """Return the error of such a row."""
+    message = "not started, because another item of the foreach has failed"
+    return StepError(message=message, type=STOPPED, path=row.path, step_id=row.id)
 
 
 def error_in(row: StepRow, error: EvaluationError) -> StepError:

@@ -17,7 +17,7 @@ from treadle.evaluator.draft import Draft, LimitReached, Missing
 from treadle.evaluator.plan import Plan, plan_of
 from treadle.evaluator.records import Changes, Limits, Need, RunRef, Started, StepError, StepRow, View
 from treadle.evaluator.repair import has_more
-from treadle.evaluator.retry import waits_for
+from treadle.evaluator.retry import resume, stopped_beside, waits_for
 from treadle.evaluator.scope import LINK
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.waits import is_waiting, wait_again
@@ -205,6 +205,7 @@ def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow) -> Changes 
         )  # fmt: skip
         if target.kind is StepKind.CATCH:
             again.params = dict(target.params)
+        resume(draft, stopped_beside(draft, again))
         drain(draft)
         for copy in copies:
             row = draft.get(copy.id)

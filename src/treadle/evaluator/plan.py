@@ -54,6 +54,15 @@ class Plan:
 
     program: Program
     _blocks: dict[str, BlockPlan] = field(default_factory=dict)
+    _fails_fast: bool | None = None
+
+    @property
+    def fails_fast(self) -> bool:
+        """Whether the program has a foreach with `failFast`."""
+        if self._fails_fast is None:
+            nodes = self.program.nodes.values()
+            self._fails_fast = any(isinstance(node, Block) and is_fail_fast(node) for node in nodes)
+        return self._fails_fast
 
     def block(self, block: Block) -> BlockPlan:
         """Return the plan of a block."""
@@ -93,6 +102,10 @@ def _plan_block(block: Block) -> BlockPlan:
                 plan.after.setdefault(name, []).append(statement)
     plan.aliases = frozenset(_aliases(block))
     return plan
+
+
+def is_fail_fast(block: Block) -> bool:
+    return block.foreach is not None and block.foreach.mode == "failFast"
 
 
 def _aliases(block: Block) -> Iterator[str]:

@@ -25,4 +25,4 @@ def has_more(draft: Draft, row: StepRow) -> bool:
         return False
     if row.state is State.BLOCK_EXECUTION_BEGIN:
         return draft.block_of(row).script is None
-    return row.total is not None and row.expanded < row.total
+    return row.total is not None and row.expanded < row.total and not draft.is_stopped(row)

@@ -6,8 +6,11 @@ handling, cannot be retried: the run has moved on from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from treadle.evaluator.blocks import begin_block, finish_block
-from treadle.evaluator.draft import Draft, Missing, Turn
+from treadle.evaluator.draft import STOPPED, Draft, Missing, Turn
+from treadle.evaluator.plan import is_fail_fast
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import capture, catch_name
@@ -27,10 +30,28 @@ def retry(draft: Draft, row: StepRow) -> str | None:
     refusal = _refusal(draft, row)
     if refusal is not None:
         return refusal
-    for leaf in _causes(draft, row):
-        _reopen_above(draft, leaf)
-        _again(draft, draft.edit(leaf.id))
+    resume(draft, [*_causes(draft, [row]), *stopped_beside(draft, row)])
     return None
+
+
+def resume(draft: Draft, leaves: Iterable[StepRow]) -> None:
+    """Let failed rows continue: all of them wait again before the first one starts."""
+    unique = {leaf.id: leaf for leaf in leaves}
+    for leaf in unique.values():
+        _reopen_above(draft, leaf)
+    for leaf_id in unique:
+        _again(draft, draft.edit(leaf_id))
+
+
+def stopped_beside(draft: Draft, row: StepRow) -> list[StepRow]:
+    """Return the rows that did not start because an item of a `failFast` foreach around this row had failed."""
+    found: list[StepRow] = []
+    while draft.plan.fails_fast and row.parent_id is not None:
+        row = draft.get(row.parent_id)
+        if row.total is not None and is_fail_fast(draft.block_of(row)):
+            failed = [child for child in draft.children(row) if child.state is State.STATEMENT_ERROR]
+            found += [leaf for leaf in _causes(draft, failed) if leaf.error is not None and leaf.error.type == STOPPED]
+    return found
 
 
 def _refusal(draft: Draft, row: StepRow) -> str | None:
@@ -49,10 +70,9 @@ def _refusal(draft: Draft, row: StepRow) -> str | None:
     return None
 
 
-def _causes(draft: Draft, row: StepRow) -> list[StepRow]:
-    """Return the rows that caused a failure, at or below a failed row; goes down by level, with one `Need` per level."""
+def _causes(draft: Draft, level: list[StepRow]) -> list[StepRow]:
+    """Return the rows that caused failures, at or below failed rows; goes down by level, with one `Need` per level."""
     causes: list[StepRow] = []
-    level = [row]
     while level:
         below: list[StepRow] = []
         missing: list[str] = []
@@ -78,6 +98,8 @@ def _reopen_above(draft: Draft, row: StepRow) -> None:
     while child.parent_id is not None:
         parent = draft.edit(child.parent_id)
         parent.open += 1
+        if parent.total is not None and parent.expanded < parent.total:
+            draft.again[parent.id] = None
         caught = child.kind is StepKind.CATCH
         if not caught:
             parent.failed -= 1
@@ -117,7 +139,10 @@ def _again(draft: Draft, row: StepRow) -> None:
             begin_block(draft, row)
         else:
             row.state = State.BLOCK_EXECUTION_CONTINUE
-            finish_block(draft, row)
+            if row.total is not None and row.expanded < row.total:
+                draft.again[row.id] = None
+            else:
+                finish_block(draft, row)
         return
     if failed_in in (State.EVENT_TRANSMIT, State.FACET_SCRIPTS_BEGIN):
         row.state = failed_in

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from treadle.evaluator.blocks import count_settled
+from treadle.evaluator.blocks import count_settled, first_error
 from treadle.evaluator.capture import Merge
-from treadle.evaluator.draft import Draft, error_in
+from treadle.evaluator.draft import Draft, error_in, stopped_at
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.parameters import given_at_call, retry_of, return_defaults, timeout_of, with_defaults
 from treadle.evaluator.plan import is_built_in
@@ -19,6 +19,9 @@ from treadle.lang.program import Block, Mixin, Step
 def begin_step(draft: Draft, row: StepRow) -> None:
     """Evaluate the parameters, then continue."""
     check_limits(draft, row)
+    if draft.is_stopped(row):
+        draft.fail(row, stopped_at(row), State.FACET_INIT_BEGIN)
+        return
     try:
         _initialize(draft, row)
     except EvaluationError as error:
@@ -106,8 +109,7 @@ def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
         if row.failed and row.error is not None:
             fail_step(draft, row, row.error, row.state)
         elif row.failed:
-            error = next(each.error for each in draft.children(row) if each.error and each.state is State.STATEMENT_ERROR)
-            fail_step(draft, row, error, row.state)
+            fail_step(draft, row, first_error(draft, row), row.state)
         elif child.kind is StepKind.MIXIN:
             row.params = {**row.params, child.name: attributes(draft, child)}
             continue_after_script(draft, row, child.ordinal + 1)
@@ -154,7 +156,7 @@ def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) ->
     inner = facet.catch if facet is not None and failed_in is not State.FACET_INIT_BEGIN else None
     clauses = (inner, statement.catch if isinstance(statement, Step) else None)
     row.error, row.failed_in = error, failed_in
-    for number, clause in enumerate(clauses):
+    for number, clause in enumerate(() if draft.is_stopped(row) else clauses):
         if number >= row.caught and clause is not None:
             row.state, row.caught = State.CATCH_CONTINUE, number + 1
             catch = draft.create(row, catch_name(row, number), StepKind.CATCH, clause.id, ordinal=number)

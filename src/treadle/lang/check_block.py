@@ -9,15 +9,16 @@ from treadle.lang import tree
 from treadle.lang.attributes import Attributes
 from treadle.lang.bindings import Context
 from treadle.lang.check_call import check_call
-from treadle.lang.check_expr import infer, require_boolean
+from treadle.lang.check_expr import check_after, infer, require_boolean
 from treadle.lang.check_script import check_script
-from treadle.lang.check_yield import Targets, check_yields
+from treadle.lang.check_yield import Target, Targets, check_yields
 from treadle.lang.definitions import Definition, Kind
+from treadle.lang.diagnostics import Source
 from treadle.lang.names import Declared
 from treadle.lang.resolution import check_unique
 from treadle.lang.returns import fails, given_although_failed, given_by
 from treadle.lang.scope import Inputs, Scope, StepInfo
-from treadle.lang.types import UNKNOWN, ListType, NamedType, describe, is_anything
+from treadle.lang.types import LONG, STRING, UNKNOWN, ListType, NamedType, RecordType, Type, describe, is_anything, list_of, misfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
     inputs, loop = around.inputs, None
     if block.foreach is not None:
         loop = _check_foreach(block.foreach, outside, inputs, context)
+        _check_mode(block.foreach, around.targets.own, loop.type, opening.source, context)
         inputs = inputs.inside(Attributes({loop.name.text: loop}), may_have_more=False)
     scope = Scope(opening, inputs, around.parent, loop, everywhere=around.root.everywhere)
     context.bindings.scopes.append((block.span, scope))
@@ -61,6 +63,33 @@ def _check_foreach(foreach: tree.Foreach, outside: Scope, inputs: Inputs, contex
         context.reporter.warn("foreach-type", source, foreach.iterable.span, message)
     element = type_.element if isinstance(type_, ListType) else UNKNOWN
     return Definition(Kind.LOOP, foreach.variable, element, source, foreach)
+
+
+def _check_mode(foreach: tree.Foreach, owner: Target, element: Type, source: Source, context: Context) -> None:
+    """Check that the return that collects the errors of a foreach can hold them."""
+    if foreach.mode is not None:
+        context.extensions.append((foreach.mode.text, source, foreach.mode.span))
+    name = foreach.failed
+    if name is None:
+        return
+    found = (owner.returns or {}).get(name.text)
+    if found is None:
+        if owner.declared is not None:
+            context.misyielded[id(owner.declared.node)] = None
+        message = f"`{owner.key}` has no return `{name.text}` that could collect the errors"
+        hint = f"declare it, as in `=> ({name.text}: [Json])`"
+        valid = owner.returns or ()
+        context.reporter.report("collect-errors", source, name.span, message, valid=valid, near=name.text, hint=hint)
+        return
+    context.use(source, name, found)
+    error = RecordType((("index", LONG), ("item", element), ("error", STRING), ("error_type", STRING)))
+    wrong = misfit(list_of(error), found.type, context.tables.fields)
+    if wrong is not None:
+        message = f"return `{name.text}` of `{owner.key}` must be a list of errors, it is {describe(found.type)}"
+        hint = (
+            "declare it as `[Json]`, or as a list of a schema with `index: Long`, `item`, `error: String` and `error_type: String`"
+        )
+        context.reporter.report("collect-errors", source, name.span, message, hint=hint)
 
 
 def _view(outside: Scope, inputs: Inputs, label: str) -> Scope:
@@ -104,10 +133,12 @@ def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, cont
                 check_unique((arg.name for arg in statement.args), "duplicate-argument", "argument", scope.opening, context)
                 for arg in statement.args:
                     infer(arg.value, scope, context)
+                check_after(statement.after, scope, context)
             case tree.SysAssert():
                 scope.begin("sys.assert")
                 if not fails(statement):
                     require_boolean(statement.condition, scope, context, "the condition of sys.assert")
+                check_after(statement.after, scope, context)
             case tree.Yield():
                 continue
             case _:
@@ -150,6 +181,7 @@ def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> S
 def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
     declared = info.declared
     check_call(step.call, scope, context)
+    check_after(step.after, scope, context)
     info.attributes = context.tables.of_call(step, declared, scope.opening, context.bindings.types)
     if step.body is None and step.catch is None:
         return

@@ -177,6 +177,21 @@ def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, contex
     return True
 
 
+def check_after(steps: tuple[tree.Ref, ...], scope: Scope, context: Context) -> None:
+    """Check the steps that a statement follows without reading them."""
+    if steps:
+        context.extensions.append(("after", scope.opening.source, steps[0].span.to(steps[-1].span)))
+    for expr in steps:
+        hit = scope.find_loop_or_step(expr.path[0])
+        if hit is None:
+            _report_unknown_step(expr, scope, context)
+        elif hit[1] is None:
+            message = f"`after` needs a step, and `{expr.path[0]}` is a loop variable"
+            context.reporter.report("unknown-step", scope.opening.source, expr.span, message)
+        else:
+            note_step(expr, hit[0], hit[1], scope, context)
+
+
 def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Context) -> Type:
     name, attribute = expr.path[0], expr.path[1]
     attributes, source = step.attributes, scope.opening.source

@@ -32,11 +32,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Valid targets by the short name or alias that a yield may use; several under one name are ambiguous.
+    """Valid targets by the short name or alias that a yield may use; several under one name are ambiguous. `own`: the owner.
 
     Within the body of the step `owner`, `outer` has the targets of the enclosing blocks.
     """
 
+    own: Target
     by_name: Mapping[str, tuple[Target, ...]]
     outer: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     owner: str | None = None
@@ -45,7 +46,8 @@ class Targets:
         """Return the targets within a step's body: the step's facet."""
         short = step.call.target.short
         outer = {**self.outer, **self.by_name}
-        return Targets({short: (_target(short, declared, None, context),)}, outer, step.name.text)
+        own = _target(short, declared, None, context)
+        return Targets(own, {short: (own,)}, outer, step.name.text)
 
 
 def targets_of(declared: Declared, context: Context) -> Targets:
@@ -67,7 +69,7 @@ def targets_of(declared: Declared, context: Context) -> Targets:
     if own.returns is not None and flat:
         own = Target(own.key, own.declared, {**flat, **own.returns})
     found[facet.name.text] = (own,)
-    return Targets(found)
+    return Targets(own, found)
 
 
 def _target(key: str, declared: Declared | None, alias: str | None, context: Context) -> Target:

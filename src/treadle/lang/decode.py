@@ -161,7 +161,9 @@ class _Decoder:
 
     def _block(self, json: Json, path: str) -> p.Block:
         foreach = json.get("foreach")
-        loop = None if foreach is None else p.Foreach(foreach["variable"], self._expr(foreach["iterable"]))
+        loop = None
+        if foreach is not None:
+            loop = p.Foreach(foreach["variable"], self._expr(foreach["iterable"]), foreach.get("mode"), foreach.get("failed"))
         yields = (json["yield"],) if json.get("yield") else json.get("yields", ())
         when = tuple(self._case(each, f"{path}/when-case-{n}") for n, each in enumerate(json.get("when", ())))
         steps = json.get("steps", ())
@@ -198,8 +200,14 @@ class _Decoder:
         body = self._block_or_none(json.get("body"), f"{path}/block-0")
         catch = self._block_or_none(json.get("catch"), f"{path}/catch")
         self._targets = targets
+        after = self._after(json)
         depends = tuple(json.get("depends", scope.depends))
-        return self._node(p.Step(json.get("id") or path, json["name"], call, body, catch, depends, _location(json)))
+        return self._node(p.Step(json.get("id") or path, json["name"], call, body, catch, depends, _location(json), after))
+
+    def _after(self, json: Json) -> tuple[str, ...]:
+        for name in json.get("after", ()):
+            self._note(name)
+        return tuple(json.get("after", ()))
 
     def _yield(self, json: Json, path: str) -> p.Yield:
         scope, self._yields = self._begin(), True
@@ -210,9 +218,9 @@ class _Decoder:
 
     def _sys(self, json: Json, path: str) -> p.Sys:
         scope, args = self._begin(), self._args(json)
-        condition, depends = self._expr_or_none(json.get("condition")), tuple(json.get("depends", scope.depends))
-        kind = p.SysKind(json["kind"])
-        return self._node(p.Sys(json.get("id") or path, kind, args, condition, json.get("text"), depends, _location(json)))
+        condition, after = self._expr_or_none(json.get("condition")), self._after(json)
+        depends, kind = tuple(json.get("depends", scope.depends)), p.SysKind(json["kind"])
+        return self._node(p.Sys(json.get("id") or path, kind, args, condition, json.get("text"), depends, _location(json), after))
 
     def _call(self, json: Json, path: str) -> p.Call:
         args, mixins = self._args(json), self._mixins(json, path)

@@ -132,7 +132,9 @@ class _Emitter:
                     assert_never(statement)
         foreach = None
         if node.foreach is not None:
-            foreach = p.Foreach(node.foreach.variable.text, self._expr(node.foreach.iterable))
+            loop = node.foreach
+            mode, failed = loop.mode.text if loop.mode else None, loop.failed.text if loop.failed else None
+            foreach = p.Foreach(loop.variable.text, self._expr(loop.iterable), mode, failed)
         return p.Block(
             path, foreach, self._script(node.script, f"{path}/script") if node.script else None,
             tuple(self._case(case, f"{path}/when-case-{n}") for n, case in enumerate(node.cases or ())),
@@ -147,7 +149,7 @@ class _Emitter:
             path, node.name.text, self._call(node.call, f"{path}/call"),
             self._block(node.body, f"{path}/block-0") if node.body else None,
             self._block(node.catch, f"{path}/catch") if node.catch else None,
-            self._bindings.depends.get(id(node), ()), self._at(node.span),
+            self._bindings.depends.get(id(node), ()), self._at(node.span), _after(node),
         )  # fmt: skip
 
     def _yield(self, node: tree.Yield, path: str) -> p.Yield:
@@ -158,9 +160,9 @@ class _Emitter:
     def _sys(self, node: tree.SysLog | tree.SysAssert, path: str) -> p.Sys:
         depends, at = self._bindings.depends.get(id(node), ()), self._at(node.span)
         if isinstance(node, tree.SysLog):
-            return p.Sys(path, p.SysKind.LOG, self._args(node.args), depends=depends, location=at)
+            return p.Sys(path, p.SysKind.LOG, self._args(node.args), depends=depends, location=at, after=_after(node))
         condition, text = self._expr(node.condition), print_expr(node.condition)
-        return p.Sys(path, p.SysKind.ASSERT, (), condition, text, depends, at)
+        return p.Sys(path, p.SysKind.ASSERT, (), condition, text, depends, at, _after(node))
 
     def _call(self, node: tree.Call, path: str) -> p.Call:
         mixins = tuple(self._mixin(mixin, f"{path}/with-{n}") for n, mixin in enumerate(node.mixins))
@@ -207,6 +209,10 @@ class _Emitter:
             case tree.TooDeep():
                 raise AssertionError("a checked program is not too deep")
         assert_never(expr)
+
+
+def _after(node: tree.Step | tree.SysLog | tree.SysAssert) -> tuple[str, ...]:
+    return tuple(step.path[0] for step in node.after)
 
 
 def _literal(expr: tree.Literal) -> p.Expr:

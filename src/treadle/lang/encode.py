@@ -4,7 +4,9 @@ Beyond the reference's keys there are:
 - `resolved` on CallExpr, MixinCall and MixinSig: the qualified name of the declaration that `target` (kept as written)
   means; absent for an external facet. Type strings hold the qualified name of a schema or facet.
 - `reference: true` on a parameter whose type is a facet.
-- `depends` on statements: the steps of the same block that must be complete first.
+- `depends` on statements: the steps of the same block that must be complete first; `after` on steps and `sys` statements:
+  the steps that they were written to follow.
+- ForeachClause `mode`: `failFast` or `collectErrors`; `failed`: the return that collects the errors.
 - `into` on YieldStmt and on a yield's MixinCall: the signature alias that is written to.
 - AndThenBlock `when`: a list of WhenCase {condition (absent: default), block}; `sys`: a list of SysStmt {kind, args,
   condition, text}. StepStmt and declarations `catch`: an AndThenBlock. MixinSig `alias`.
@@ -98,6 +100,7 @@ class _Encoder:
         if node.foreach is not None:
             iterable = encode_expr(node.foreach.iterable)
             foreach = {"type": "ForeachClause", "variable": node.foreach.variable, "iterable": iterable}
+            foreach |= {key: value for key in ("mode", "failed") if (value := getattr(node.foreach, key)) is not None}
         yields = [self._yield(each) for each in node.yields]
         return self._node(
             "AndThenBlock", node, foreach=foreach, script=self._script(node.script),
@@ -119,7 +122,7 @@ class _Encoder:
     def _step(self, node: p.Step) -> Json:
         return self._node(
             "StepStmt", node, name=node.name, call=self._call(node.call), body=self._block_or_none(node.body),
-            catch=self._block_or_none(node.catch), depends=list(node.depends),
+            catch=self._block_or_none(node.catch), depends=list(node.depends), after=list(node.after),
         )  # fmt: skip
 
     def _yield(self, node: p.Yield) -> Json:
@@ -128,7 +131,7 @@ class _Encoder:
     def _sys(self, node: p.Sys) -> Json:
         return self._node(
             "SysStmt", node, kind=str(node.kind), args=_args(node.args), text=node.text, depends=list(node.depends),
-            condition=None if node.condition is None else encode_expr(node.condition),
+            condition=None if node.condition is None else encode_expr(node.condition), after=list(node.after),
         )  # fmt: skip
 
     def _call(self, node: p.Call) -> Json:

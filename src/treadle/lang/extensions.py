@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from treadle.lang.bindings import Context
 
 EXTENSIONS: Mapping[str, tuple[str, str]] = {
+    "after": ("`after`", "pass a value of the earlier step, on which the later one then depends"),
+    "collectErrors": ("`collectErrors(...)`", "catch the failure in the items"),
+    "failFast": ("`failFast`", "leave it out, so that the other items finish"),
     "retry": ("`with Retry(...)`", "set the policy of the handler instead"),
 }
 """Each extension as written, and what programs for the reference use in its place."""

@@ -172,7 +172,7 @@ def _block(block: tree.Block | tree.TooDeep, pad: str) -> str:
         return f"when {{\n{''.join(cases)}{pad}}}"
     head = ""
     if block.foreach is not None:
-        head = f"foreach {block.foreach.variable.text} in {print_expr(block.foreach.iterable)} "
+        head = f"foreach {block.foreach.variable.text} in {print_expr(block.foreach.iterable)} {_mode(block.foreach)}"
     lines = [f"{inner}{_statement(statement, inner)}\n" for statement in block.statements]
     return f"{head}{{\n{''.join(lines)}{pad}}}"
 
@@ -180,14 +180,24 @@ def _block(block: tree.Block | tree.TooDeep, pad: str) -> str:
 def _statement(statement: tree.Statement, pad: str) -> str:
     match statement:
         case tree.Step():
-            text = f"{statement.name.text} = {_call(statement.call)}"
+            text = f"{statement.name.text} = {_call(statement.call)}{_after(statement.after)}"
             if statement.body is not None:
                 text += f" andThen {_block(statement.body, pad)}"
             return text if statement.catch is None else f"{text} catch {_block(statement.catch, pad)}"
         case tree.Yield():
             return f"yield {_call(statement.call)}"
         case tree.SysLog():
-            return f"sys.log({_args(statement.args)})"
+            return f"sys.log({_args(statement.args)}){_after(statement.after)}"
         case tree.SysAssert():
-            return f"sys.assert({print_expr(statement.condition)})"
+            return f"sys.assert({print_expr(statement.condition)}){_after(statement.after)}"
     assert_never(statement)
+
+
+def _after(steps: tuple[tree.Ref, ...]) -> str:
+    return f" after {', '.join([step.path[0] for step in steps])}" if steps else ""
+
+
+def _mode(foreach: tree.Foreach) -> str:
+    if foreach.mode is None:
+        return ""
+    return f"{foreach.mode.text}({foreach.failed.text}) " if foreach.failed is not None else f"{foreach.mode.text} "

@@ -238,8 +238,12 @@ class Prompt:
 
 @node
 class Foreach:
+    """`mode` is `failFast` or `collectErrors`; `failed` the return that collects the errors."""
+
     variable: str
     iterable: Expr
+    mode: str | None = None
+    failed: str | None = None
 
 
 @node
@@ -252,7 +256,10 @@ class Case:
 
 @node
 class Step:
-    """`name = Target(...)`. `depends` names steps of the same block, in order of first mention, never itself."""
+    """`name = Target(...)`. `depends` names steps of the same block, in order of first mention, never itself.
+
+    `after` are the steps that it was written to follow; those of the same block are in `depends`, too.
+    """
 
     id: str
     name: str
@@ -261,6 +268,7 @@ class Step:
     catch: Block | None = None
     depends: tuple[str, ...] = ()
     location: Location | None = None
+    after: tuple[str, ...] = ()
 
 
 @node
@@ -290,6 +298,7 @@ class Sys:
     text: str | None = None
     depends: tuple[str, ...] = ()
     location: Location | None = None
+    after: tuple[str, ...] = ()
 
 
 @node

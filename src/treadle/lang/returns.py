@@ -70,6 +70,8 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
             for mixin in statement.call.mixins:
                 if id(mixin) not in into:
                     names.update(arg.name.text for arg in mixin.args)
+    if block.foreach is not None and block.foreach.failed is not None:
+        names.add(block.foreach.failed.text)
     found = frozenset(names)
     return Given(found, found)
 

@@ -14,6 +14,7 @@ NOT_STEPS = frozenset(
     ["namespace", "use", "uses", "facet", "event", "workflow", "implicit", "schema", "andThen", "yield", "prompt", "script",
      "true", "false", "null"]
 )  # fmt: skip
+MODES = ("failFast", "collectErrors")
 _STATEMENT_WORDS = ("yield", "sys.log", "sys.assert")
 
 
@@ -85,14 +86,41 @@ class StatementParser(CallParser):
             )
             raise self.failed(token.span, f"unexpected `{self.shown(token)}`; expected a reference such as `$.items`", hint)
         self.advance()
+        mode, failed = self._mode()
         if self.tok.kind != "{":
-            raise self.unexpected("`{`")
+            raise self.unexpected("`{`", *([] if mode else [f"`{each}`" for each in MODES]), words=() if mode else MODES)
         self.bound.add(variable.text)
-        head = tree.Foreach(variable, iterable, word.span.to(token.span))
+        head = tree.Foreach(variable, iterable, word.span.to(self.previous.span), mode, failed)
         block = self.block()
         if isinstance(block, tree.TooDeep):
             return block
         return tree.Block(block.statements, head, span=head.span.to(block.span), depth=block.depth)
+
+    def _mode(self) -> tuple[Name | None, Name | None]:
+        """Parse the error mode of a foreach, if there is one."""
+        if self.tok.kind == "name" and self.tok.text not in MODES and (meant := nearest(self.tok.text, [*MODES])) is not None:
+            fix = replace(f"Change `{self.tok.text}` to `{meant}`", self.tok.span, meant)
+            self.report(self.tok.span, f"unexpected `{self.tok.text}`; expected `{meant}`", f"did you mean `{meant}`?", [fix])
+            self.tok.text = meant
+        if self.tok.text not in MODES:
+            return None, None
+        word = self.keyword()
+        mode, failed = Name(word.text, word.span), None
+        if word.text == "collectErrors":
+            if self.tok.kind != "(":
+                hint = "name the return that takes the errors, as in `collectErrors(failed)`"
+                raise self.failed(word.span, "expected `(` after `collectErrors`", hint)
+            self.open()
+            failed = self.name()
+            self.close()
+        elif self.tok.kind == "(" and self.ahead().kind == ")":
+            span = self.tok.span.to(self.ahead().span)
+            self.report(span, "unexpected `(`; expected `{`", "`failFast` takes nothing", [replace("Remove `()`", span, "")])
+            self.advance()
+            self.advance()
+        if self.tok.text in MODES:
+            raise self.failed(self.tok.span, f"unexpected `{self.tok.text}`", "a foreach has one error mode")
+        return mode, failed
 
     def when(self, first: Token) -> tree.Block | tree.TooDeep:
         self.keyword()
@@ -209,6 +237,7 @@ class StatementParser(CallParser):
                 word = self.keyword()
                 self.join()
                 call = self.call()
+                self._no_after("a yield waits for all steps of its block")
                 return tree.Yield(call, word.span.to(call.span))
             return self.foreign_statement()
         if kind == ";":
@@ -234,13 +263,15 @@ class StatementParser(CallParser):
         self.join_before("(")
         if word.text == "sys.log":
             args, close = self.args(None)
-            return tree.SysLog(args, word.span.to(close.span))
+            after = self.after()
+            return tree.SysLog(args, word.span.to(self._last(after, close.span)), after)
         self.open()
         self.comparing = True
         condition = self.expr()
         self.comparing = False
         close = self.close("an operator")
-        return tree.SysAssert(condition, word.span.to(close.span))
+        after = self.after()
+        return tree.SysAssert(condition, word.span.to(self._last(after, close.span)), after)
 
     def step(self, token: Token) -> tree.Step:
         if token.text in NOT_STEPS:
@@ -252,9 +283,11 @@ class StatementParser(CallParser):
         call = self.call() if self.tok.kind in WORDS and self.ahead().kind == "(" else self._no_call(token)
         self.bound.add(token.text)
         body = catch = None
+        self._respell({"after", "andThen", "catch", "with"})
+        after = self.after()
+        if after:
+            self._respell({"andThen", "catch"})
         if self.tok.kind == "name" and not self.names_something():
-            if self.tok.text not in KEYWORDS:
-                self.respell({"andThen", "catch", "with"})
             if self.tok.text == "andThen":
                 body = self.then(with_script=False)
             if self.tok.text == "catch" and not self.names_something():
@@ -263,8 +296,56 @@ class StatementParser(CallParser):
             fix = Fix("Insert `andThen`", (Edit(self.tok.span.until(self.tok.span), "andThen "),))
             self.report(self.tok.span, "unexpected `{`; expected `andThen`", "the body of a step follows `andThen`", [fix])
             body = self.block()
-        last = catch or body or call
-        return tree.Step(Name(token.text, token.span), call, body, catch, token.span.to(last.span))
+        if body or catch:
+            self._no_after("`after` stands before `andThen` and `catch`")
+        last = catch.span if catch else body.span if body else self._last(after, call.span)
+        return tree.Step(Name(token.text, token.span), call, body, catch, token.span.to(last), after)
+
+    def _respell(self, words: set[str]) -> None:
+        if self.tok.kind == "name" and self.tok.text not in KEYWORDS:
+            self.respell(words)
+
+    # --- after
+
+    def _follows(self) -> bool:
+        """Return whether `after` comes next as a keyword."""
+        return self.tok.text == "after" and not self.names_something()
+
+    def after(self) -> tuple[tree.Ref, ...]:
+        """Parse `after a, b`, if it comes next."""
+        if not self._follows():
+            return ()
+        self.keyword()
+        self.join()
+        found = [self._earlier()]
+        while self.tok.kind == ",":
+            self.advance()
+            found.append(self._earlier())
+        if self.tok.text == "with" and not self.names_something():
+            raise self.failed(self.tok.span, "unexpected `with` after `after`", "mixins stand before `after`")
+        return tuple(found)
+
+    def _earlier(self) -> tree.Ref:
+        token = self.tok
+        if token.kind not in WORDS:
+            raise self.unexpected("the name of a step")
+        name = token.text.partition(".")[0]
+        if token.kind == "dotted":
+            fix = replace(f"Write `{name}`", token.span, name)
+            self.report(token.span, f"unexpected `{token.text}`; expected the name of a step", f"write `after {name}`", [fix])
+        self.advance()
+        return tree.Ref((name,), token.span)
+
+    def _no_after(self, hint: str) -> None:
+        """Report `after` at the end of a statement that cannot have it there."""
+        if self._follows() and self.ahead().kind in WORDS:
+            before, word = self.previous.span.end, self.tok.span
+            found = self.after()
+            fix = Fix("Remove it", (Edit(before.to(self._last(found, word)), ""),))
+            self.report(word, "unexpected `after`", hint, [fix])
+
+    def _last(self, after: tuple[tree.Ref, ...], otherwise: Span) -> Span:
+        return after[-1].span if after else otherwise
 
     def _not_a_step(self, token: Token) -> None:
         if token.text == "yield":

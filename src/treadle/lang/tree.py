@@ -290,9 +290,13 @@ class Prompt:
 
 @node
 class Foreach:
+    """`foreach variable in iterable`, then `failFast`, or `collectErrors(failed)`."""
+
     variable: Name
     iterable: InputRef | Ref
     span: Span = field(compare=False, repr=False)
+    mode: Name | None = None
+    failed: Name | None = None
 
 
 @node
@@ -327,6 +331,7 @@ class Step:
     body: Block | TooDeep | None
     catch: Block | TooDeep | None
     span: Span = field(compare=False, repr=False)
+    after: tuple[Ref, ...] = ()
 
 
 @node
@@ -339,12 +344,14 @@ class Yield:
 class SysLog:
     args: tuple[Arg, ...]
     span: Span = field(compare=False, repr=False)
+    after: tuple[Ref, ...] = ()
 
 
 @node
 class SysAssert:
     condition: Expr
     span: Span = field(compare=False, repr=False)
+    after: tuple[Ref, ...] = ()
 
 
 Statement = Step | Yield | SysLog | SysAssert

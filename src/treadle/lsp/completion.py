@@ -9,7 +9,9 @@ from lsprotocol import types
 from treadle.lang.definitions import Kind
 from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared
+from treadle.lang.statements import MODES
 from treadle.lang.tokens import TYPES
+from treadle.lang.types import ListType
 from treadle.lsp import description
 from treadle.lsp.context import Bracket, Context
 from treadle.lsp.index import Index, Symbol
@@ -65,6 +67,11 @@ class _Completer:
             return
         elif before == "event":
             yield _word("facet")
+        elif (inner is None or inner.kind in ("items", "block")) and context.second is not None and context.second.text == "in":
+            yield from map(_word, MODES)
+        elif inner is not None and inner.kind == "block" and before in ("after", ","):
+            own, steps = next(reversed(inner.steps), ""), steps_at(self.index, self.opening, context)
+            yield from (_item(each) for each in steps.values() if each.kind is Kind.STEP and each.name != own)
         elif inner is None or inner.kind == "items":
             yield from self.declarations(inner)
         elif inner.kind in ("params", "returns", "fields") or (inner.kind == "list" and self.wants_type()):
@@ -140,6 +147,13 @@ class _Completer:
         call = self.context.call
         if call is None:
             return
+        if call.name == "collectErrors":
+            block = next((each for each in reversed(self.context.brackets) if each.kind == "block"), None)
+            callee = self.context.facet if block is None else next(reversed(block.steps.values()), "")
+            owner = self.index.resolve_callee(callee, self.opening)
+            known = {} if owner is None else self.index.returns(owner)
+            yield from (_item(each) for each in known.values() if isinstance(each.type, ListType))
+            return
         declared = self.callee(call)
         if declared is None:
             words = BUILTIN_MIXINS.get(call.name, {}) if call.kind == "mixin" else {}
@@ -176,7 +190,7 @@ class _Completer:
         else:
             yield from map(_word, ("yield", "sys.log", "sys.assert"))
             if before == ")" or before == "}":
-                yield from map(_word, ("with", "andThen", "catch"))
+                yield from map(_word, ("with", "after", "andThen", "catch"))
 
     def targets(self) -> Iterator[Item]:
         """Complete what a yield may name: the owner of the block, and the aliases of its signature."""

@@ -18,7 +18,9 @@ from treadle.lsp.workspace import Workspace, uri_of
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUALIFIED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _FIXED = frozenset([Kind.TYPE, Kind.MIXIN, Kind.ERROR, Kind.SCRIPT])
-_STEP_KEYWORDS = frozenset(["foreach", "in", "with", "as"])  # the only keywords that may name a step
+_STEP_KEYWORDS = frozenset(
+    ["after", "as", "collectErrors", "failFast", "foreach", "in", "with"]
+)  # the only keywords that may name a step
 
 
 class CannotRename(ValueError):
