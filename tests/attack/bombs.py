@@ -13,7 +13,7 @@ from treadle.kernel.store.system import SystemClock
 from treadle.model.user_values import TEXT_LIMIT
 
 CLOCK = SystemClock()
-LEASE = 5.0
+LEASE = 15.0
 MEMORY = 2 * 2**30
 """Bytes that a process may use."""
 ERROR = TEXT_LIMIT + 1000

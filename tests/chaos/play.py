@@ -40,7 +40,13 @@ LOOK_EVERY = 0.25
 
 COUNTED_EVENTS = ("LeaseLost", "ResultDropped", "StoreTrouble", "ClockJumped")
 
-EXCUSED = ("could not report", "could not send", "was not stored", "workers in a row lost this task")
+EXCUSED = (
+    "could not act for its worker",
+    "could not report",
+    "could not send",
+    "was not stored",
+    "workers in a row lost this task",
+)
 """Loop errors that a store which is away explains, and what is said of the engine's own work that was lost too often: it rests."""
 
 

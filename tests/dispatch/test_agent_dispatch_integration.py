@@ -312,7 +312,7 @@ async def test_a_handler_that_takes_too_long_is_stopped_and_retried(engine):
             finally:
                 stopped.set()
 
-    async with AgentCoordinator(engine, DispatchConfig(task_timeout=0.05)) as coordinator:
+    async with AgentCoordinator(engine, DispatchConfig(task_timeout=5)) as coordinator:
         await coordinator.start(solve)
         task_id = await coordinator.enqueue(issue())
         await asyncio.wait_for(stopped.wait(), BOUND)
