@@ -24,6 +24,7 @@ from tests.chaos.stage import Plan, is_running
 from tests.chaos.storms import CLIENT, CUT, DATABASE, FAST, HUNG, IMMEDIATE, LEFT, LOCKED, LOST, RESTARTED, STOPPED
 from tests.chaos.submissions import Submission
 from tests.fork_server import ROOT
+from tests.limits import BOUND
 from tests.simulation.judge import GIVEN_UP
 
 from treadle.kernel.effects.decide import UNKNOWN
@@ -36,7 +37,7 @@ SCRIPT = (RESTARTED, LOST, STOPPED, LOCKED, CUT, LOST, RESTARTED, CLIENT, LEFT, 
 def small(store: str) -> Played:
     others = (LOCKED,) if store == "postgres" else DATABASE
     script = tuple(way for way in SCRIPT if way not in others)
-    plan = Plan(store, 200, 5, 0, lease=1.0, pause=0.2, blows=len(script), script=script, patience=60, chunk=20, backlog=40)
+    plan = Plan(store, 200, 5, 0, lease=1.0, pause=0.2, blows=len(script), script=script, patience=BOUND, chunk=20, backlog=40)
     return asyncio.run(play(plan))
 
 

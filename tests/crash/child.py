@@ -90,6 +90,14 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         effect("end", ctx)
         return {"pid": os.getpid()}
 
+    @engine.handler("gated")
+    async def gated(payload: Any, ctx: Context) -> dict[str, Any]:
+        """Wait until the test allows the end."""
+        effect("gated", ctx)
+        while not go.exists():  # noqa: ASYNC110, ASYNC240
+            await asyncio.sleep(0.01)
+        return {"pid": os.getpid()}
+
     @engine.handler("hold")
     async def hold(payload: Any, ctx: Context) -> dict[str, Any]:
         """Says when it begins and ends; in between, others have time to do wrong."""
@@ -348,8 +356,8 @@ def main() -> None:
     parser.add_argument("--effects", type=Path)
     parser.add_argument("--go", type=Path, default=Path("/nonexistent"))
     parser.add_argument("--clock-off-by", type=int, default=0)
-    parser.add_argument("--lease", type=float, default=10.0)
-    parser.add_argument("--grace", type=float, default=5.0)
+    parser.add_argument("--lease", type=float, default=BOUND)
+    parser.add_argument("--grace", type=float, default=BOUND)
     parser.add_argument("--concurrency", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--crash-at", default="")

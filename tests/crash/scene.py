@@ -90,6 +90,12 @@ class Scene:
         await child.told("ready")
         return child
 
+    async def died(self, child: Child) -> None:
+        """Wait until the process was killed, then end its leases: they are so long that nothing else ends one."""
+        assert await child.ended() == -signal.SIGKILL, child.output
+        servers = await self.engine.kernel.store.list_servers()
+        await self.engine.kernel.store.expire_leases_of([server.id for server in servers if server.pid == child.pid])
+
     def effects(self, what: str | None = None) -> list[tuple[str, str, int, int]]:
         """(what, task id, attempt, pid) in the order in which they happened."""
         text = self._effects.read_text() if self._effects.exists() else ""

@@ -37,8 +37,8 @@ async def test_somebody_who_dies_while_deciding_has_decided_or_not(scene: Scene,
 @pytest.mark.parametrize("point", ["settle.before_commit", "settle.after_commit"])
 async def test_a_worker_that_dies_while_asking_leaves_one_question_or_none(scene: Scene, point: str) -> None:
     task = await scene.engine.enqueue("ask", {})
-    first = scene.start("worker", "--lease", 1, "--crash-at", point)
-    assert await first.ended() == KILLED
+    first = scene.start("worker", "--crash-at", point)
+    await scene.died(first)
     before = len(await scene.engine.approvals.list())
     assert before == (0 if point == "settle.before_commit" else 1)
     second = await scene.start_worker()
@@ -53,10 +53,8 @@ async def test_a_worker_that_dies_while_asking_leaves_one_question_or_none(scene
 async def test_what_is_due_comes_about_after_a_restart(scene: Scene) -> None:
     """All workers are gone when the approval expires; the next one sees to it."""
     task = await scene.engine.enqueue("ask", {"expires": 1})
-    first = await scene.start_worker()
-    await until(lambda: asked(scene), first)
-    first.send(signal.SIGKILL)
-    await first.ended()
+    first = scene.start("worker", "--crash-at", "settle.after_commit")
+    await scene.died(first)
     (pending,) = await scene.engine.approvals.list()
 
     async def over() -> bool:

@@ -57,8 +57,8 @@ async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scen
     delay, size = (0.05, 60) if point == "wake.after" else (None, 8)  # something to wake, and more than is done before it dies
     ids = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="note", delay=delay) for _ in range(size)])]
     count = 1 if point in ("claim.after", "wake.after") else 3
-    first = scene.start("worker", "--lease", 1, "--concurrency", 4, "--crash-at", f"{point}:{count}")
-    assert await first.ended() == KILLED
+    first = scene.start("worker", "--concurrency", 4, "--crash-at", f"{point}:{count}")
+    await scene.died(first)
     second = await scene.start_worker()
     tasks = await scene.finished(ids)
     assert {task.state for task in tasks} == {"completed"}
@@ -67,7 +67,7 @@ async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scen
     assert {task_id for _, task_id, _, _ in scene.effects()} == set(ids)
     histories = await asyncio.gather(*(scene.moves(task.id) for task in tasks))
     for task, moves in zip(tasks, histories, strict=True):
-        # The lease keeper releases what had not started, unless the lease, which is very short here, ends before.
+        # The lease keeper releases what had not started, unless the test ends the lease before.
         assert moves in (["expire"] * task.takeovers + ["succeed"], ["release", "succeed"])
         assert task.claim_version == len(moves)
     taken_over = sum("expire" in moves for moves in histories)
@@ -98,8 +98,8 @@ namespace crash {
 @pytest.mark.parametrize("point", ADVANCE_POINTS)
 async def test_a_run_whose_worker_dies_while_advancing_it_goes_on_with_another(scene: Scene, point: str, count: int) -> None:
     run = await scene.engine.start_run([("crash.afl", FLOW)], "crash.Three")
-    first = scene.start("worker", "--lease", 1, "--crash-at", f"{point}:{count}")
-    assert await first.ended() == KILLED
+    first = scene.start("worker", "--crash-at", f"{point}:{count}")
+    await scene.died(first)
     second = await scene.start_worker()
     outputs = await scene.engine.run_result(run, timeout=BOUND)
     done_by_first = count - (point == "advance.before_commit")

@@ -7,7 +7,6 @@ deduplicates would have done is the number of dedupe keys that it saw.
 from __future__ import annotations
 
 import json
-import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -77,8 +76,8 @@ def doubts(moves: list[Move]) -> Counter[str]:
 async def die_and_take_over(scene: Scene, service: EffectServer, name: str, crash_at: str) -> tuple[list[Move], dict[str, Any]]:
     """The moves and the result of a task whose first worker dies there."""
     task = await scene.engine.enqueue(name, {"url": service.url, "steps": STEPS})
-    first = scene.start("worker", "--lease", 1, "--crash-at", crash_at)
-    assert await first.ended() == -signal.SIGKILL
+    first = scene.start("worker", "--crash-at", crash_at)
+    await scene.died(first)
     await scene.start_worker()
     (ended,) = await scene.finished([task.id])
     assert ended.state == "completed"
@@ -148,9 +147,9 @@ async def test_a_function_of_ten_effects_that_dies_at_any_write_has_one_of_each_
     scene: Scene, service: EffectServer, point: str, number: int
 ) -> None:
     started = await scene.engine.start_function("pay_all", {"url": service.url, "steps": FUNCTION_STEPS}, version=1)
-    first = scene.start("worker", "--lease", 1, "--crash-at", f"{point}:{number}")
-    assert await first.ended() == -signal.SIGKILL
-    await scene.start_worker("--lease", 1)
+    first = scene.start("worker", "--crash-at", f"{point}:{number}")
+    await scene.died(first)
+    await scene.start_worker()
     steps = [f"step-{each}" for each in range(FUNCTION_STEPS)]
     assert await scene.engine.run_result(started, timeout=BOUND) == steps
     (task,) = await scene.engine.kernel.reads.list_tasks(kind="function", run_id=started.id)
@@ -177,9 +176,9 @@ async def test_so_has_one_that_dies_between_its_writes_also_when_two_are_made_at
     scene: Scene, service: EffectServer, point: str, number: int
 ) -> None:
     run = await scene.engine.start_function("pay_together", {"url": service.url, "steps": FUNCTION_STEPS}, version=1)
-    first = scene.start("worker", "--lease", 1, "--crash-at", f"{point}:{number}")
-    assert await first.ended() == -signal.SIGKILL
-    await scene.start_worker("--lease", 1)
+    first = scene.start("worker", "--crash-at", f"{point}:{number}")
+    await scene.died(first)
+    await scene.start_worker()
     assert await scene.engine.run_result(run, timeout=BOUND) == [f"step-{each}" for each in range(FUNCTION_STEPS)]
     (task,) = await scene.engine.kernel.reads.list_tasks(kind="function", run_id=run.id)
     told = doubts(await scene.engine.kernel.reads.list_moves(task.id))

@@ -50,7 +50,7 @@ async def approved(engine: Engine, title: str = "Do it", **fields: object) -> Ob
 
 def start_roles(scene: Scene, topology: Path, roles: tuple[str, ...], *options: object) -> Child:
     chosen = [word for role in roles for word in ("--role", role)]
-    return scene.start("worker", "--topology", topology, *chosen, "--lease", 1, *options)
+    return scene.start("worker", "--topology", topology, *chosen, *options)
 
 
 async def ended(scene: Scene, *objectives: Objective, bound: float = BOUND) -> list[ObjectiveTrail]:
@@ -91,7 +91,7 @@ async def die_and_go_on(scene: Scene, topology: Path, role: str, point: str) -> 
     made = await approved(scene.engine)
     first = start_roles(scene, topology, (role,), "--crash-at", f"{point}:1")
     helper = start_roles(scene, topology, tuple(each for each in ROLES if each != role))
-    assert await first.ended() == KILLED
+    await scene.died(first)
     start_roles(scene, topology, (role,))
     trails = await ended(scene, made)
     assert helper.exit_code is None
@@ -152,7 +152,7 @@ async def pursue(scene: Scene, topology: Path, count: int, kills: int, seed: int
             check_document("claim_record", claim.as_json())
         victim = dice.randrange(len(children))
         children[victim].send(signal.SIGKILL)
-        await children[victim].ended()
+        await scene.died(children[victim])
         children[victim] = start_roles(scene, topology, places[victim])
     trails = await ended(scene, *objectives, bound=bound)
     await check(scene, trails)

@@ -28,7 +28,7 @@ def keepers_of(pid: int) -> list[str]:
 
 async def test_a_handler_that_holds_the_interpreter_past_the_lease_costs_no_task_its_lease(scene: Scene) -> None:
     first = await scene.start_worker("--lease", LEASE)
-    others = [await scene.engine.enqueue("hold", {"seconds": 1}) for _ in range(8)]
+    others = [await scene.engine.enqueue("hold", {"seconds": LEASE}) for _ in range(8)]
     await until(lambda: len(scene.effects("begin")) == 8, first)
     freezing = await scene.engine.enqueue("freeze", {"seconds": 2.5 * LEASE})
     await until(lambda: len(scene.effects("begin")) == 9, first)
@@ -51,9 +51,10 @@ async def test_a_handler_that_holds_the_interpreter_past_the_lease_costs_no_task
 
 async def test_tasks_of_a_killed_worker_that_had_not_started_are_released_without_a_takeover(scene: Scene) -> None:
     tasks = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="die")] * 10)]
-    first = scene.start("worker", "--lease", 3)
+    first = scene.start("worker")
     await first.ended()
     await until(lambda: not keepers_of(first.pid))  # it never outlives its worker by more than seconds
+    await scene.died(first)
     (started,) = {task_id for _, task_id, _, _ in scene.effects("begin")}
     scene.go.touch()
     second = await scene.start_worker()

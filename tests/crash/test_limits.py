@@ -35,7 +35,7 @@ def most_at_once(scene: Scene) -> int:
 
 async def start(scene: Scene) -> list[Child]:
     """Eight claimers in four processes."""
-    children = [scene.start("worker", "--workers", WORKERS, "--concurrency", 4, "--lease", 30) for _ in range(PROCESSES)]
+    children = [scene.start("worker", "--workers", WORKERS, "--concurrency", 4) for _ in range(PROCESSES)]
     await asyncio.gather(*[child.told("ready", WORKERS) for child in children])
     return children
 
@@ -56,10 +56,10 @@ async def test_eight_claimers_in_four_processes_never_hold_more_than_the_limit(s
 async def test_a_crashed_holders_place_comes_back_with_its_lease(scene: Scene) -> None:
     task_ids = await fill(scene, 30, 0.0)
     slow = await scene.engine.enqueue("hold", {"seconds": 3600}, limit_key="customer:42", priority=-1, unique_key="slow")
-    doomed = await scene.start_worker("--lease", 1)
+    doomed = await scene.start_worker()
     await until(lambda: any(task_id == slow.id for _, task_id, _, _ in scene.effects("begin")), doomed)
     doomed.send(signal.SIGKILL)
-    await doomed.ended()
+    await scene.died(doomed)
     children = await start(scene)
     await scene.finished(task_ids)
     await until(lambda: [task_id for _, task_id, _, _ in scene.effects("begin")].count(slow.id) == 2, *children)

@@ -20,6 +20,7 @@ FLOW = """
 namespace crash {
     event facet note(n: Long) => (pid: Long, seen: Long = 0)
     event facet late_once(n: Long) => (pid: Long)
+    event facet gated(n: Long) => (pid: Long)
     facet Pair(n: Long) => (n: Long) andThen {
         a = note(n = $.n)
         b = note(n = $.n + 100) andThen { yield note(seen = a.pid) }
@@ -30,7 +31,7 @@ namespace crash {
         yield All(done = [p.n])
     }
     workflow Wide(items: Json) => (count: Long) andThen foreach item in $.items {
-        a = note(n = $.item)
+        a = gated(n = $.item)
         yield Wide(count = $.item)
     }
     workflow Late() => (n: Long) andThen {
@@ -55,10 +56,12 @@ async def finish(scene: Scene, run_id: str) -> dict[str, Any]:
 async def test_two_processes_do_a_foreach_once(scene: Scene) -> None:
     workers = [await scene.start_worker("--concurrency", 20) for _ in range(2)]
     run = await scene.engine.start_run(SOURCES, "crash.Wide", {"items": list(range(300))})
+    await until(lambda: len(scene.effects("gated")) == 40, *workers)  # as many as both can have
+    assert {pid for _, _, _, pid in scene.effects("gated")} == {worker.pid for worker in workers}
+    scene.go.touch()
     assert await finish(scene, run.id) == {"count": 299}
-    done = Counter(task_id for _, task_id, _, _ in scene.effects("note"))
+    done = Counter(task_id for _, task_id, _, _ in scene.effects("gated"))
     assert (len(done), set(done.values())) == (300, {1})
-    assert {pid for _, _, _, pid in scene.effects("note")} == {worker.pid for worker in workers}
 
 
 @pytest.mark.parametrize("count", [2, 8])
@@ -68,8 +71,8 @@ async def test_a_worker_that_dies_at_a_commit_of_a_run_costs_nothing_but_time(tm
     try:
         async with scene.engine:
             run = await scene.engine.start_run(SOURCES, "crash.All", {"items": [1, 2, 3, 4]})
-            first = scene.start("worker", "--lease", 1, "--concurrency", 1, "--crash-at", f"{point}:{count}")
-            assert await first.ended() == KILLED
+            first = scene.start("worker", "--concurrency", 1, "--crash-at", f"{point}:{count}")
+            await scene.died(first)
             await scene.start_worker()
             assert await finish(scene, run.id) == {"done": [1, 2, 3, 4]}
             assert len(scene.effects("note")) == 8 + (point == "advance.before_commit")
@@ -97,11 +100,11 @@ async def test_a_start_that_dies_and_is_made_again_is_one_run(scene: Scene, tmp_
 @pytest.mark.parametrize("point", ["leave.before_commit", "leave.after_commit"])
 async def test_a_worker_that_dies_leaving_a_result_of_a_paused_run(scene: Scene, point: str) -> None:
     run = await scene.engine.start_run(SOURCES, "crash.Late")
-    first = await scene.start_worker("--lease", 1, "--crash-at", point)
+    first = await scene.start_worker("--crash-at", point)
     await until(lambda: bool(scene.effects("start")), first)
     await scene.engine.runs.pause(run.id)
     scene.go.touch()
-    assert await first.ended() == KILLED
+    await scene.died(first)
     left = await scene.engine.kernel.store.list_inbox(run.id, 10)
     assert len(left) == (1 if point == "leave.after_commit" else 0)
     await scene.start_worker()
@@ -113,8 +116,8 @@ async def test_a_worker_that_dies_leaving_a_result_of_a_paused_run(scene: Scene,
 async def test_workers_that_die_all_the_time_bring_a_run_to_its_end(scene: Scene) -> None:
     run = await scene.engine.start_run(SOURCES, "crash.All", {"items": list(range(20))})
     for point in ("advance.after_commit:3", "advance.before_commit:4"):
-        worker = scene.start("worker", "--lease", 1, "--concurrency", 2, "--crash-at", point)
-        assert await worker.ended() == KILLED
+        worker = scene.start("worker", "--concurrency", 2, "--crash-at", point)
+        await scene.died(worker)
     await scene.start_worker()
     assert await finish(scene, run.id) == {"done": list(range(20))}
     ended = await scene.engine.kernel.store.list_tasks(TaskFilter(states=("completed",), run_id=run.id), 1000)

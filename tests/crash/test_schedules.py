@@ -33,11 +33,11 @@ async def each_fired_once(scene: Scene, schedule_id: str) -> None:
 
 @pytest.mark.parametrize("point", ["claim.after", "fire.before_commit", "fire.after_commit"])
 async def test_a_scheduler_that_is_killed_loses_no_tick_and_doubles_none(scene: Scene, point: str) -> None:
-    doomed = scene.start("worker", "--lease", 1, "--crash-at", f"{point}:{6 if point == 'claim.after' else 2}")
+    doomed = scene.start("worker", "--crash-at", f"{point}:{6 if point == 'claim.after' else 2}")
     made = await scene.engine.schedules.create("tidy", every=1, task="note", overlap="allow", catch_up="all")
-    assert await doomed.ended() == KILLED
+    await scene.died(doomed)
     before = (await scene.engine.schedules.get("tidy")).body.fired
-    other = await scene.start_worker("--lease", 1)
+    other = await scene.start_worker()
 
     async def went_on() -> bool:
         return (await scene.engine.schedules.get("tidy")).body.fired >= before + 3

@@ -17,10 +17,10 @@ from treadle.model.values import decode
 
 async def test_a_task_whose_worker_is_killed_is_completed_once_by_another(scene: Scene) -> None:
     task = await scene.engine.enqueue("hang_once")
-    first = await scene.start_worker("--lease", 1)
+    first = await scene.start_worker()
     await until(lambda: bool(scene.effects("start")), first)
     first.send(signal.SIGKILL)
-    assert await first.ended() == -signal.SIGKILL
+    await scene.died(first)
     second = await scene.start_worker()
     (ended,) = await scene.finished([task.id])
     assert (ended.state, decode(ended.result), ended.takeovers) == ("completed", {"pid": second.pid}, 1)
@@ -35,19 +35,22 @@ async def test_a_task_whose_worker_is_killed_is_completed_once_by_another(scene:
 
 async def stop_between_writes(child: Child, scene: Scene, folder: Path) -> None:
     """SIGSTOP, but not while it has SQLite's one write lock: stopped there, it would stop everybody."""
-    for _ in range(50):
+
+    def stopped() -> bool:
         child.send(signal.SIGSTOP)
         if not scene.url.startswith("sqlite"):
-            return
+            return True
         connection = apsw.Connection(str(folder / "treadle.db"))
         try:
             connection.execute("begin immediate; rollback")
-            return
         except apsw.BusyError:
             child.send(signal.SIGCONT)
+            return False
         finally:
             connection.close()
-    raise AssertionError("it is always writing")
+        return True
+
+    await until(stopped, child)
 
 
 async def test_a_worker_that_slept_past_its_lease_has_its_late_result_refused(scene: Scene, tmp_path: Path) -> None:
@@ -126,12 +129,12 @@ async def test_two_processes_drain_two_thousand_tasks_and_each_is_handled_once(s
 async def test_workers_that_are_killed_all_the_time_lose_nothing(scene: Scene) -> None:
     tasks = await scene.engine.enqueue_many([TaskSpec(name="work") for _ in range(300)])
     ids = [task.id for task in tasks]
-    for round_number in range(3):
-        worker = await scene.start_worker("--lease", 1, "--concurrency", 10)
+    for _ in range(3):
+        worker = await scene.start_worker("--concurrency", 10)
         before = len(scene.effects())
         await until(lambda before=before: len(scene.effects()) >= before + 20, worker)
         worker.send(signal.SIGKILL)
-        assert await worker.ended() == -signal.SIGKILL, round_number
+        await scene.died(worker)
     await scene.start_worker("--concurrency", 50)
     ended = await scene.finished(ids)
     assert {task.state for task in ended} == {"completed"}
@@ -145,7 +148,7 @@ async def test_what_an_isolated_handler_does_ends_with_its_worker(scene: Scene, 
     """Nobody would be there to end it when its time is over, its task is canceled or its lease is lost. So with what it started."""
     file = tmp_path / "pid"
     await scene.engine.enqueue("isolated", {"file": str(file)})
-    worker = await scene.start_worker("--lease", 60)
+    worker = await scene.start_worker()
     await until(lambda: file.exists() and file.read_text() != "", worker)
     pid = int(file.read_text())
     assert is_running(pid)

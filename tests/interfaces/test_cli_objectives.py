@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "goals"
@@ -23,7 +24,7 @@ def add(treadle: Treadle, *arguments: str) -> dict[str, Any]:
 
 def until_ended(treadle: Treadle, *ids: str) -> list[dict[str, Any]]:
     """The output of `show`, once all of them are DONE or BLOCKED."""
-    end = time.perf_counter() + 60
+    end = time.perf_counter() + BOUND
     while time.perf_counter() < end:
         found = [treadle.json("objectives", "show", each) for each in ids]
         if all(each["status"] in ("DONE", "BLOCKED") for each in found):

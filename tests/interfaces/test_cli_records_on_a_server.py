@@ -6,6 +6,7 @@ import json
 import time
 
 from tests.interfaces.commands import Treadle
+from tests.limits import BOUND
 
 HANDS = """
 from treadle import ApprovalRequest, AwaitingApproval, Engine, ExternalProductionHandle
@@ -34,7 +35,7 @@ engine.specialist("render", Farm())
 
 def until(treadle: Treadle, *arguments: str) -> list[dict[str, object]]:
     """The output of the list command, once it is not empty."""
-    end = time.perf_counter() + 60
+    end = time.perf_counter() + BOUND
     while time.perf_counter() < end:
         (found,) = [value for value in treadle.json(*arguments).values() if isinstance(value, list)]
         if found:

@@ -41,6 +41,8 @@ def test_a_worker_runs_handlers_and_says_how_they_ended(treadle: Treadle):
         assert (server["id"], server["pid"], server["state"]) == (event["server_id"], worker.process.pid, "running")
         assert "running" in treadle("servers").out
         assert treadle("enqueue", "greet").err == ""  # somebody has a handler for it
+        while {task["state"] for task in treadle.json("tasks", "list", "--name", "greet")["tasks"]} != {"completed"}:
+            pass
         late = treadle("enqueue", "nobody.serves.this", "--wait-for", "50ms", "--json")
         assert (late.code, late.error["code"]) == (6, "wait_timed_out")
         stopped = worker.stop()

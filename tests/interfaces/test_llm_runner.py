@@ -199,7 +199,7 @@ def test_a_run_that_an_operator_pauses_is_left_to_whoever_resumes_it(url):
 
 
 def test_two_runs_at_once_of_one_runner_keep_their_tasks_apart(url):
-    with Persistence(url, settings=Settings(lease=2.0)) as persistence:
+    with Persistence(url, settings=Settings(lease=6.0)) as persistence:
         meet = threading.Barrier(2, timeout=BOUND)
 
         def work(payload: dict[str, Any]) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _later(persistence: Persistence, before: dict[str, Any]) -> bool:
 
 def test_those_that_wait_for_their_turn_are_kept_too(url):
     counts: list[int] = []
-    with Persistence(url, settings=Settings(lease=2.0)) as persistence:
+    with Persistence(url, settings=Settings(lease=6.0)) as persistence:
 
         def ends() -> dict[str, int]:
             tasks = persistence.run(persistence.engine.list_tasks(states=("running",)))
@@ -260,7 +260,7 @@ from treadle.agents import Evaluator, Persistence
 from treadle.llm import ClaudeAgentRunner
 from treadle.settings import Settings
 url, server, flow = sys.argv[1:]
-settings = Settings(anthropic_api_key="k", anthropic_base_url=server, lease=0.3)
+settings = Settings(anthropic_api_key="k", anthropic_base_url=server)
 store = Persistence(url, settings=settings)
 ClaudeAgentRunner(Evaluator(store), store).run("desk.Sort", {"letter": "x"}, flow)
 """
@@ -279,6 +279,8 @@ async def test_after_a_crash_any_worker_that_serves_prompts_goes_on(server, tmp_
         await child.wait()
     async with desk(server, url) as engine:
         (run,) = await engine.kernel.run_reads.list_runs()
+        (task,) = await engine.list_tasks(states=("running",))
+        assert await engine.kernel.store.expire_leases_of([task.owner_id or ""]) == 1
         assert await engine.run_result(run.id, timeout=BOUND) == OUTPUTS
         (row,) = await engine.kernel.store.list_usage(run.id)
     assert (row.state, row.interrupted, row.attempt) == ("settled", 1, 2)

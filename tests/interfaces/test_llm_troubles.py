@@ -58,10 +58,10 @@ async def test_a_request_that_is_rejected_is_not_sent_again(server):
 
 async def test_an_answer_that_never_comes_is_asked_for_again(server):
     never = threading.Event()
-    server.script(text("One two three", gate=never), uses((TARGET, GOOD)))
+    server.script(text("One two three", gate=never), *[uses((TARGET, GOOD))] * 2)  # which may take as long, too
     async with desk(server, llm_timeout=2) as engine:
         assert (await run_of(engine))[1] == OUTPUTS
-    assert len(server.requests) == 2
+    assert 2 <= len(server.requests) <= 3
 
 
 async def test_a_service_that_never_answers_leaves_its_reservation_to_be_counted(server):

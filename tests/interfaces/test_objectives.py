@@ -388,15 +388,15 @@ async def test_a_spent_budget_is_the_end_of_the_workorder_whatever_retries_there
 
 
 async def test_the_budget_is_for_all_attempts_together_and_sleeping_costs_none_of_it(url: str, tmp_path: Path):
-    async with opened(url, tmp_path, TOPOLOGY.replace("30s", "900ms")) as engine:
+    async with opened(url, tmp_path, TOPOLOGY.replace("30s", "2s")) as engine:
         seen: list[Any] = []
 
         @engine.handler("do", retry=9)
         async def do(payload: Any, ctx: Context) -> Any:
             seen.append(ctx.checkpoint)
             if ctx.checkpoint is None:
-                return Waiting(1_000, {"slept": True})
-            await asyncio.sleep(0.35)
+                return Waiting(2_200, {"slept": True})
+            await asyncio.sleep(0.8)
             raise RuntimeError("again")
 
         made = await approved(engine)

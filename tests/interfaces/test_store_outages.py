@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
@@ -17,10 +18,12 @@ from treadle.settings import Settings
 from treadle.stores.postgres.connection.errors import translated
 
 
-def free_port() -> int:
+@pytest.fixture
+def closed() -> Iterator[socket.socket]:
+    """A port that is ours and refuses connections until somebody listens to it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+        yield taken
 
 
 def through(url: str, port: int) -> str:
@@ -39,7 +42,7 @@ async def dial(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection(parts.hostname, parts.port or 5432)
 
 
-async def forward(url: str, port: int) -> asyncio.Server:
+async def forward(url: str, at: socket.socket) -> asyncio.Server:
     """Accept connections at the port and pass them on to the database of the URL."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,18 +55,18 @@ async def forward(url: str, port: int) -> asyncio.Server:
         inner, outer = await dial(url)
         await asyncio.gather(pump(reader, outer), pump(inner, writer), return_exceptions=True)
 
-    return await asyncio.start_server(accept, "127.0.0.1", port)
+    return await asyncio.start_server(accept, sock=at)
 
 
-async def test_a_process_that_starts_before_its_database_waits_for_it(postgres_url: str) -> None:
-    port, events = free_port(), []
+async def test_a_process_that_starts_before_its_database_waits_for_it(postgres_url: str, closed: socket.socket) -> None:
+    events: list[object] = []
     waiting, stop = asyncio.Event(), asyncio.Event()
 
     def emit(event: object) -> None:
         events.append(event)
         waiting.set()
 
-    engine = Engine(through(postgres_url, port), settings=Settings(), emit=emit)
+    engine = Engine(through(postgres_url, closed.getsockname()[1]), settings=Settings(), emit=emit)
     server = None
     try:
 
@@ -75,16 +78,16 @@ async def test_a_process_that_starts_before_its_database_waits_for_it(postgres_u
         await waiting.wait()
         assert isinstance(events[0], StoreTrouble)
         assert "cannot be reached" in events[0].error
-        server = await forward(postgres_url, port)
+        server = await forward(postgres_url, closed)
         assert await using
     finally:
         if server is not None:
             server.close()
 
 
-async def test_a_signal_ends_the_wait_for_a_database() -> None:
+async def test_a_signal_ends_the_wait_for_a_database(closed: socket.socket) -> None:
     stop = asyncio.Event()
-    engine = Engine(f"postgresql://x@127.0.0.1:{free_port()}/x", settings=Settings(), emit=lambda _: stop.set())
+    engine = Engine(f"postgresql://x@127.0.0.1:{closed.getsockname()[1]}/x", settings=Settings(), emit=lambda _: stop.set())
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         async with opened(engine, stop):
             pass
