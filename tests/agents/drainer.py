@@ -1,7 +1,7 @@
 """A process of agents: `python -m tests.agents.drainer MODE URL FILE` handles tasks until its stdin ends.
 
 Modes: `poll` runs two pollers with `start`, `claim` two threads that call `claim_task`, `hang` one poller whose
-handler never ends. Each number that a task brings is appended to the file.
+handler never ends. Each number that a task brings is appended to the file; nobody goes on before another has begun.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, Persistence
 
@@ -21,7 +22,7 @@ def main(mode: str, url: str, file: str) -> None:
 
         def handle(payload: dict) -> dict:
             os.write(log, f"{payload['n']}\n".encode())
-            while mode == "hang":
+            while mode == "hang" or alone(file):
                 time.sleep(0.05)
             return {"n": payload["n"]}
 
@@ -46,6 +47,11 @@ def main(mode: str, url: str, file: str) -> None:
                 poller.stop()
         for thread in threads:
             thread.join()
+
+
+def alone(file: str) -> bool:
+    """Whether no other process has handled anything yet."""
+    return not any(each.stat().st_size for each in Path(file).parent.glob("*.log") if each != Path(file))
 
 
 def claim(store: Persistence, evaluator: Evaluator, handle, stop: threading.Event) -> None:

@@ -91,12 +91,13 @@ def test_a_killed_server_is_shown_as_lost_and_its_work_is_taken_over(kind, reque
     with Persistence(url, settings=Settings()) as store:
         evaluator = Evaluator(store)
         run_id = evaluator.execute(ITEMS, {"items": [7]}).workflow_id
-        with a_process("hang", url, file, TREADLE_LEASE="1.5") as process:
+        with a_process("hang", url, file) as process:
             until(lambda: file.exists() and file.read_text() == "7\n")
             process.kill()
             process.wait()
         (server,) = store.list_servers()
         until(lambda: store.get_server(server.uuid).state == ServerState.LOST)
+        assert store.run(store.engine.kernel.store.expire_leases_of([server.uuid])) == 1
         poller = AgentPoller(store, evaluator, AgentPollerConfig())
         attempts: list[int] = []
         poller.register("Item", lambda payload: attempts.append(payload["_attempt"]) or {"n": payload["n"]})

@@ -325,6 +325,7 @@ def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(
         hanging = [add(memory, "x.Hang") for _ in range(2)]
         until(lambda: all(memory.get_task(each).state == TaskState.FAILED for each in hanging))
         assert {error_of(memory, each)["code"] for each in hanging} == {"import_timeout"}
+        monkeypatch.setattr(registry_runner, "IMPORT_LIMIT", BOUND)
         assert memory.run(memory.engine.result(add(memory, "x.Fine"), timeout=BOUND)) == {}
     gate.touch()
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("treadle-import")])
@@ -332,10 +333,14 @@ def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(
 
 @pytest.mark.parametrize(
     "text",
-    ["import time\ndef handle(p):\n    time.sleep(0.5)\n", "import asyncio\nasync def handle(p):\n    await asyncio.sleep(30)\n"],
+    [
+        "import time\nfrom pathlib import Path\ndef handle(p):\n    while not Path('GATE').exists(): time.sleep(0.01)\n",
+        "import asyncio\nasync def handle(p):\n    await asyncio.Event().wait()\n",
+    ],
 )
 def test_timeout_ms_is_enforced(memory, tmp_path, text):
-    write(tmp_path, "reg_slow.py", text + "def at_once(p):\n    return {}\n")
+    gate = tmp_path / "gate"
+    write(tmp_path, "reg_slow.py", text.replace("GATE", str(gate)) + "def at_once(p):\n    return {}\n")
     runner = a_runner(memory)
     runner.register_handler("x.Slow", "reg_slow", timeout_ms=100)
     runner.register_handler("x.Quick", "reg_slow", entrypoint="at_once")
@@ -349,6 +354,7 @@ def test_timeout_ms_is_enforced(memory, tmp_path, text):
     again = add(memory, "x.Slow")
     runner.poll_once()
     assert memory.get_task(again).state == TaskState.FAILED
+    gate.touch()
 
 
 def test_requirements_are_checked_and_reported(memory, tmp_path, caplog):

@@ -236,7 +236,7 @@ def test_a_lock_on_a_work_item_is_extended_while_it_is_processed_so_that_no_othe
         assert gate.wait(BOUND)
         return {}
 
-    service = a_service(persistence, tools_of(x__Slow=slow), lock_duration_ms=1500, lock_extend_interval_ms=300)
+    service = a_service(persistence, tools_of(x__Slow=slow), lock_duration_ms=5000, lock_extend_interval_ms=500)
     with started(service):
         task_id = add(persistence, "x.Slow")
         until(lambda: persistence.get_task(task_id).state == TaskState.RUNNING)
@@ -245,7 +245,7 @@ def test_a_lock_on_a_work_item_is_extended_while_it_is_processed_so_that_no_othe
             return persistence.run(persistence.engine.get_task(task_id))
 
         first = held()
-        assert (first.owner_id, (first.wake_at or 0) - (first.claimed_at or 0)) == (service.server_id, 1500)
+        assert (first.owner_id, (first.wake_at or 0) - (first.claimed_at or 0)) == (service.server_id, 5000)
         until(lambda: (held().heartbeat_at or 0) > (first.wake_at or 0))
         assert persistence.claim_task(["x.Slow"]) is None
         assert held().claim == first.claim

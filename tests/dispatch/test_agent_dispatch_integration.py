@@ -238,7 +238,7 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
     async with Engine(url, settings=Settings()) as engine:
         async with AgentCoordinator(engine) as coordinator:
             task_id = await coordinator.enqueue(issue())
-            with a_process(mode, url, TREADLE_LEASE="2") as process:
+            with a_process(mode, url) as process:
                 assert await told(process) == [task_id, "doomed"]
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
@@ -246,6 +246,9 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
             assert left is not None
             assert (left.status, left.metadata["worker_id"]) == (TaskStatus.RUNNING, "doomed")
             assert await coordinator.dequeue("worker-2") is None
+
+            owner_id = (await engine.get_task(task_id)).owner_id
+            assert await engine.kernel.store.expire_leases_of([owner_id or ""]) == 1
 
             async def back() -> bool:
                 return await coordinator.dequeue("worker-2") is not None

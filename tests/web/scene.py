@@ -203,7 +203,7 @@ def add_handlers(scene: Scene) -> None:
                 raise NonRetryable(say("the mailbox is full"), "mailbox_full")
         return {"id": say("<msg-1@example.org>")}
 
-    @engine.handler("report.Build", progress_every=60)
+    @engine.handler("report.Build", progress_every=3600)
     async def build(payload: dict[str, Any], ctx: Context) -> dict[str, Any]:
         ctx.progress(0.4, say("2 of 5 chapters"))
         if payload.get("forever"):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 from tests.crash.scene import Scene as Processes
@@ -14,7 +15,7 @@ from tests.limits import BOUND
 from tests.web.browser.conftest import IN_BROWSER, Screen, on_screen
 from tests.web.browser.test_live import SHOP
 
-from treadle import Engine, FunctionContext
+from treadle import Engine, FunctionContext, TaskFailed
 
 pytestmark = IN_BROWSER
 
@@ -62,8 +63,10 @@ async def test_dead_letters_are_retried_after_a_look_at_what_that_touches(screen
     async with screen.engine.worker():
         await screen.go("/dead-letters")
         await screen.is_live()
-        for _ in range(3):
-            await screen.engine.enqueue("mail.Send")
+        tasks = [await screen.engine.enqueue("mail.Send") for _ in range(3)]
+        for task in tasks:
+            with pytest.raises(TaskFailed):
+                await screen.engine.result(task, timeout=BOUND)
         await screen.sees("the mail server did not answer")
         await page.get_by_role("link", name="the mail server did not answer").first.click()
         working = True
@@ -112,15 +115,15 @@ async def test_many_runs_are_canceled_after_a_preview(screen: Screen):
 
 
 async def test_a_killed_workers_task_is_seen_to_be_taken_over(processes: Processes, browser: Browser):
-    first = await processes.start_worker("--lease", 1, "--name", "loom-1")
+    first = await processes.start_worker("--name", "loom-1")
     made = await processes.engine.enqueue("hang_once")
     async with on_screen(browser, processes.engine) as screen:
         await screen.go(f"/tasks/{made.id}")
         await screen.sees("running")
         await screen.is_live()
         first.send(signal.SIGKILL)
-        await first.ended()
-        await processes.start_worker("--lease", 1, "--name", "loom-2")
+        await processes.died(first)
+        await processes.start_worker("--name", "loom-2")
         await screen.page.locator("main .badge", has_text="completed").first.wait_for()
         await screen.sees("1 takeover")
         (done,) = await processes.finished([made.id])
