@@ -291,7 +291,7 @@ async def test_timers_hold_nobody_and_outlive_their_process(scene: Scene, warm: 
     process.die()
     scene.clock.advance(timedelta(days=2, milliseconds=3))
     await scene.process(warm=warm).quiet()
-    assert await scene.engine.run_result(started, timeout=1) == 5 * 86_400
+    assert await scene.engine.run_result(started) == 5 * 86_400
 
 
 async def test_a_step_that_fails_is_retried_by_its_policy_without_holding_anybody(scene: Scene):
@@ -317,7 +317,7 @@ async def test_a_step_that_fails_is_retried_by_its_policy_without_holding_anybod
     for seconds in (10, 20, 40):
         scene.clock.advance(seconds)
         await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == "done"
+    assert await scene.engine.run_result(started) == "done"
     assert [at - begun for at in attempts] == [0, 10_000, 30_000, 70_000]
 
 
@@ -341,7 +341,7 @@ async def test_a_step_that_fails_for_good_raises_the_same_in_every_replay(scene:
     await process.quiet()
     scene.clock.advance(1)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == "caught"
+    assert await scene.engine.run_result(started) == "caught"
     assert raised == [("step_error", "LookupError", "gone")] * 2
 
 
@@ -356,7 +356,7 @@ async def test_what_is_not_json_fails_its_step_at_once(scene: Scene):
 
     started = await scene.engine.start_function("odd")
     await scene.process().quiet()
-    code, message = await scene.engine.run_result(started, timeout=1)
+    code, message = await scene.engine.run_result(started)
     assert code == "invalid_result"
     assert "not JSON" in message
 
@@ -369,7 +369,7 @@ async def test_a_result_that_is_not_json_fails_the_run(scene: Scene):
     started = await scene.engine.start_function("odd")
     await scene.process().quiet()
     with pytest.raises(RunFailed, match="cannot be stored"):
-        await scene.engine.run_result(started, timeout=1)
+        await scene.engine.run_result(started)
 
 
 async def test_a_step_gives_back_what_a_replay_would_give():
@@ -381,7 +381,7 @@ async def test_a_step_gives_back_what_a_replay_would_give():
 
         started = await scene.engine.start_function("tuple")
         await scene.process().quiet()
-        assert await scene.engine.run_result(started, timeout=1) is True
+        assert await scene.engine.run_result(started) is True
 
 
 async def test_a_step_that_takes_too_long_is_stopped():
@@ -415,7 +415,7 @@ async def test_names_are_numbered_and_only_explicit_keys_must_not_repeat(scene: 
 
     started = await scene.engine.start_function("names")
     await scene.process().quiet()
-    assert "'charge'" in await scene.engine.run_result(started, timeout=1)
+    assert "'charge'" in await scene.engine.run_result(started)
     assert await scene.steps(started.id) == [
         ("0", "step done", "completed"),
         ("1", "step done#2", "completed"),
@@ -448,7 +448,7 @@ async def test_calls_that_fail_or_are_canceled_say_so(scene: Scene):
     (task,) = await process.claim("handler")
     await scene.engine.cancel(task.id, reason="not wanted")
     await process.quiet()
-    code, message = await scene.engine.run_result(started, timeout=1)
+    code, message = await scene.engine.run_result(started)
     assert code == "boom"
     assert "not wanted" in message
 
@@ -475,7 +475,7 @@ async def test_a_gather_waits_for_all_and_raises_the_first_failure_in_order(scen
     for _ in range(4):
         await process.quiet()
         scene.clock.advance(1)
-    assert await scene.engine.run_result(started, timeout=1) == "failed after 3"
+    assert await scene.engine.run_result(started) == "failed after 3"
     assert ended == [1, 2, 3]
 
 
@@ -528,7 +528,7 @@ async def test_children_that_fail_or_are_canceled_say_so(scene: Scene):
     assert (run.parent_id, run.root_id, run.trace_id) == (started.id, started.id, started.id)
     await scene.engine.runs.cancel(child_id, reason="enough")
     await process.quiet()
-    failed, canceled = await scene.engine.run_result(started, timeout=1)
+    failed, canceled = await scene.engine.run_result(started)
     assert failed.startswith("run_failed")
     assert "child failed" in failed
     assert canceled.startswith("run_canceled")
@@ -556,7 +556,7 @@ async def test_signals_before_and_after_waiting_come_in_order(scene: Scene, warm
     await process.quiet()
     await scene.engine.signal(started, "a", 3)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == [1, None, 2, 3]
+    assert await scene.engine.run_result(started) == [1, None, 2, 3]
     with pytest.raises(IllegalMove, match="completed"):
         await scene.engine.signal(started, "a", 4)
 
@@ -574,7 +574,7 @@ async def test_a_signal_with_a_key_is_told_once_also_after_it_was_taken(scene: S
     assert not await scene.engine.signal(started, "a", 1, idempotency_key="k")
     assert await scene.engine.signal(started, "a", 2, idempotency_key="other")
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == [1, 2]
+    assert await scene.engine.run_result(started) == [1, 2]
 
 
 async def test_a_signal_that_does_not_come_in_time_raises(scene: Scene):
@@ -590,7 +590,7 @@ async def test_a_signal_that_does_not_come_in_time_raises(scene: Scene):
     await process.quiet()
     scene.clock.advance(10)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == "too late: True"
+    assert await scene.engine.run_result(started) == "too late: True"
 
 
 # --- versions ---
@@ -623,7 +623,7 @@ async def test_runs_are_pinned_and_wait_with_a_reason_until_adopted(scene: Scene
         run = await engine.kernel.run_services.function_runs.adopt(started.id, 2, actor="ada")
         assert run.state == "running"
         assert await newer.turn() == 1
-    assert await engine.run_result(started, timeout=1) == "version 2"
+    assert await engine.run_result(started) == "version 2"
     tasks = await engine.list_tasks(kind="function")
     moves = [move for task in tasks for move in await engine.kernel.reads.list_moves(task.id)]
     assert [move.actor for move in moves if move.move == "cancel"] == ["ada"]
@@ -641,8 +641,8 @@ async def test_new_starts_take_the_newest_version(scene: Scene):
     newest = await scene.engine.start_function("f")
     chosen = await scene.engine.start_function("f", version=2)
     await scene.process().quiet()
-    assert await scene.engine.run_result(newest, timeout=1) == 3
-    assert await scene.engine.run_result(chosen, timeout=1) == 2
+    assert await scene.engine.run_result(newest) == 3
+    assert await scene.engine.run_result(chosen) == 2
     async with function_scene():
         pass
     with pytest.raises(FunctionNotFound, match="nobody"):
@@ -687,8 +687,8 @@ async def test_patched_is_true_for_those_who_get_there_first_and_false_for_those
     await process.quiet()
     scene.clock.advance(1)
     await process.quiet()
-    assert await scene.engine.run_result(past, timeout=1) == ["a", "b", "check"]
-    assert await scene.engine.run_result(new, timeout=1) == ["a", "check", "b", "check"]
+    assert await scene.engine.run_result(past) == ["a", "b", "check"]
+    assert await scene.engine.run_result(new) == ["a", "check", "b", "check"]
 
 
 # --- changed code ---
@@ -772,7 +772,7 @@ async def test_code_that_does_something_else_is_noticed_and_a_rollback_heals_it(
     process.roll_back()  # type: ignore[attr-defined]
     scene.clock.advance(2)
     await process.quiet()
-    assert await scene.engine.run_result(run_id, timeout=1) == "done"
+    assert await scene.engine.run_result(run_id) == "done"
     assert await scene.engine.why(task.id)
 
 
@@ -803,7 +803,7 @@ async def test_ctx_cannot_be_used_in_tasks_of_ones_own_nor_inside_steps(scene: S
 
     started = await scene.engine.start_function("misuse")
     await scene.process().quiet()
-    foreign, nested, odd, continued = await scene.engine.run_result(started, timeout=1)
+    foreign, nested, odd, continued = await scene.engine.run_result(started)
     assert "ctx.gather" in foreign
     assert "inside the step outer" in nested
     assert "Event" in odd
@@ -823,7 +823,7 @@ async def test_a_cap_on_steps(scene: Scene):
     started = await scene.engine.start_function("endless")
     await scene.process().quiet()
     with pytest.raises(RunFailed, match="continue_as_new"):
-        await scene.engine.run_result(started, timeout=1)
+        await scene.engine.run_result(started)
     assert len(await scene.steps(started.id)) == 5
 
 
@@ -873,7 +873,7 @@ async def test_now_and_random_are_the_same_in_every_replay(scene: Scene):
     for _ in range(4):
         await process.quiet()
         scene.clock.advance(1)
-    one, two = await scene.engine.run_result(started, timeout=1)
+    one, two = await scene.engine.run_result(started)
     assert one != two
     assert len(seen) == 4
     assert len(set(seen)) == 1

@@ -62,7 +62,7 @@ async def test_an_effect_is_made_once_and_its_outcome_is_kept(scene: Scene):
     await process.quiet()
     scene.clock.advance(1)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 1}
+    assert await scene.engine.run_result(started) == {"receipt": 1}
     assert await _outcomes(scene, service) == ["succeeded"]
     assert await _doubts(scene) == 0
     assert (await scene.engine.kernel.verify()).problems == ()
@@ -83,7 +83,7 @@ async def test_an_effect_whose_process_dies_is_made_again_only_where_nobody_know
     await process.quiet()
     scene.clock.advance(1)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == {"receipt": calls}
+    assert await scene.engine.run_result(started) == {"receipt": calls}
     assert len(service.calls) == calls
     assert await _doubts(scene) == doubts
     keys, stable = zip(*service.calls, strict=True)
@@ -110,7 +110,7 @@ async def test_a_failure_that_is_one_is_an_outcome_and_is_retried_under_a_new_ke
     for _ in range(2):
         scene.clock.advance(1)
         await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 2}
+    assert await scene.engine.run_result(started) == {"receipt": 2}
     assert await _outcomes(scene, service) == ["failed", "succeeded"]
     assert await _doubts(scene) == 0
 
@@ -125,14 +125,14 @@ async def test_a_failure_that_says_nothing_leaves_the_outcome_unknown(scene: Sce
     scene.clock.advance(1)
     await process.quiet()
     with pytest.raises(RunFailed, match="no answer"):
-        await scene.engine.run_result(started, timeout=1)
+        await scene.engine.run_result(started)
     assert await _outcomes(scene, service) == ["unknown", "unknown"]
     assert await _doubts(scene) == 2  # also of the last attempt, which nothing repeats
     await scene.engine.runs.retry(started.id)
     await process.quiet()
     scene.clock.advance(1)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 3}
+    assert await scene.engine.run_result(started) == {"receipt": 3}
     assert len({key for key, _ in service.calls}) == 3
     assert len({key for _, key in service.calls}) == 1
     assert await _doubts(scene) == 2
@@ -156,7 +156,7 @@ async def test_an_effect_whose_time_ran_out_may_have_been_made(scene: Scene):
     await process.quiet()
     scene.clock.advance(1)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == "paid"
+    assert await scene.engine.run_result(started) == "paid"
     rows = {row.idempotency_key: row.status for row in await scene.engine.kernel.store.find_outcomes(made)}
     assert [rows[key] for key in made] == ["unknown", "succeeded"]
     assert await _doubts(scene) == 1
@@ -179,7 +179,7 @@ async def test_a_response_that_cannot_be_kept_fails_the_step_and_the_effect_is_n
 
     started = await scene.engine.start_function("odd")
     await scene.process().quiet()
-    assert await scene.engine.run_result(started, timeout=1) == "invalid_effect_response"
+    assert await scene.engine.run_result(started) == "invalid_effect_response"
     assert made == [1]
 
 
@@ -198,7 +198,7 @@ async def test_effects_at_once_with_steps_are_told_apart(scene: Scene):
     started = await scene.engine.start_function("many")
     await _die(scene, 5, after=True)
     await scene.process().quiet()
-    assert await scene.engine.run_result(started, timeout=1) == 10
+    assert await scene.engine.run_result(started) == 10
     assert len(set(keys)) == len(keys)
 
 
@@ -233,7 +233,7 @@ async def test_an_unknown_effect_that_is_requested_again_is_the_same_effect(scen
     for _ in range(8):
         await process.quiet()
         scene.clock.advance(1)
-    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 6}
+    assert await scene.engine.run_result(started) == {"receipt": 6}
     keys, stable = zip(*service.calls, strict=True)
     assert (len(keys), len(set(keys)), len(set(stable))) == (6, 6, 1)
     assert await _outcomes(scene, service) == ["unknown"] * 5 + ["succeeded"]
@@ -267,10 +267,10 @@ async def test_an_operators_retry_repeats_the_same_unknown_effect(scene: Scene, 
     for _ in range(2 if caught else 3):
         await process.quiet()
         with pytest.raises(RunFailed, match="no answer"):
-            await scene.engine.run_result(started, timeout=1)
+            await scene.engine.run_result(started)
         await scene.engine.runs.retry(started.id)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 4}
+    assert await scene.engine.run_result(started) == {"receipt": 4}
     keys, stable = zip(*service.calls, strict=True)
     assert (len(set(keys)), len(set(stable))) == (4, 1)
     assert await _doubts(scene) == 3
@@ -301,7 +301,7 @@ async def test_each_of_two_unknown_effects_is_repeated_once_and_a_known_one_neve
 
     started = await scene.engine.start_function("pay")
     await scene.process(warm=0).quiet()
-    await scene.engine.run_result(started, timeout=1)
+    await scene.engine.run_result(started)
     first, second, *later = calls
     assert first != second
     assert later[:2] == sorted(later[:2], key=[first, second].index)
@@ -330,7 +330,7 @@ async def test_a_function_that_dies_while_it_repeats_an_unknown_effect_repeats_t
     await _die(scene, 5, after=False)  # after the second call, before its outcome is recorded
     assert len(service.calls) == 2
     await scene.process().quiet()
-    assert await scene.engine.run_result(started, timeout=1) == {"receipt": 3}
+    assert await scene.engine.run_result(started) == {"receipt": 3}
     assert len({key for key, _ in service.calls}) == 3
     assert len({key for _, key in service.calls}) == 1
     assert await _doubts(scene) == 2
@@ -346,5 +346,5 @@ async def test_an_effect_response_over_the_limit_says_so(scene: Scene):
 
     started = await scene.engine.start_function("big")
     await scene.process().quiet()
-    said = await scene.engine.run_result(started, timeout=1)
+    said = await scene.engine.run_result(started)
     assert "2000002 bytes as JSON; the limit is 1048576" in said

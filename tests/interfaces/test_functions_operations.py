@@ -72,7 +72,7 @@ async def test_a_paused_function_finishes_its_step_and_stops_at_the_next_operati
     assert (await scene.engine.kernel.run_reads.why(started.id)).code == "paused"
     await scene.engine.runs.resume(started.id)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == ["kept", "next"]
+    assert await scene.engine.run_result(started) == ["kept", "next"]
     assert executed == ["slow", "next"]
 
 
@@ -101,7 +101,7 @@ async def test_a_function_that_returns_while_it_is_paused_ends_when_it_is_resume
     assert await scene.state(started.id) == "paused"
     await scene.engine.runs.resume(started.id)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == 1
+    assert await scene.engine.run_result(started) == 1
     assert executed == [1]
 
 
@@ -181,7 +181,7 @@ async def test_a_paused_function_starts_no_child_although_it_had_decided_to(scen
     assert await scene.engine.kernel.store.list_children(started.id) == []
     await scene.engine.runs.resume(started.id)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == [1, 2, "child"]
+    assert await scene.engine.run_result(started) == [1, 2, "child"]
 
 
 # --- cancel ---
@@ -366,13 +366,13 @@ async def test_a_retry_does_the_failed_steps_again_and_what_came_after_them(scen
     process = scene.process(warm=warm)
     await process.quiet()
     with pytest.raises(RunFailed, match="bad1 is broken"):
-        await scene.engine.run_result(started, timeout=1)
+        await scene.engine.run_result(started)
     broken = False
     executed.clear()
     run = await scene.engine.runs.retry(started.id, actor="ada")
     assert run.state == "running"
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == ["first", "bad1", "ok", "bad2", "last"]
+    assert await scene.engine.run_result(started) == ["first", "bad1", "ok", "bad2", "last"]
     assert sorted(executed) == ["bad1", "bad2", "last"]
     with pytest.raises(IllegalMove):
         await scene.engine.runs.retry(started.id)
@@ -398,7 +398,7 @@ async def test_a_retry_of_a_failed_call_makes_a_new_task(scene: Scene):
     assert again.id != task.id
     await process.settle(again, {"ok": True})
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == {"ok": True}
+    assert await scene.engine.run_result(started) == {"ok": True}
 
 
 async def test_a_retry_without_a_failed_step_executes_the_last_part_again(scene: Scene):
@@ -418,7 +418,7 @@ async def test_a_retry_without_a_failed_step_executes_the_last_part_again(scene:
     broken = False
     await scene.engine.runs.retry(started.id)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == 1
+    assert await scene.engine.run_result(started) == 1
 
 
 # --- fork and rerun ---
@@ -446,12 +446,12 @@ async def test_a_fork_keeps_the_finished_steps_before_one_and_does_the_rest_agai
     started = await scene.engine.start_function("f", {"b": "old"})
     process = scene.process(warm=COLD)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == ["a", 1, "old"]
+    assert await scene.engine.run_result(started) == ["a", 1, "old"]
     executed.clear()
     step = await scene.engine.kernel.run_reads.get_step(started.id, "b")
     forked = await scene.engine.runs.fork(started.id, step.id, inputs={"b": "new"})
     await process.quiet()
-    assert await scene.engine.run_result(forked, timeout=1) == ["a", 1, "new"]
+    assert await scene.engine.run_result(forked) == ["a", 1, "new"]
     assert executed == ["new"]
     run = await scene.engine.runs.get_run(forked.id)
     assert (run.parent_id, run.root_id) == (started.id, started.id)
@@ -459,7 +459,7 @@ async def test_a_fork_keeps_the_finished_steps_before_one_and_does_the_rest_agai
     executed.clear()
     forked = await scene.engine.runs.fork(started.id, first.id)
     await process.quiet()
-    assert await scene.engine.run_result(forked, timeout=1) == ["a", 1, "old"]
+    assert await scene.engine.run_result(forked) == ["a", 1, "old"]
     assert executed == ["a", "old"]
     with pytest.raises(StepNotFound):
         await scene.engine.runs.fork(started.id, started.id)
@@ -476,7 +476,7 @@ async def test_a_rerun_starts_the_same_version_again(scene: Scene):
     scene.engine.function("f", version=3)(function)
     again = await scene.engine.runs.rerun(started.id)
     await process.quiet()
-    assert await scene.engine.run_result(again, timeout=1) == [1, 2]
+    assert await scene.engine.run_result(again) == [1, 2]
 
 
 # --- other processes ---
@@ -502,7 +502,7 @@ async def test_a_warm_function_that_another_process_had_is_not_used_again(scene:
     await one.quiet()
     scene.clock.advance(1)
     await one.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == "done"
+    assert await scene.engine.run_result(started) == "done"
     assert executed == ["0", "0", "1", "0", "1", "2"]
 
 
@@ -528,10 +528,10 @@ async def test_a_process_that_lost_its_lease_writes_nothing(scene: Scene):
     scene.clock.advance(LEASE_FOR / 1000)
     other = scene.process()
     await other.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == 2
+    assert await scene.engine.run_result(started) == 2
     go.set()
     await turn
-    assert await scene.engine.run_result(started, timeout=1) == 2
+    assert await scene.engine.run_result(started) == 2
     assert stuck.runner.warm == 0
 
 
@@ -556,7 +556,7 @@ async def test_suspended_functions_beyond_the_cache_are_closed_and_replayed(scen
     assert len(closed) == 15
     scene.clock.advance(10)
     await process.quiet()
-    assert [await scene.engine.run_result(each, timeout=1) for each in started] == list(range(20))
+    assert [await scene.engine.run_result(each) for each in started] == list(range(20))
     assert {len(await scene.steps(each.id)) for each in started} == {2}
 
 

@@ -76,7 +76,7 @@ async def test_an_interrupted_read_of_the_inbox_has_seen_nothing(scene: Scene):
     may_end.set()
     await turn
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == ["slow", "now"]
+    assert await scene.engine.run_result(started) == ["slow", "now"]
 
 
 async def _sleeps(scene: Scene) -> bool:
@@ -112,7 +112,7 @@ async def test_a_child_that_a_paused_run_was_about_to_start_is_started_when_it_g
     assert await scene.engine.kernel.store.list_children(started.id) == []
     await scene.engine.runs.resume(started.id)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == 2
+    assert await scene.engine.run_result(started) == 2
 
 
 async def test_a_message_that_two_reads_return_is_consumed_once(scene: Scene):
@@ -157,7 +157,7 @@ async def test_a_message_that_two_reads_return_is_consumed_once(scene: Scene):
     may_end.set()
     await turn
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == [1, 2]
+    assert await scene.engine.run_result(started) == [1, 2]
 
 
 async def _has(scene: Scene, run_id: str, name: str) -> bool:
@@ -206,7 +206,7 @@ async def test_a_branch_that_does_less_is_noticed_before_anything_follows(scene:
     codes.insert(0, old)
     scene.clock.advance(400)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == 2
+    assert await scene.engine.run_result(started) == 2
     assert followed == ["followed"]
 
 
@@ -251,7 +251,7 @@ async def test_a_signal_that_comes_while_a_run_goes_on_as_another_is_not_lost(sc
 
     process.committer.submit = told_late  # type: ignore[method-assign]
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == [1, 2, 3]
+    assert await scene.engine.run_result(started) == [1, 2, 3]
 
 
 async def test_a_retry_of_a_run_whose_child_failed_starts_the_child_again(scene: Scene):
@@ -275,7 +275,7 @@ async def test_a_retry_of_a_run_whose_child_failed_starts_the_child_again(scene:
     broken.clear()
     await scene.engine.runs.retry(started.id)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == "whole"
+    assert await scene.engine.run_result(started) == "whole"
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
@@ -302,7 +302,7 @@ async def test_who_does_not_wait_at_all_gets_what_is_there(scene: Scene, warm: i
     await scene.engine.signal(started, "order", 3)
     scene.clock.advance(1)
     await process.quiet()
-    assert await scene.engine.run_result(started, timeout=1) == [[1, 2], [3]]
+    assert await scene.engine.run_result(started) == [[1, 2], [3]]
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])

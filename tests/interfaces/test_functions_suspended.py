@@ -58,7 +58,7 @@ async def test_suspended_functions_are_rows_and_wake_on_time_after_a_restart(tmp
         await process.quiet()
         assert await engine.kernel.store.count_runs("default") == {"completed": count}
         assert clock.now() == begun + (SLEEP + 1) * 1000
-        assert await engine.run_result(ids[-1], timeout=1) == count - 1
+        assert await engine.run_result(ids[-1]) == count - 1
         scene.close()
 
 

@@ -61,11 +61,11 @@ async def test_a_plan_that_fails_is_retried_from_the_step_that_failed():
 
         await process.quiet(answer)
         with pytest.raises(RunFailed, match="two is broken"):
-            await scene.engine.run_result(started, timeout=1)
+            await scene.engine.run_result(started)
         broken = False
         await scene.engine.runs.retry(started.id)
         await process.quiet(answer)
-        assert await scene.engine.run_result(started, timeout=1) == {"one": {"by": "one"}, "two": {"by": "two"}}
+        assert await scene.engine.run_result(started) == {"one": {"by": "one"}, "two": {"by": "two"}}
 
 
 async def test_a_reference_to_a_field_that_is_not_there_fails_the_run():
@@ -75,7 +75,7 @@ async def test_a_reference_to_a_field_that_is_not_there_fails_the_run():
         )
         await scene.process().quiet(lambda name, payload: {"n": 1})
         with pytest.raises(RunFailed, match="one has no 'nothing'"):
-            await scene.engine.run_result(started, timeout=1)
+            await scene.engine.run_result(started)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from tests.limits import BOUND
 
 from treadle.workers.scripts import ScriptError, ScriptKilled, ScriptLimits, ScriptRunner, ScriptUnavailable, exchange
+from treadle.workers.scripts.host import Host
 
 AROUND = "import random\nos = random._os\nsys = os.sys\n"
 FOREVER = "import time\nwhile True: time.sleep(0.01)"
@@ -82,14 +83,18 @@ async def test_a_script_finds_nothing_of_another_in_memory(runner):
 
 async def test_a_script_can_kill_neither_the_parent_nor_the_worker_nor_another_script(runner):
     parent = await runner.warm()
-    other = asyncio.create_task(runner.run("import time\ntime.sleep(0.5)\nresult['alive'] = True", {}))
+    other = asyncio.create_task(runner.run(FOREVER, {}))
     await until(lambda: children(parent))
-    for victim in (parent, os.getpid(), children(parent)[0], -1, 0):
+    (alive,) = children(parent)
+    for victim in (parent, os.getpid(), alive, -1, 0):
         with pytest.raises(ScriptError) as raised:
             await runner.run(AROUND + f"os.kill({victim}, 9)", {})
         assert raised.value.type == "PermissionError"
-    assert await other == {"alive": True}
+    assert (runs(alive), other.done()) == (True, False)
     assert await runner.warm() == parent
+    other.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await other
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give scripts another user")
@@ -120,9 +125,7 @@ async def test_the_parent_is_started_again_after_a_crash(runner):
 
 async def test_scripts_in_progress_when_the_parent_crashes_run_again(runner):
     first = await runner.warm()
-    scripts = [
-        asyncio.create_task(runner.run("import time\ntime.sleep(0.3)\nresult['n'] = params['n']", {"n": n})) for n in range(4)
-    ]
+    scripts = [asyncio.create_task(runner.run("import time\ntime.sleep(3)\nresult['n'] = params['n']", {"n": n})) for n in range(4)]
     await until(lambda: len(children(first)) == 4)
     forked = children(first)
     os.kill(first, signal.SIGKILL)
@@ -146,9 +149,16 @@ async def test_a_script_that_loses_the_parent_twice_fails(runner):
 
 
 async def test_a_parent_that_does_not_answer_is_replaced(monkeypatch):
-    monkeypatch.setattr(exchange, "GRACE_FOR", 0.1)
-    async with ScriptRunner(limits=ScriptLimits(wall_for=0.5)) as runner:
+    give_up = Host.give_up
+
+    def replace(host: Host, reason: str) -> None:
+        monkeypatch.setattr(exchange, "GRACE_FOR", BOUND)  # the next one may take its time
+        give_up(host, reason)
+
+    monkeypatch.setattr(Host, "give_up", replace)
+    async with ScriptRunner() as runner:
         first = await runner.warm()
+        monkeypatch.setattr(exchange, "GRACE_FOR", 0.1 - ScriptLimits().wall_for)
         os.kill(first, signal.SIGSTOP)
         assert await runner.run("result['n'] = 1", {}) == {"n": 1}
         assert await runner.warm() != first
