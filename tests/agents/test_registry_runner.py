@@ -334,7 +334,8 @@ def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(
 @pytest.mark.parametrize(
     "text",
     [
-        "import time\nfrom pathlib import Path\ndef handle(p):\n    while not Path('GATE').exists(): time.sleep(0.01)\n",
+        "import time\nfrom pathlib import Path\ndef handle(p):\n    while not Path('GATE').exists(): time.sleep(0.01)\n"
+        "    time.sleep(0.2)\n",
         "import asyncio\nasync def handle(p):\n    await asyncio.Event().wait()\n",
     ],
 )
@@ -351,10 +352,10 @@ def test_timeout_ms_is_enforced(memory, tmp_path, text):
         until(lambda: memory.get_task(task_id).state == TaskState.FAILED)
     error = error_of(memory, task_id)
     assert (error["code"], "longer than 0.1 s" in error["message"]) == ("timeout", True)
+    gate.touch()
     again = add(memory, "x.Slow")
     runner.poll_once()
     assert memory.get_task(again).state == TaskState.FAILED
-    gate.touch()
 
 
 def test_requirements_are_checked_and_reported(memory, tmp_path, caplog):
