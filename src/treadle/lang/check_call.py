@@ -8,7 +8,7 @@ from itertools import islice
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.check_expr import infer, note_step
-from treadle.lang.check_value import check_argument, check_value, misspelt
+from treadle.lang.check_value import check_argument, check_value, free, misspelt
 from treadle.lang.definitions import Definition
 from treadle.lang.mixins import BUILTIN_MIXINS, LONGEST_TIMEOUT, MIXIN_EXAMPLES, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.names import Declared, Opening
@@ -85,7 +85,7 @@ def _check_given(call: tree.Call, declared: Declared, opening: Opening, context:
     given = {arg.name.text for arg in call.args}
     unknown = [] if allowed.open else [arg for arg in call.args if arg.name.text not in allowed]
     for arg in unknown:
-        _warn_unknown_argument(arg, declared, opening, allowed, context)
+        _warn_unknown_argument(arg, declared, opening, free(allowed, call.args), context)
     for mixin in call.mixins:
         if mixin.alias is None:
             given.update(arg.name.text for arg in mixin.args)
@@ -113,7 +113,9 @@ def _check_schema_call(call: tree.Call, declared: Declared, scope: Scope, contex
     unknown = [arg for arg in call.args if arg.name.text not in fields]
     for arg in unknown:
         message = f"schema `{name}` has no field `{arg.name.text}`"
-        context.reporter.report("unknown-field", opening.source, arg.name.span, message, valid=fields, near=arg.name.text)
+        context.reporter.report(
+            "unknown-field", opening.source, arg.name.span, message, valid=free(fields, call.args), near=arg.name.text
+        )
     given = {arg.name.text for arg in call.args}
     given |= misspelt(unknown, fields, given, context)
     missing = list(islice((each for each in fields if each not in given), 12))
@@ -155,7 +157,7 @@ def check_mixin(
             params = {**context.tables.params(host), **params}
         for arg in mixin.args:
             if arg.name.text not in allowed and arg.name.text not in outer and not (allowed.open or outer.open):
-                _warn_unknown_argument(arg, declared, opening, allowed, context)
+                _warn_unknown_argument(arg, declared, opening, free(allowed, mixin.args), context)
     check_args(mixin.args, declared, params, scope, context)
     if signature and mixin.alias is not None:  # it runs as a step of its own
         given = {arg.name.text for arg in mixin.args} | context.implied.get(declared.qualified_name, set())
@@ -204,7 +206,13 @@ def _built_in_args(mixin: tree.Mixin, known: Mapping[str, object], scope: Scope,
         message = f"`{name}` has no `{arg.name.text}`"
         hint = f"it is written `{MIXIN_EXAMPLES[name]}`"
         context.reporter.warn(
-            "mixin-argument", scope.opening.source, arg.name.span, message, valid=known, near=arg.name.text, hint=hint
+            "mixin-argument",
+            scope.opening.source,
+            arg.name.span,
+            message,
+            valid=free(known, mixin.args),
+            near=arg.name.text,
+            hint=hint,
         )
         infer(arg.value, scope, context)
 

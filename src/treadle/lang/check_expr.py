@@ -8,6 +8,7 @@ from typing import Any
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.check_operator import check_binary, check_index, check_unary
+from treadle.lang.diagnostics import replace
 from treadle.lang.placeholders import check_placeholders
 from treadle.lang.scope import Scope, StepInfo
 from treadle.lang.types import (
@@ -36,6 +37,9 @@ _LITERALS: dict[tree.LiteralKind, Type] = {
     tree.LiteralKind.NULL: NULL,
 }
 
+# Words before a reference in other languages, which AFL does not need.
+_OWNERS = frozenset(["this", "self", "params", "inputs", "input", "args", "ctx", "context", "steps", "results", "outputs"])
+
 
 def infer(expr: tree.Expr, scope: Scope, context: Context) -> Type:
     """Check an expression, record its references, and return its type."""
@@ -49,7 +53,8 @@ def require_boolean(expr: tree.Expr, scope: Scope, context: Context, what: str) 
     found = infer(expr, scope, context)
     if not may_be(found, BOOLEAN):
         message = f"{what} must be a Boolean, this is {describe(found)}"
-        context.reporter.report("condition-type", scope.opening.source, expr.span, message)
+        hint = "compare it with something, as in `$.x == 1`" if isinstance(expr, tree.Literal) else None
+        context.reporter.report("condition-type", scope.opening.source, expr.span, message, hint=hint)
     elif isinstance(expr, tree.Literal):
         message = f"{what} is always {'true' if expr.value else 'false'}"
         context.reporter.warn("constant-condition", scope.opening.source, expr.span, message)
@@ -119,11 +124,15 @@ def _report_unknown_input(expr: tree.InputRef, scope: Scope, context: Context) -
     name = expr.path[0]
     names = set(scope.inputs) if context.reporter.detailed else set()
     hit = scope.find_loop_or_step(name)
-    hint = None if names else "there are no inputs here"
+    hint, fixes = None if names else "there are no inputs here", []
     if hit is not None and hit[1] is not None:
         hint = f"`{name}` is a step: write `{'.'.join(expr.path)}` without `$.`"
+        if len(expr.path) > 1 and name in set(scope.visible()):
+            fixes = [replace(f"Write `{'.'.join(expr.path)}`", expr.span, ".".join(expr.path))]
     message = f"unknown input `$.{name}` in {scope.label}"
-    context.reporter.report("unknown-input", scope.opening.source, expr.span, message, valid=names, near=name, hint=hint)
+    context.reporter.report(
+        "unknown-input", scope.opening.source, expr.span, message, valid=names, near=name, hint=hint, fixes=fixes
+    )
 
 
 def _reference(expr: tree.Ref, scope: Scope, context: Context) -> Type:
@@ -149,11 +158,15 @@ def _reference(expr: tree.Ref, scope: Scope, context: Context) -> Type:
 def _report_bare_step(expr: tree.Ref, step: StepInfo, scope: Scope, context: Context) -> None:
     name = expr.path[0]
     message = f"step `{name}` by itself is not a value"
-    hint = f"name one of its attributes, as in `{name}.{next(iter(step.attributes), 'attribute')}`"
-    if step.declared is not None and isinstance(step.declared.node, tree.Schema):
+    node, fixes = None if step.declared is None else step.declared.node, []
+    results = [each.name.text for each in node.returns] if isinstance(node, tree.Facet) else []
+    hint = f"name one of its attributes, as in `{name}.{next(iter([*results, *step.attributes]), 'attribute')}`"
+    if len(results) == 1:
+        fixes = [replace(f"Write `{name}.{results[0]}`", expr.span, f"{name}.{results[0]}")]
+    if isinstance(node, tree.Schema):
         fields = ", ".join(f"{each}: {name}.{each}" for each in step.attributes)
         hint = f"name one of its fields, or write all of them as a map: `#{{{fields}}}`"
-    context.reporter.report("bare-step", scope.opening.source, expr.span, message, hint=hint)
+    context.reporter.report("bare-step", scope.opening.source, expr.span, message, hint=hint, fixes=fixes)
 
 
 def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, context: Context) -> bool:
@@ -268,10 +281,16 @@ def _report_unknown_step(expr: tree.Ref, scope: Scope, context: Context) -> None
         where = "steps are visible in their own block and in the bodies below it"
         context.reporter.report("step-of-other-block", source, expr.span, message, valid=valid, hint=where)
         return
-    found, unsure = scope.inputs.find(name)
-    hint = f"write `$.{'.'.join(expr.path)}` for an input" if found is not None or unsure else None
+    rest = expr.path[1:] if name in _OWNERS else expr.path
+    found, unsure = scope.inputs.find(rest[0]) if rest else (None, False)
+    meant = f"$.{'.'.join(rest)}" if found is not None or (unsure and rest is expr.path) else None
+    hint = f"write `{meant}` for an input" if meant else None
+    if rest and rest[0] in valid and (len(rest) > 1 or scope.find_loop_or_step(rest[0]) == (scope, None)):
+        meant = ".".join(rest)
+        hint = f"write `{meant}`"
     message = f"{scope.label} refers to unknown step `{name}`"
-    context.reporter.report("unknown-step", source, expr.span, message, valid=valid, near=name, hint=hint)
+    fixes = [replace(f"Write `{meant}`", expr.span, meant)] if meant and (found is not None or rest is not expr.path) else []
+    context.reporter.report("unknown-step", source, expr.span, message, valid=valid, near=name, hint=hint, fixes=fixes)
 
 
 _INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {

@@ -66,6 +66,12 @@ def misspelt(unknown: Iterable[tree.Arg | tree.Entry], names: Iterable[str], giv
     return found
 
 
+def free(names: Iterable[str], args: Iterable[tree.Arg]) -> list[str]:
+    """Return the names that no argument gives, to suggest for one that does not exist."""
+    given = {arg.name.text for arg in args}
+    return [name for name in names if name not in given]
+
+
 def _is_null(expr: tree.Expr | None) -> bool:
     return isinstance(expr, tree.Literal) and expr.value is None
 
@@ -85,7 +91,9 @@ def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope
         else:
             infer(entry.value, scope, context)
             message = f"schema `{wanted.name}` has no field `{name}`"
-            context.reporter.warn("unknown-field", source, entry.key.span, message, valid=fields, near=name)
+            context.reporter.warn(
+                "unknown-field", source, entry.key.span, message, valid=[each for each in fields if each not in given], near=name
+            )
     given |= misspelt(unknown, fields, given, context)
     missing = [name for name in fields if name not in given][:12]
     if missing:

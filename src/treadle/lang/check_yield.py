@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.check_expr import infer
-from treadle.lang.check_value import check_argument
+from treadle.lang.check_value import check_argument, free
 from treadle.lang.definitions import Definition
 from treadle.lang.names import Declared
 from treadle.lang.resolution import check_unique
@@ -166,6 +166,8 @@ def _check_args(node: tree.Call | tree.Mixin, target: Target | None, scope: Scop
         if returns is not None:
             if target is not None and target.declared is not None:
                 context.misyielded[id(target.declared.node)] = None
-            context.reporter.report("unknown-return", source, arg.name.span, message, valid=returns, near=arg.name.text)
+            context.reporter.report(
+                "unknown-return", source, arg.name.span, message, valid=free(returns, node.args), near=arg.name.text
+            )
         elif target is not None and not target.declares:
             context.reporter.warn("undeclared-return", source, arg.name.span, f"{message}; it declares none")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from treadle.lang import hints
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest
 from treadle.lang.lexer import NO_QUOTE, Lexed
 from treadle.lang.tokens import BRACKETS, CLOSERS, KEYWORDS, OPENERS, WORDS, Token
@@ -193,6 +194,14 @@ class Cursor:
         self.brackets.append(first)
         raise self.unexpected(f"`{BRACKETS[first.kind]}`")
 
+    def skip_line(self, *, within: bool = False) -> None:
+        """Advance to the next line; `within` brackets, up to the one that closes them."""
+        first, depth = self.previous.span, 0
+        while self.tok.kind != "end" and not self.tok.broken and not (within and not depth and self.tok.kind in (";", *CLOSERS)):
+            depth += (self.tok.kind in OPENERS) - (self.tok.kind in CLOSERS)
+            self.advance()
+        self.skipped.append((first, self.tok.span))
+
     def too_deep(self) -> TooDeep:
         """Skip a group that is nested too deeply; the checks report it."""
         first = self.tok.span
@@ -258,7 +267,7 @@ class Cursor:
             self.report(span, message, hint, fixes)
         return Failed()
 
-    def unexpected(self, *expected: str, words: Iterable[str] = (), fresh: bool = False) -> Failed:
+    def unexpected(self, *expected: str, words: Iterable[str] = (), fresh: bool = False, hint: str | None = None) -> Failed:
         """Report that the next token cannot stand here; a word similar to one of `words` is taken for a typo.
 
         With `fresh`, nothing is missing before the token: it begins something new.
@@ -281,7 +290,11 @@ class Cursor:
         if opener is not None and opener.kind != "{" and missing and (self.begins_statement() or self.begins_declaration()):
             sign = BRACKETS[opener.kind]
             fixes.append(Fix(f"Insert `{sign}`", (Edit(span, sign),)))
-        return self.failed(span, message, None, fixes)
+        elif token.kind == "=>" and opener is not None:
+            fixes.append(Fix("Insert `)`", (Edit(self.previous.span.end, ")"),)))
+        elif token.kind == "=>" and self.brackets:
+            hint = hint or hints.WORDS["lambda"]
+        return self.failed(span, message, hint, fixes)
 
     def _find_quote(self) -> None:
         """If a wrong quote explains the error at the next token, note it."""
@@ -303,6 +316,8 @@ class Cursor:
         kind = self.tok.kind
         if kind == "end" or (opener.kind == "{" and self.begins_declaration()):
             return self.suspect if self.suspect is not None and opener.kind == "{" else opener
+        if kind == "=>" and opener.kind == "(" and self.ahead().kind == "(":  # the returns of a declaration
+            return opener
         if opener.kind != "{" and (self.tok.broken or (kind in CLOSERS and kind != BRACKETS[opener.kind])):
             return opener
         return None

@@ -41,6 +41,7 @@ class ExpressionParser(Cursor):
     depth = 0
     comparing = False  # within a condition, where `=` is a typo for `==`
     bound: set[str]  # names of steps and loop variables
+    inputs: frozenset[str] = frozenset()  # parameters of the current declaration
 
     def expr(self, level: int = 1, left: tree.Expr | None = None) -> tree.Expr:
         """Parse an expression whose operators bind at least as tightly as `level`."""
@@ -272,9 +273,11 @@ class ExpressionParser(Cursor):
             self.advance()
             string = self.advance()
             span = token.span.to(string.span)
-            meant = hints.formatted(string.value)
-            fixes = [replace("Concatenate the parts", span, meant)] if meant else []
-            self.report(span, f'unexpected `{token.text}"..."`', f"join texts with `++`: {meant or 'a ++ b'}", fixes)
+            meant, known = hints.formatted(string.value, self.inputs, self.bound)
+            fixes = [replace("Concatenate the parts", span, meant)] if known else []
+            shown = "`...`" if self.source.text[token.start] == "`" else f'{self.source.text[token.start]}"..."'
+            self.report(span, f"unexpected `{shown}`", f"join texts with `++`: {meant}", fixes)
+            self.skipped.append((token.span, string.span.end))
             return tree.Literal(LiteralKind.STRING, "", span)
         meant = hints.VALUES[token.text]
         if meant == "!":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 from treadle.lang.escapes import encode
 
@@ -21,15 +22,22 @@ WORDS = {word: _WHEN.format(word) for word in ("if", "else", "elif", "unless", "
     "lambda": "AFL has no functions as values; compute in `script { ... }` or in a facet",
     "new": "a record is a step: `line = Line(sku = ...)`",
     "await": "every step waits for the steps that it reads; leave `await` out",
+    "when": "a `when` is the block of a declaration or step: `andThen when { case condition => { ... } case _ => { ... } }`",
+    "parallel": "steps run concurrently unless one reads the other; leave `parallel` out",
 }
+# Words that begin a construct of another language whatever follows them.
+CONSTRUCTS = frozenset(["if", "for", "while", "switch", "match"])
 # Words at the start of a statement that can be left out.
 NOISE = frozenset(["let", "var", "val", "const", "await", "async"])
+# Words before a declaration that can be left out.
+MODIFIERS = frozenset(["async", "export", "public", "private", "static", "final", "abstract", "default"])
 # Words at the start of a declaration, with the word to write instead.
 DECLARATIONS = {
     "def": "facet", "fn": "facet", "func": "facet", "fun": "facet", "function": "facet", "class": "schema", "struct": "schema",
-    "record": "schema", "interface": "schema", "type": "schema", "data": "schema", "import": "use", "include": "use",
-    "require": "use", "using": "use", "package": "namespace", "module": "namespace", "flow": "workflow", "pipeline": "workflow",
+    "record": "schema", "interface": "schema", "type": "schema", "data": "schema",
+    "package": "namespace", "module": "namespace", "flow": "workflow", "pipeline": "workflow",
 }  # fmt: skip
+IMPORTS = frozenset(["import", "from", "include", "require", "using"])
 BLOCKS = {"then": "andThen", "and_then": "andThen", "do": "andThen", "except": "catch", "rescue": "catch"}
 OPERATORS = {"and": "&&", "or": "||", "AND": "&&", "OR": "||", "is": "==", "eq": "==", "mod": "%"}
 _NULLS = dict.fromkeys(["None", "nil", "undefined", "NULL", "Null"], "null")
@@ -50,6 +58,7 @@ SYNONYMS = (
     | dict.fromkeys(["any", "object", "map", "dict", "dictionary", "list", "array", "record", "struct", "hash"], "Json")
 )
 _LISTS = frozenset(["list", "array", "seq", "sequence", "set", "vector", "iterable", "tuple"])
+_REFERENCE = re.compile(r"(?:\$\.)?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _PLACEHOLDER = re.compile(r"\$?\{([^{}]*)\}")
 
 
@@ -60,8 +69,14 @@ def generic(name: str, parts: list[str]) -> str:
     return parts[0] if name.lower() in ("optional", "option", "maybe") and len(parts) == 1 else "Json"
 
 
-def formatted(text: str) -> str:
-    """Return the concatenation that a format string means."""
-    parts = _PLACEHOLDER.split(text)
-    pieces = [encode(part) if number % 2 == 0 else part.strip() for number, part in enumerate(parts)]
-    return " ++ ".join(piece for piece in pieces if piece not in ('""', "")) or '""'
+def formatted(text: str, inputs: Container[str], bound: Container[str]) -> tuple[str, bool]:
+    """Return the concatenation that a format string means, and whether all of its placeholders are known references."""
+    known, pieces = True, []
+    for number, part in enumerate(_PLACEHOLDER.split(text)):
+        part = part.strip() if number % 2 else encode(part)
+        if number % 2:
+            first = part.removeprefix("$.").partition(".")[0]
+            part = f"$.{part}" if first in inputs and first not in bound and not part.startswith("$.") else part
+            known = known and bool(_REFERENCE.fullmatch(part)) and (first in bound or first in inputs)
+        pieces.append(part)
+    return " ++ ".join(piece for piece in pieces if piece not in ('""', "")) or '""', known

@@ -27,6 +27,7 @@ _REST_OF_LINE = re.compile(r"[^\n]*")
 _TRIPLE = re.compile(r'"""([\s\S]*?)"""')
 NO_QUOTE = 'the string that begins here has no closing `"`'
 _FOREIGN_STRING = re.compile(r"'((?:[^'\n\\]|\\.)*)'|“([^”\n]*)”|`([^`\n]*)`")
+_TEMPLATE = re.compile(r"`[^`\n]*\$\{[^`\n]*`")
 _DOLLAR = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\}?")
 _FOREIGN_NAME = re.compile(r"[^\W\d]\w*")
 _MEANT = {"&": "&&", "|": "||", "→": "=>", "⇒": "=>", "≠": "!=", "≤": "<=", "≥": ">="}
@@ -207,6 +208,10 @@ class _Lexer:
             self._report(token, "`#` does not begin a comment", "AFL comments begin with `//`", [fix])
         elif text.startswith("```", at):
             self._fence()
+        elif (char == "$" and text.startswith('"', at + 1)) or (char == "`" and _TEMPLATE.match(text, at) is not None):
+            self._add("name", at if char == "`" else at + 1).text = "f"
+            if char == "`" and (string := _FOREIGN_STRING.match(text, at)) is not None:
+                self._add("string", string.end()).value = string[3]
         elif char in "'“`" and (string := _FOREIGN_STRING.match(text, at)) is not None:
             token = self._add("string", string.end())
             token.value = string[1] or string[2] or string[3] or ""
@@ -223,7 +228,9 @@ class _Lexer:
             token = self._add(_MEANT[char], at + 1)
             token.text = token.kind
             fix = replace(f"Write `{token.kind}`", token.span, token.kind)
-            self._report(token, f"unexpected character `{char}`", f"write `{token.kind}`", [fix])
+            piped = char in "&|" and self.found.tokens[-2:-1] and self.found.tokens[-2].kind == ")"
+            hint = f"write `{token.kind}`" + (" between conditions; steps need nothing between them" if piped else "")
+            self._report(token, f"unexpected character `{char}`", hint, [] if piped else [fix])
         elif (name := _FOREIGN_NAME.match(text, at)) is not None:
             token = self._add("name", name.end())
             self._report(token, f"unexpected character `{char}`", "names consist of ASCII letters, digits and `_`")

@@ -86,7 +86,7 @@ class _Parser(StatementParser):
     def item(self, found: list[tree.Namespace | tree.Item], namespace: Token | None) -> None:
         """Parse one declaration; after an error advance to the next one."""
         token = self.tok
-        self.column = self.margin(token)
+        self.column = self.item_column = self.margin(token)
         self.ended = False
         level = len(self.brackets)
         try:
@@ -132,17 +132,41 @@ class _Parser(StatementParser):
                 depth = max(0, depth - 1)
             self.advance()
 
+    def nested_item(self) -> None:
+        """Report a declaration inside a block, and read it so that the block goes on after it."""
+        token = self.tok
+        hint = "declarations stand beside each other, outside of blocks" + (
+            "; steps call them by name" if token.text != "use" else ""
+        )
+        self.report(token.span, f"unexpected `{token.text}`: a declaration cannot stand inside a block", hint)
+        kept = self.column, self.item_column, self.owner, self.results, self.bound, self.inputs, self.blocks
+        self.blocks = 0
+        self.item([], token)
+        self.column, self.item_column, self.owner, self.results, self.bound, self.inputs, self.blocks = kept
+
     failed_item: Token | None = None  # the declaration at which the last error was
 
     def foreign_item(self, namespace: Token | None) -> None:
         token = self.tok
         expected = ["a declaration"] + (["`}`"] if namespace is not None else [])
         meant = hints.DECLARATIONS.get(token.text)
+        inside = namespace is not None or self.file_scoped
         if meant is not None and self.ahead().kind in WORDS and token.kind == "name":
-            fix = replace(f"Write `{meant}`", token.span, meant)
-            hint = f"write `{meant}`" + (" inside a namespace" if meant == "use" else "")
-            self.report(token.span, f"unexpected `{token.text}`; expected a declaration", hint, [fix])
+            ok = meant != "schema" or inside
+            fixes = [replace(f"Write `{meant}`", token.span, meant)] if ok else []
+            hint = f"write `{meant}`" + ("" if ok else " inside a namespace")
+            self.report(token.span, f"unexpected `{token.text}`; expected a declaration", hint, fixes)
             token.text = meant
+            return
+        if token.text in hints.MODIFIERS and (self.ahead().text in _TOP or self.ahead().text in hints.DECLARATIONS):
+            self.leave_out()
+            return
+        if token.text in hints.IMPORTS and token.kind == "name" and not self.ahead().broken:
+            self._import(inside)
+            return
+        if token.kind == "-" and self.ahead().kind == "-":
+            self.advance()
+            self.dashed(token.span.to(self.advance().span))
             return
         if token.text == "namespace":
             hint = "write the full name, such as `namespace a.b { ... }`, beside the first"
@@ -156,6 +180,23 @@ class _Parser(StatementParser):
             return
         raise self.unexpected(*expected, words=_TOP if self.ahead().kind in WORDS else (), fresh=True)
 
+    def _import(self, inside: bool) -> None:
+        """Report an import, which is `use` in a namespace and not needed elsewhere."""
+        word, name = self.advance(), self.tok
+        self.skip_line(within=True)
+        last = self.previous
+        simple = name.kind in WORDS and (last is name or (word.text == "from" and last.kind in WORDS))
+        fixes = [replace(f"Write `use {name.text}`", word.span.to(last.span), f"use {name.text}")] if inside and simple else []
+        hint = (
+            "write `use namespace`"
+            if inside
+            else "outside a namespace nothing is imported: write the full name, `namespace.Facet(...)`"
+        )
+        hint += "; files are compiled together, without naming each other" if "string" in (name.kind, last.kind) else ""
+        self.report(word.span, f"unexpected `{word.text}`; expected a declaration", hint, fixes)
+
+    file_scoped = False  # a namespace without braces has begun
+
     # --- declarations
 
     def namespace(self) -> tree.Namespace:
@@ -165,6 +206,7 @@ class _Parser(StatementParser):
         token = self.tok
         if token.kind != "{":
             if token.broken or token.kind == "end":
+                self.file_scoped = True
                 return tree.Namespace(name, (), True, word.doc, word.span.to(name.span))
             raise self.unexpected("`{`", "the end of the line")
         opener = self.open()
@@ -202,13 +244,17 @@ class _Parser(StatementParser):
         word = self.keyword()
         self.join()
         name = self.name()
-        if self.tok.kind == "(":
-            raise self.failed(
-                self.tok.span, "unexpected `(`; expected `{`", f"fields stand in braces: `schema {name.text} {{ ... }}`"
-            )
-        if self.tok.kind != "{":
+        hint = f"fields stand in braces: `schema {name.text} {{ ... }}`"
+        if self.tok.kind == "=" and self.ahead().kind == "{":
+            self.report(self.tok.span, "unexpected `=`; expected `{`", hint, [replace("Remove it", self.tok.span, "")])
+            self.advance()
+        opener = self.tok
+        if opener.kind not in ("{", "("):
             raise self.unexpected("`{`")
         fields, close = self.sequence(self.field, self._begins_field, lines=True)
+        if opener.kind == "(":
+            edits = (Edit(opener.span, " {"), Edit(close.span, "}"))
+            self.report(opener.span, "unexpected `(`; expected `{`", hint, [Fix("Use braces", edits)])
         return tree.Schema(name, fields, word.doc, word.span.to(close.span))
 
     def _begins_field(self) -> bool:
@@ -228,10 +274,14 @@ class _Parser(StatementParser):
         else:
             name, type_ = self._untyped(token)
         default = None
-        if self.tok.kind == "=" and not fields:
+        if self.tok.kind == "=":
             self.join_before("=")
-            self.advance()
+            sign, before = self.advance(), type_.span.end
             default = self.expr()
+            if fields:
+                fix = replace("Remove it", before.to(default.span), "")
+                self.report(sign.span, "unexpected `=`: a field has no default", "give the value where the schema is called", [fix])
+                default = None
         return tree.Param(name, type_, default)
 
     def _untyped(self, token: Token) -> tuple[Name, tree.Type]:
@@ -248,6 +298,11 @@ class _Parser(StatementParser):
                 return Name(after.text, after.span), tree.NamedType(name, token.span)
             self.report(after.span, message, fixes=[Fix("Insert `:`", (Edit(at, ":"),))])
             return name, tree.NamedType(Name(after.text, after.span), after.span)
+        if after.kind == "=" and (type_ := self.ahead()).kind in WORDS and self.ahead(2).kind in (",", ")", "=", "}"):
+            fix = replace("Write `:`", at.to(after.span), ":")
+            self.report(after.span, "unexpected `=`; expected `:`", f"a parameter is written `{token.text}: {type_.text}`", [fix])
+            self.advance()
+            return name, self.type()
         if after.kind in (",", ")", "="):
             hint = f"every parameter has a type, such as `{token.text}: Json`"
             fix = Fix("Insert `: Json`", (Edit(at, ": Json"),))
@@ -256,11 +311,16 @@ class _Parser(StatementParser):
         raise self.unexpected("`:`")
 
     def params(self) -> tuple[tuple[tree.Param, ...], Token]:
-        return self.sequence(self.param, self._begins_field, "an operator")
+        return self.sequence(self.param, self._begins_field)
 
     def facet(self) -> tree.Facet:
         first = self.keyword()
         kind = FacetKind.EVENT if first.text == "event" else FacetKind(first.text)
+        if self.tok.kind == ":":
+            words = "event facet" if kind is FacetKind.EVENT else first.text
+            raise self.failed(
+                self.tok.span, "unexpected `:`; expected a name", f"write `{words} F(...) => (...) andThen {{ ... }}`"
+            )
         self.join()
         if kind is FacetKind.EVENT:
             self._event_facet(first)
@@ -274,6 +334,7 @@ class _Parser(StatementParser):
         else:
             params, close = self._no_params(), self.previous
             opener = close
+        self.inputs = frozenset(param.name.text for param in params)
         returns, end = self.returns(close)
         self.results = tuple(param.name.text for param in returns)
         mixins = self.mixins(in_block=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from treadle.lang import hints, tree
-from treadle.lang.calls import CallParser
 from treadle.lang.cursor import Failed
 from treadle.lang.diagnostics import Edit, Fix, nearest, replace
+from treadle.lang.foreign import ForeignParser
 from treadle.lang.tokens import KEYWORDS, OPENERS, WORDS, Token
 from treadle.lang.tree import Name, Span
 
@@ -15,13 +15,10 @@ NOT_STEPS = frozenset(
      "true", "false", "null"]
 )  # fmt: skip
 MODES = ("failFast", "collectErrors")
-_STATEMENT_WORDS = ("yield", "sys.log", "sys.assert")
 
 
-class StatementParser(CallParser):
+class StatementParser(ForeignParser):
     """Reads what stands inside declarations."""
-
-    blocks = 0  # how many blocks are open
 
     # --- blocks
 
@@ -41,8 +38,16 @@ class StatementParser(CallParser):
                 script = self.script()
                 return tree.Block(script=script, span=script.span)
         words = ["foreach", "when"] + (["script"] if with_script else [])
-        if token.text == "if" or token.text == "for":
+        if token.text == "for":
+            self.report(
+                token.span, "unexpected `for`; expected `foreach`", fixes=[replace("Write `foreach`", token.span, "foreach")]
+            )
+            token.text = "foreach"
+            return self.foreach()
+        if token.text in hints.CONSTRUCTS:
             raise self.failed(token.span, f"unexpected `{token.text}`", hints.WORDS[token.text])
+        if token.kind == ":":
+            raise self.failed(token.span, "unexpected `:`; expected `{`", "a block stands in braces: `andThen { ... }`")
         if token.text == "script":
             hint = "`andThen script` belongs to declarations; call a facet that has it"
             raise self.failed(token.span, "unexpected `script` in the body of a step", hint)
@@ -55,6 +60,10 @@ class StatementParser(CallParser):
         word = self.keyword()
         if self.tok.text == "when":
             return self.when(word)
+        if self.tok.kind == "(":
+            hint = "the error has no name: read `step.error`, or `$.error` in the `catch` of a declaration"
+            self.report(self.tok.span, "unexpected `(`; expected `{`", hint)
+            self.skip_group()
         if self.tok.kind != "{":
             raise self.unexpected("`{`", "`when`")
         return self.block()
@@ -62,6 +71,11 @@ class StatementParser(CallParser):
     def foreach(self) -> tree.Block | tree.TooDeep:
         word = self.keyword()
         self.join()
+        paren = self.advance() if self.tok.kind == "(" and self.ahead(2).text == "in" else None
+        if self.tok.kind == "input":
+            raise self.failed(
+                self.tok.span, f"unexpected `{self.tok.text}`; expected a name", f"write `foreach x in {self.tok.text}`"
+            )
         variable = self.name()
         if self.tok.text != "in":
             if self.tok.text in ("of", ":", "="):
@@ -86,6 +100,12 @@ class StatementParser(CallParser):
             )
             raise self.failed(token.span, f"unexpected `{self.shown(token)}`; expected a reference such as `$.items`", hint)
         self.advance()
+        if paren is not None and self.tok.kind == ")":
+            fix = Fix("Remove the parentheses", (Edit(paren.span, ""), Edit(self.advance().span, "")))
+            self.report(paren.span, "unexpected `(`; expected a name", "write `foreach x in $.items { ... }`", [fix])
+        elif self.tok.kind == "(":
+            hint = "foreach iterates over a reference; compute the list in a step or a script before it"
+            raise self.failed(token.span, f"unexpected call of `{token.text}`; expected a reference such as `$.items`", hint)
         mode, failed = self._mode()
         if self.tok.kind != "{":
             raise self.unexpected("`{`", *([] if mode else [f"`{each}`" for each in MODES]), words=() if mode else MODES)
@@ -125,7 +145,7 @@ class StatementParser(CallParser):
     def when(self, first: Token) -> tree.Block | tree.TooDeep:
         self.keyword()
         if self.tok.kind != "{":
-            raise self.unexpected("`{`")
+            raise self.unexpected("`{`", hint="conditions stand in cases: `when { case condition => { ... } case _ => { ... } }`")
         if self.blocks >= tree.MAX_BLOCKS:
             return self.too_deep()
         self.open()
@@ -163,7 +183,8 @@ class StatementParser(CallParser):
         if token.text != "case":
             if token.text in ("default", "else", "_", "otherwise") and self.ahead().kind in ("=>", "{", ":"):
                 hint = "the default is written `case _ => { ... }`"
-                raise self.failed(token.span, f"unexpected `{token.text}`; expected `case`", hint)
+                fixes = [replace("Write `case _`", token.span, "case _")] if self.ahead().kind == "=>" else []
+                raise self.failed(token.span, f"unexpected `{token.text}`; expected `case`", hint, fixes)
             raise self.unexpected("`case`", "`}`", words=("case",), fresh=True)
         word = self.keyword()
         self.comparing = True
@@ -179,9 +200,20 @@ class StatementParser(CallParser):
                 self.advance()
         else:
             self.take("=>", "an operator")
+        if self.begins_statement():
+            return self._case_without_braces(word, condition)
         if self.tok.kind != "{":
             raise self.unexpected("`{`")
         block = self.block()
+        return tree.Case(condition, block, word.span.to(block.span))
+
+    def _case_without_braces(self, word: Token, condition: tree.Expr) -> tree.Case:
+        first = self.tok
+        statement = self.statement()
+        edits = (Edit(first.span.until(first.span), "{ "), Edit(self.previous.span.end, " }"))
+        message = f"unexpected `{first.text}`; expected `{{`"
+        self.report(first.span, message, "each case has a block in braces", [Fix("Insert braces", edits)])
+        block = tree.Block((statement,) if statement else (), span=first.span.to(self.previous.span), depth=1)
         return tree.Case(condition, block, word.span.to(block.span))
 
     def block(self) -> tree.Block | tree.TooDeep:
@@ -193,7 +225,12 @@ class StatementParser(CallParser):
         outer, self.blocks = self.column, self.blocks + 1
         statements: list[tree.Statement] = []
         depth = 1
-        while self.tok.kind not in ("}", "end") and not self.begins_declaration():
+        while self.tok.kind not in ("}", "end"):
+            if self.begins_declaration():
+                if not (self.tok.broken and self.margin(self.tok) > self.item_column):
+                    break
+                self.nested_item()
+                continue
             start = self.index
             self.column = self.margin(self.tok)
             try:
@@ -202,6 +239,7 @@ class StatementParser(CallParser):
                 self.resume(level)
                 if self.index == start:
                     self.advance()
+                    self.resume(level)
                 continue
             if statement is None:
                 continue
@@ -236,6 +274,11 @@ class StatementParser(CallParser):
             if token.text == "yield":
                 word = self.keyword()
                 self.join()
+                if self.tok.text in hints.NOISE and self.ahead().kind in WORDS:
+                    self.leave_out()
+                if not (self.tok.kind in WORDS and self.ahead().kind == "(") and not self.tok.broken:
+                    self._no_target(word)
+                    return None
                 call = self.call()
                 self._no_after("a yield waits for all steps of its block")
                 return tree.Yield(call, word.span.to(call.span))
@@ -255,6 +298,23 @@ class StatementParser(CallParser):
             self.advance()
             return None
         return self.foreign_statement()
+
+    def _no_target(self, word: Token) -> None:
+        """Report a yield without the owner of the block."""
+        token, owner = self.tok, self.owner if self.blocks == 1 else "F"
+        if token.kind in ("(", "{", "#{") or token.text == self.owner:
+            results = ", ".join(f"{each} = ..." for each in self.results)
+            hint = f"name the owner of the block and its returns: `yield {owner}({results})`"
+            named = token.kind == "(" and self.ahead(2).kind == "=" and self.blocks == 1
+            fixes = [replace(f"Insert `{owner}`", word.span.end.to(token.span), f" {owner}(")] if named else []
+            wanted = "arguments" if token.text == self.owner else "the owner of the block"
+            raise self.failed(token.span, f"unexpected `{token.text}`; expected {wanted}", hint, fixes)
+        self.value_for_owner(word)
+
+    item_column = 1  # of the declaration that is being read
+
+    def nested_item(self) -> None:
+        raise NotImplementedError
 
     def sys(self) -> tree.Statement:
         word = self.keyword()
@@ -302,7 +362,8 @@ class StatementParser(CallParser):
         return tree.Step(Name(token.text, token.span), call, body, catch, token.span.to(last), after)
 
     def _respell(self, words: set[str]) -> None:
-        if self.tok.kind == "name" and self.tok.text not in KEYWORDS:
+        text = self.tok.text
+        if self.tok.kind == "name" and not (text in KEYWORDS or text in hints.NOISE or text in hints.WORDS):
             self.respell(words)
 
     # --- after
@@ -379,90 +440,6 @@ class StatementParser(CallParser):
             raise Failed
         hint = f"a step calls a facet: with `facet Value(v: Json)` write `{name.text} = Value(v = ...)` and read `{name.text}.v`"
         raise self.failed(start.to(value.span), "expected the call of a facet, found an expression", hint)
-
-    def foreign_statement(self) -> tree.Statement | None:
-        """Report a statement of another language."""
-        token, after = self.tok, self.ahead()
-        text = token.text
-        if text == "return" and not after.broken:
-            return self._return()
-        if text in hints.NOISE and after.kind in WORDS and not after.broken:
-            self.leave_out()
-            return None
-        if text == "print" and after.kind == "(":
-            raise self.failed(token.span, "unexpected `print`", hints.WORDS[text])
-        if (text in hints.WORDS and after.kind not in ("(", ":")) or text in ("if", "for", "while", "switch", "match"):
-            error = self.failed(token.span, f"unexpected `{text}`; expected a step, `yield` or `}}`", hints.WORDS[text])
-            self._skip_construct()
-            raise error
-        if token.kind in WORDS and after.kind == "(" and not after.broken:
-            self._unnamed_call()
-            return None
-        if token.kind == "name" and after.kind == ":" and self.ahead(2).kind == "=":
-            span = after.span.to(self.ahead(2).span)
-            self.report(span, "unexpected `:=`; expected `=`", fixes=[replace("Write `=`", span, "=")])
-            self.advance()
-            self.advance()
-            return self.step(token)
-        if token.kind == "name" and after.kind == ":":
-            hint = f"a step has no type; write `{text} = F(...)`"
-            raise self.failed(after.span, "unexpected `:`; expected `=`", hint)
-        if token.kind == "name" and after.kind in WORDS and not after.broken and (meant := nearest(text, [*_STATEMENT_WORDS])):
-            fix = replace(f"Change `{text}` to `{meant}`", token.span, meant)
-            self.report(token.span, f"unexpected `{text}`; expected a step or `yield`", f"did you mean `{meant}`?", [fix])
-            token.text = meant
-            return None
-        if token.kind == "name":
-            self.advance()
-            raise self.unexpected("`=`")
-        raise self.unexpected("a step", "`yield`", "`}`", fresh=True)
-
-    def _skip_construct(self) -> None:
-        """Skip `if ... { ... } else { ... }` and its like."""
-        while True:
-            while self.tok.kind not in ("{", "}", "end") and not (self.tok.broken and self.begins_statement()):
-                self.advance()
-            if self.tok.kind != "{":
-                return
-            self.skip_group()
-            if self.tok.text not in ("else", "elif", "catch", "finally", "except"):
-                return
-
-    def _return(self) -> tree.Statement | None:
-        word = self.tok
-        hint = "a block passes values to its owner with `yield`"
-        self.advance()
-        if self.tok.kind in WORDS and self.ahead().kind == "(":
-            self.report(word.span, "unexpected `return`", hint, [replace("Write `yield`", word.span, "yield")])
-            call = self.call()
-            return tree.Yield(call, word.span.to(call.span))
-        if self.tok.kind == "}":
-            self.index -= 1
-            self.tok = word
-            raise self.failed(word.span, "unexpected `return`", hint)
-        start = self.tok.span
-        value = self.expr()
-        name = self.results[0] if len(self.results) == 1 else "result"
-        edits = (Edit(word.span.until(start), f"yield {self.owner}({name} = "), Edit(value.span.end, ")"))
-        fixes = [Fix(f"Yield it as `{name}`", edits)] if len(self.results) == 1 and self.blocks == 1 else []
-        self.report(word.span, "unexpected `return`", f"{hint}: `yield {self.owner}({name} = ...)`", fixes)
-        return None
-
-    def _unnamed_call(self) -> None:
-        token = self.tok
-        name = token.text.rpartition(".")[2]
-        name = name[:1].lower() + name[1:]
-        while name in self.bound or name in KEYWORDS:
-            name += "_"
-        at = token.span.until(token.span)
-        fix = Fix(f"Name it `{name}`", (Edit(at, f"{name} = "),))
-        self.report(
-            token.span,
-            "this call is not a step; expected `=` after the name of a step",
-            f"name it: `{name} = {token.text}(...)`",
-            [fix],
-        )
-        self.call()
 
 
 def _limited(block: tree.Block) -> tree.Block | tree.TooDeep:

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
+from tests.golden.afl.programs import read
 from tests.unit.lang.test_hints import CASES
 
-from treadle.lang import compile_sources, fix_sources
+from treadle.lang import Compiled, compile_sources, fix_sources
+from treadle.lang.diagnostics import Source
+from treadle.lang.rules import RULES
+
+WRONG = (
+    {f"golden: {case.title}": case.text for case in read("wrong.txt")}
+    | {f"hint: {name}": case[0] for name, case in CASES.items()}
+    | {f"rule: {name}": rule.wrong for name, rule in RULES.items()}
+)
+
+
+def errors_of(result: Compiled) -> Counter[tuple[str, str]]:
+    return Counter((each.rule, each.message) for each in result.errors)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_every_fix_alone_removes_its_diagnostic_and_adds_no_error(name: str) -> None:
+    text = WRONG[name]
+    before = compile_sources([("a.afl", text)])
+    for each in before.diagnostics:
+        for fix in each.fixes:
+            changed = Source("a.afl", text).apply(fix.edits)
+            after = compile_sources([("a.afl", changed)])
+            left = Counter((other.rule, other.message) for other in after.diagnostics)[each.rule, each.message]
+            told = f"{fix.title}\n{changed}\n{after.render()}"
+            assert left < sum((other.rule, other.message) == (each.rule, each.message) for other in before.diagnostics), told
+            assert not errors_of(after) - errors_of(before), told
 
 
 def test_fixes_of_several_files_are_applied_until_none_is_left() -> None:
