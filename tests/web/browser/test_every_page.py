@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser
-from tests.web.browser.conftest import IN_BROWSER, Screen, on_screen
+from tests.web.browser.conftest import IN_BROWSER, on_screen
 from tests.web.browser.screenshots import settled
-from tests.web.scene import Scene, set_scene
+from tests.web.scene import set_scene
 from tests.web.test_every_page import evil
 
 AXE = Path(__file__).parents[3] / "node_modules" / "axe-core" / "axe.min.js"
@@ -23,52 +25,61 @@ COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-tex
 pytestmark = IN_BROWSER
 
 
-def bearer(scene: Scene) -> dict[str, Any]:
-    return {"extra_http_headers": {"Authorization": f"Bearer {scene.secret}"}}
+@dataclass
+class Look:
+    """How the browser found a page that shows what hostile users wrote."""
+
+    ran: Any
+    complaints: list[str]
+    dialogs: list[str]
+    violations: list[Any] = field(default_factory=list)
 
 
-async def go(screen: Screen, name: str, path: str) -> None:
-    await screen.go(path)
-    await settled(screen.page)
-    if name == "trouble":
-        screen.complaints.clear()  # that there is no such run
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def looks(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Look]:
+    """Every page, opened once for all tests."""
+    script = AXE.read_text() if AXE.is_file() else None
+    looks: dict[str, Look] = {}
+    async with set_scene(tmp_path_factory.mktemp("pages"), evil) as scene:
+        options = {
+            "extra_http_headers": {"Authorization": f"Bearer {scene.secret}"},
+            "color_scheme": "light",
+            "reduced_motion": "reduce",
+        }
+        async with on_screen(browser, scene.engine, **options) as screen:
+            page, dialogs = screen.page, []
+
+            async def dismiss(dialog: Any) -> None:
+                dialogs.append(dialog.message)
+                await dialog.dismiss()
+
+            page.on("dialog", dismiss)
+            for name, path in scene.paths.items():
+                await screen.go(path)
+                await settled(page)
+                if name == "trouble":
+                    screen.complaints.clear()  # that there is no such run
+                ran = await page.evaluate("[window.evil ?? null, document.querySelectorAll('x-evil, [x-evil], main img').length]")
+                looks[name] = look = Look(ran, list(screen.complaints), list(dialogs))
+                if script is not None:
+                    await page.evaluate(script)
+                    look.violations += await page.evaluate(FOUND, {})
+                    await page.emulate_media(color_scheme="dark")
+                    await settled(page)
+                    look.violations += await page.evaluate(FOUND, COLOURS)
+                    await page.emulate_media(color_scheme="light")
+                look.complaints += screen.complaints[len(look.complaints) :]
+                screen.complaints.clear()
+    return looks
 
 
-async def test_no_page_complains_or_runs_what_users_wrote(browser: Browser, tmp_path: Path):
-    async with set_scene(tmp_path, evil) as scene, on_screen(browser, scene.engine, **bearer(scene)) as screen:
-        dialogs: list[str] = []
-
-        async def dismiss(dialog: Any) -> None:
-            dialogs.append(dialog.message)
-            await dialog.dismiss()
-
-        screen.page.on("dialog", dismiss)
-        for name, path in scene.paths.items():
-            await go(screen, name, path)
-            ran = await screen.page.evaluate(
-                "[window.evil ?? null, document.querySelectorAll('x-evil, [x-evil], main img').length]"
-            )
-            assert ran == [None, 0], name
-            assert screen.complaints == [], name
-        assert dialogs == []
+async def test_no_page_complains_or_runs_what_users_wrote(looks: dict[str, Look]):
+    assert len(looks) > 50
+    for name, look in looks.items():
+        assert (look.ran, look.complaints, look.dialogs) == ([None, 0], [], []), name
 
 
-async def test_axe_finds_no_serious_violation_on_any_page(browser: Browser, tmp_path: Path):
+async def test_axe_finds_no_serious_violation_on_any_page(looks: dict[str, Look]):
     if not AXE.is_file():
         pytest.skip("axe-core is not there: make assets fetches it")
-    script = AXE.read_text()
-    async with set_scene(tmp_path) as scene:
-        options = bearer(scene) | {"color_scheme": "light", "reduced_motion": "reduce", "bypass_csp": True}
-        async with on_screen(browser, scene.engine, **options) as screen:
-            wrong: dict[str, Any] = {}
-            for name, path in scene.paths.items():
-                await go(screen, name, path)
-                await screen.page.evaluate(script)
-                found = await screen.page.evaluate(FOUND, {})
-                await screen.page.emulate_media(color_scheme="dark")
-                await settled(screen.page)
-                found += await screen.page.evaluate(FOUND, COLOURS)
-                await screen.page.emulate_media(color_scheme="light")
-                if found:
-                    wrong[name] = found
-            assert wrong == {}
+    assert {name: look.violations for name, look in looks.items() if look.violations} == {}
