@@ -32,7 +32,10 @@ async def test_what_there_is_to_do_is_counted_and_what_nobody_serves_is_a_troubl
         await scene.api.tasks.result(failed.id, wait_for=30)
         status = await scene.api.system.status()
     assert (status.health, status.dead_letters, status.live_servers, status.servers) == ("degraded", 1, 1, {"running": 1})
-    assert status.reasons == ["no live worker for 1 ready task: nobody.Does in list default"]
+    assert [each.text for each in status.problems] == [
+        "no live worker for 1 ready task: nobody.Does in list default",
+        "1 dead letter",
+    ]
     assert (status.tasks.ready, status.tasks.oldest_due_at is not None) == (1, True)
     assert status.tasks.waiting == 1
     assert [each.schedule for each in status.next_firings] == ["nightly"]

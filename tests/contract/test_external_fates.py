@@ -10,8 +10,9 @@ from tests.contract.databases import Database, StoreClock
 from tests.contract.external import Stage, open_stage
 
 from treadle import ExternalProductionFailure, ExternalProductionHandle, RenderEvent
+from treadle.kernel.problems import find_problems
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
-from treadle.kernel.status import read_status, troubles
+from treadle.kernel.status import read_status
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.tasks import Server
 from treadle.model.values import decode
@@ -70,7 +71,7 @@ async def reasons(stage: Stage) -> list[str]:
     engine = stage.engine
     kernel = engine.kernel
     status = await read_status(kernel.store, kernel.clock, engine.schedules, engine.watchers, kernel.settings.namespace)
-    return [each for each in troubles(status) if "poll" in each]
+    return [each.text for each in find_problems(status) if "poll" in each.code]
 
 
 async def test_polls_that_lose_their_workers_back_off_and_never_use_up_the_job(stage: Stage) -> None:

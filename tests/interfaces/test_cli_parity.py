@@ -235,7 +235,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("lists show", "default")
     side("lists desired")
     side("runs list")
-    for name in ("runs show", "runs steps", "runs logs", "runs usage"):
+    for name in ("runs show", "runs watch", "runs steps", "runs logs", "runs usage"):
         side(name, at["done 0"])
     side("functions list")
     side("flows list")

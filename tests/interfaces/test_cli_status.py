@@ -12,7 +12,8 @@ def test_status_says_what_is_wrong_and_what_there_is_to_do(treadle: Treadle):
     treadle.json("enqueue", "greet")
     found = treadle.json("status")
     assert (found["health"], found["tasks"]["ready"], found["tasks"]["waiting"]) == ("degraded", 1, 1)
-    assert found["reasons"] == ["no live worker for 1 ready task: greet in list default"]
+    remedy = "start one with `treadle worker --handlers MODULE`"
+    assert found["reasons"] == [f"no live worker for 1 ready task: greet in list default; {remedy}"]
     people = treadle("status")
     assert (people.code, "no live worker" in people.out, "1 ready" in people.out) == (0, True, True)
     assert treadle("status", "--check").code == 1

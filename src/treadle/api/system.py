@@ -80,13 +80,31 @@ class ScheduleFiring(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
+class StatusProblem(ApiRecord):
+    """A condition that needs an operator; it is named until its cause is gone."""
+
+    code: str
+    """`no_worker`, `list_paused`, `rate`, `watcher_failing`, `dead_letters`, ...; the same cause always has the same code."""
+    text: str
+    remedy: str
+    """What to do about it."""
+    subject: str | None = None
+    """The name or id of the one list, schedule, watcher, server, run, task or external job concerned; null if there are several."""
+
+    @property
+    def line(self) -> str:
+        """The problem and its remedy, in one line."""
+        return f"{self.text}; {self.remedy}" if self.remedy else self.text
+
+
+@dataclass(frozen=True, slots=True)
 class Status(ApiRecord):
     """Status of the system."""
 
     health: str
     """`ok` or `degraded`."""
     reasons: list[str]
-    """Reasons for `degraded`, one line each."""
+    """Reasons for `degraded`, one line each: the problems with their remedies."""
     version: str
     """Version of the responding process."""
     namespace: str
@@ -111,6 +129,8 @@ class Status(ApiRecord):
     """`open` if the responding server needs no token (`--open`), `token` if it does; null: no server was asked."""
     open_servers: list[str] = field(default_factory=list)
     """Live servers of this store, on any machine, that need no token: their URLs and hosts."""
+    problems: list[StatusProblem] = field(default_factory=list)
+    """The same problems in parts."""
 
 
 class SystemApi(Protocol):

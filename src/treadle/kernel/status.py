@@ -1,46 +1,40 @@
-"""System status from a few indexed reads, and the troubles among them.
+"""System status from a few indexed reads.
 
 The cost depends on the backlog and the dead letters, never on history: finished tasks are not counted and the store is not
-measured. A trouble is a condition that needs an operator; waiting or paused work is not one.
+measured. `problems.py` finds the problems in it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treadle.api.system import ScheduleFiring
 from treadle.api.wire import Instant
-from treadle.kernel.queue.interpreter_holds import find_hold
-from treadle.kernel.queue.why import LIVE_SERVER_STATES, OPEN_SERVICE, is_own, serves, shown_server_state
+from treadle.kernel.queue.why import LIVE_SERVER_STATES, OPEN_SERVICE, is_own, shown_server_state
 from treadle.kernel.reads.service import ShownServer
-from treadle.kernel.store.health import LATE_FOR
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import Clock
 from treadle.model.errors import UnreadableValue
 from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
-from treadle.model.records import UNREADABLE
+from treadle.model.names import FUNCTION
 from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE
 from treadle.model.stored import read
 
 if TYPE_CHECKING:
-    from treadle.kernel.schedules.service import Schedules
-    from treadle.kernel.watchers.service import Watchers
-
-SLOW_FOR = 1_000
-"""Milliseconds after which a store response counts as slow."""
-
-RECENTLY_FOR = 3_600_000
-"""A server lost longer ago than this is listed but is no longer a trouble."""
+    from treadle.kernel.schedules.service import Schedule, Schedules
+    from treadle.kernel.watchers.service import Watcher, Watchers
+    from treadle.model.lists import LaneRule, TaskList
+    from treadle.model.tasks import Task
 
 FIRINGS = 5
 _SCHEDULES = 1000
 _JOBS = 200
-_NAMED = 3
+_FAILING = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +56,14 @@ class Status:
     """External jobs whose last polls raised, or lost their workers."""
     servers: tuple[ShownServer, ...]
     next_firings: list[ScheduleFiring]
-    unreadable: tuple[str, ...] = ()
-    """Schedules and watchers whose records cannot be read."""
+    schedules: tuple[Schedule, ...] = ()
+    watchers: tuple[Watcher, ...] = ()
+    lists: tuple[TaskList, ...] = ()
+    """Task lists with settings."""
+    rates: tuple[LaneRule, ...] = ()
+    """Lanes with a rate."""
+    failing: tuple[Task, ...] = ()
+    """Functions and tasks of the engine that wait after an error."""
 
     @property
     def users_depths(self) -> list[LaneDepth]:
@@ -102,13 +102,13 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
     known, watched = await schedules.list_schedules(limit=_SCHEDULES), await watchers.list_watchers(limit=_SCHEDULES)
     fires = [each for each in known if each.state == "active" and each.next_at is not None]
     firing = [ScheduleFiring(each.name, Instant.of(each.next_at or 0)) for each in fires]
-    unreadable = [f"schedule {each.name}" for each in known if each.state == UNREADABLE]
-    unreadable += [f"watcher {each.name}" for each in watched if each.state == UNREADABLE]
+    depths = tuple(depth for depth in await store.list_depths() if depth.lane.namespace == namespace)
+    rules = [rule for rule in await store.list_lane_rules() if rule.rate is not None and rule.lane.namespace == namespace]
     return Status(
         now=now,
         latency_for=latency_for,
         overdue_for=await store.overdue_for(),
-        depths=tuple(depth for depth in await store.list_depths() if depth.lane.namespace == namespace),
+        depths=depths,
         runs=await store.count_runs(namespace),
         dead_letters=dead,
         approvals=(await store.count_records(namespace, APPROVAL.entity)).get("pending", 0),
@@ -116,8 +116,18 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
         failing_jobs=tuple(await _failing_jobs(store, namespace)),
         servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers()),
         next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
-        unreadable=tuple(unreadable),
+        schedules=tuple(known),
+        watchers=tuple(watched),
+        lists=tuple(each for each in await store.list_lists() if each.namespace == namespace),
+        rates=tuple(rules),
+        failing=tuple(await _failing(store, depths)),
     )
+
+
+async def _failing(store: Store, depths: Sequence[LaneDepth]) -> list[Task]:
+    lanes = [each.lane_id for each in depths if each.waiting and (each.lane.kind == FUNCTION or is_own(each.lane))]
+    found = [await store.find_task(task_id) for task_id in await store.list_failing(lanes, _FAILING)] if lanes else []
+    return [task for task in found if task is not None and not task.finished]
 
 
 async def _failing_jobs(store: Store, namespace: str) -> list[str]:
@@ -130,38 +140,3 @@ async def _failing_jobs(store: Store, namespace: str) -> list[str]:
         if record.raised_in_row >= RAISES_IN_ROW or record.backs_off:
             found.append(record.external_job_id)
     return found
-
-
-def troubles(status: Status) -> Iterator[str]:
-    """Yield one line per trouble; nothing if all is well. Pure."""
-    if status.latency_for > SLOW_FOR:
-        yield f"the store took {status.latency_for / 1000:.1f} s to respond"
-    if status.overdue_for > LATE_FOR:
-        yield f"a task has been due for {status.overdue_for / 1000:.0f} s and no worker has woken it"
-    for state, label in (("lost", "lost"), ("error", "ended with an error")):
-        bad = [each.server for each in status.servers if each.state == state]
-        recent = [server.name for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
-        if recent:
-            yield f"{_count(len(recent), 'server')} {label}: {_some(recent)}"
-    if status.unreadable:
-        yield f"{_count(len(status.unreadable), 'record')} cannot be read: {_some(status.unreadable)}; edit or remove them"
-    live = [each.server for each in status.servers if each.state in ("starting", "running")]
-    alone = [depth for depth in status.depths if depth.ready and not any(serves(server, depth.lane) for server in live)]
-    if alone:
-        names = [f"{depth.lane.name} in list {depth.lane.task_list}" for depth in alone]
-        yield f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_some(names)}"
-    for server in live:
-        if (hold := find_hold(server, status.now)) is not None:
-            yield f"{server.name}: {hold.message}"
-    if status.failing_jobs:
-        yield f"polls of {_count(len(status.failing_jobs), 'external job')} fail: {_some(status.failing_jobs)}"
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _some(names: Sequence[str]) -> str:
-    """Join the first few names and the number of the rest."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from treadle.api.system import Status, StoreState, SystemApi, TaskCounts, Throughput, Time
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.status import read_status, troubles
+from treadle.kernel.problems import find_problems
+from treadle.kernel.status import read_status
 from treadle.kernel.store.pages import find_by_name_or_id
 from treadle.kernel.triggers.service import ACTIVE, PAUSED
 from treadle.model.errors import RunNotFound, TaskNotFound
@@ -28,11 +29,12 @@ class System(Group, SystemApi):
 
         engine, namespace = self.engine, self.engine.kernel.settings.namespace
         found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.watchers, namespace)
-        reasons = list(troubles(found))
+        problems = find_problems(found)
         depths = found.users_depths
         return Status(
-            health="degraded" if reasons else "ok",
-            reasons=reasons,
+            health="degraded" if problems else "ok",
+            reasons=[each.line for each in problems],
+            problems=problems,
             version=package_version(),
             namespace=namespace,
             now=Instant.of(found.now),

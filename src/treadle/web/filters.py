@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
+from markupsafe import Markup
+
+from treadle.api.system import StatusProblem
 from treadle.model.clock import span
 
 
@@ -68,6 +72,38 @@ def combine(first: dict[str, str], *others: dict[str, str]) -> dict[str, str]:
     return {name: value for each in (*reversed(others), first) for name, value in each.items()}
 
 
+def code(text: str) -> Markup:
+    """Text with its `commands` in code."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
+
+
+_PROBLEM_PAGES = {
+    "list": "/lists",
+    "rate": "/lists",
+    "queue": "/lists",
+    "no": "/servers",
+    "not": "/servers",
+    "server": "/servers",
+    "interpreter": "/servers",
+    "schedule": "/schedules",
+    "watcher": "/watchers",
+    "function": "/runs",
+    "runs": "/runs?state=paused",
+    "tasks": "/tasks?state=paused",
+    "engine": "/tasks",
+    "polls": "/external-jobs",
+    "dead": "/dead-letters",
+    "objectives": "/objectives",
+}
+
+
+def problem_page(problem: StatusProblem) -> str | None:
+    """The page on which to solve a problem of the status."""
+    page = _PROBLEM_PAGES.get(problem.code.partition("_")[0])
+    return page if page is None or problem.subject is None else f"{page}/{quote(problem.subject, safe='')}"
+
+
 def tone(state: str) -> str:
     """The colour class of a state."""
     return _TONES.get(state.lower(), "quiet")
@@ -95,4 +131,6 @@ ALL = {
     "leaf": leaf,
     "combine": combine,
     "tone": tone,
+    "code": code,
+    "problem_page": problem_page,
 }

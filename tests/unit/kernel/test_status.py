@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from treadle.kernel.problems import OLD_FOR, RECENTLY_FOR, find_problems
 from treadle.kernel.reads.service import ShownServer
-from treadle.kernel.status import RECENTLY_FOR, Status, troubles
+from treadle.kernel.schedules.service import Schedule
+from treadle.kernel.status import Status
 from treadle.kernel.store.queries import LaneDepth
 from treadle.model.names import HANDLER, Lane
+from treadle.model.schedules import ScheduleBody, Target, When
 from treadle.model.tasks import Server
 
 NOW = 10**12
@@ -17,9 +20,9 @@ WELL = Status(
     overdue_for=0,
     depths=(),
     runs={"failed": 7},
-    dead_letters=12,
+    dead_letters=0,
     approvals=3,
-    blocked_objectives=1,
+    blocked_objectives=0,
     servers=(),
     next_firings=(),
     failing_jobs=(),
@@ -38,12 +41,16 @@ def depth(name: str, ready: int, held: int = 0) -> LaneDepth:
     return LaneDepth(1, Lane("default", HANDLER, "default", name), ready, 0, 0, held, NOW if ready else None)
 
 
-def test_work_that_failed_or_waits_for_people_is_no_trouble():
-    assert list(troubles(WELL)) == []
+def texts(status: Status) -> list[str]:
+    return [each.text for each in find_problems(status)]
+
+
+def test_runs_that_failed_and_approvals_that_wait_are_no_problem():
+    assert texts(WELL) == []
 
 
 def test_a_slow_store_and_things_that_nobody_woke_are():
-    assert list(troubles(replace(WELL, latency_for=2500, overdue_for=60_000))) == [
+    assert texts(replace(WELL, latency_for=2500, overdue_for=60_000)) == [
         "the store took 2.5 s to respond",
         "a task has been due for 60 s and no worker has woken it",
     ]
@@ -53,12 +60,32 @@ def test_servers_that_were_lost_lately_are_and_those_of_long_ago_are_not():
     lost = [server(name, "lost", heartbeat_at=NOW - 60_000) for name in ("a", "b", "c", "d")]
     old = server("old", "lost", heartbeat_at=NOW - RECENTLY_FOR - 1)
     found = replace(WELL, servers=(*lost, old, server("e", "error"), server("f", "stopped")))
-    assert list(troubles(found)) == ["4 servers lost: a, b, c and 1 more", "1 server ended with an error: e"]
+    assert texts(found) == ["4 servers lost: a, b, c and 1 more", "1 server ended with an error: e"]
+
+
+def test_work_that_waits_long_although_a_worker_serves_it_is():
+    mill = server("mill", "running", handlers=("greet",))
+    old = replace(depth("greet", 5), oldest_due_at=NOW - OLD_FOR - 1)
+    assert texts(replace(WELL, depths=(depth("greet", 5),), servers=(mill,))) == []
+    assert texts(replace(WELL, depths=(old,), servers=(mill,))) == [
+        "ready tasks have waited 5 min although workers serve them: greet in list default"
+    ]
+
+
+def test_a_schedule_that_cannot_start_its_work_is():
+    body = ScheduleBody(
+        when=When(cron="@daily"), cursor=0, target=Target(kind="task", name="greet"), error={"message": "there is no flow shop"}
+    )
+    failing = Schedule("1", "nightly", "active", 1, body, 0, 0, None, None)
+    (found,) = find_problems(replace(WELL, schedules=(failing,)))
+    assert (found.code, found.text, found.subject) == (
+        "schedule_failing", "1 schedule failing: nightly: there is no flow shop", "nightly",
+    )  # fmt: skip
 
 
 def test_ready_work_that_no_live_server_takes_is():
     mill = server("mill", "running", handlers=("greet",))
     found = replace(WELL, depths=(depth("greet", 5), depth("paint", 2), depth("wait", 0, held=3)), servers=(mill,))
-    assert list(troubles(found)) == ["no live worker for 2 ready tasks: paint in list default"]
+    assert texts(found) == ["no live worker for 2 ready tasks: paint in list default"]
     draining = replace(found, servers=(server("mill", "draining", handlers=("greet",)),))
-    assert list(troubles(draining)) == ["no live worker for 7 ready tasks: greet in list default, paint in list default"]
+    assert texts(draining) == ["no live worker for 7 ready tasks: greet in list default, paint in list default"]

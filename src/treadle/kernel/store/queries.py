@@ -184,6 +184,8 @@ class LaneDepth:
     waiting: int
     held: int
     oldest_due_at: int | None
+    paused: int = 0
+    """Those that are paused one by one."""
 
 
 # --- retention ---

@@ -155,6 +155,10 @@ class Tasks(Part):
         return [row[0] for row in await connection.fetch(_SQL["list_unpolled"], list(lane_ids), max(limit, 0))]
 
     @reads
+    async def list_failing(self, connection: Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
+        return [row[0] for row in await connection.fetch(_SQL["list_failing"], list(lane_ids), max(limit, 0))]
+
+    @reads
     async def find_task(self, connection: Connection, task_id: str) -> Task | None:
         rows = await connection.fetch(_SQL["list_tasks"], [task_id], *[None] * 7, False, 1)
         return task_of(rows[0]) if rows else None

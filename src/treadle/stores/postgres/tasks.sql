@@ -346,6 +346,13 @@ with owned as materialized (
 )
 update tasks set wake_at = least(tasks.wake_at, (select treadle_now())) from owned where tasks.id = owned.id;
 
+-- name: list_failing
+-- List tasks of the lanes $1 that wait after an error.
+select id::text
+from tasks
+where lane_id = any ($1::integer[]) and owner_id is null and wake_at is not null and error is not null
+limit $2::bigint;
+
 -- name: list_unpolled
 -- List tasks of the lanes $1 that await an external job and are ready to be polled.
 select id::text
@@ -418,7 +425,8 @@ from (
     count(*) filter (where owner_id is not null) as running,
     count(*) filter (where owner_id is null and hold & ~1 = 0 and wake_at is not null) as waiting,
     count(*) filter (where owner_id is null and hold <> 0 and (hold <> 1 or wake_at is null)) as held,
-    min(due_at) filter (where owner_id is null and hold = 0 and wake_at is null) as oldest_due_at
+    min(due_at) filter (where owner_id is null and hold = 0 and wake_at is null) as oldest_due_at,
+    count(*) filter (where hold & 8 <> 0) as paused
   from tasks
   group by lane_id
 ) as depth

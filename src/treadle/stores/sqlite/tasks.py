@@ -169,6 +169,11 @@ class Tasks(Part):
         return _decode_task(str(found[0][0])) if found else None
 
     @reads
+    def list_failing(self, connection: apsw.Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
+        found = connection.execute(_SQL["list_failing"], {"lane_ids": to_json(list(lane_ids)), "limit": max(limit, 0)})
+        return [str(row[0]) for row in found]
+
+    @reads
     def find_unique(self, connection: apsw.Connection, namespace: str, keys: Sequence[str]) -> dict[str, str]:
         found = connection.execute(_SQL["find_unique"], {"namespace": namespace, "keys": to_json(list(keys))})
         return {str(key): str(task_list) for key, task_list in found}

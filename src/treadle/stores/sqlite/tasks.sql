@@ -161,6 +161,13 @@ returning id;
 -- Expire the leases of the owners now, if they have not expired before.
 update tasks set wake_at = min(wake_at, :now) where owner_id in (select value from json_each(:owners));
 
+-- name: list_failing
+-- List tasks of lanes that wait after an error.
+select t.id
+from json_each(:lane_ids) as wanted cross join tasks as t on t.lane_id = wanted.value
+where t.owner_id is null and t.wake_at is not null and t.error is not null
+limit :limit;
+
 -- name: list_unpolled
 -- List tasks of lanes that await an external job and are ready to be polled.
 select t.id
@@ -260,7 +267,8 @@ select t.lane_id, l.namespace, l.kind, l.task_list, l.name,
   count(*) filter (where t.owner_id is not null),
   count(*) filter (where t.owner_id is null and t.hold & ~1 = 0 and t.wake_at is not null),
   count(*) filter (where t.owner_id is null and t.hold <> 0 and (t.hold <> 1 or t.wake_at is null)),
-  min(t.due_at) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null)
+  min(t.due_at) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null),
+  count(*) filter (where t.hold & 8 <> 0)
 from tasks as t cross join lanes as l on l.id = t.lane_id
 group by t.lane_id
 order by t.lane_id;

@@ -175,8 +175,18 @@ async def test_depths_count_what_is_ready_running_waiting_and_held(store, clock)
     (depth,) = await store.list_depths()
     assert depth.lane == WORK
     assert depth.lane_id == (await store.lane_ids([WORK]))[WORK]
-    assert (depth.ready, depth.running, depth.waiting, depth.held) == (2, 1, 2, 1)
+    assert (depth.ready, depth.running, depth.waiting, depth.held, depth.paused) == (2, 1, 2, 1, 1)
     assert depth.oldest_due_at == oldest_at
+
+
+async def test_tasks_that_wait_after_an_error_are_found_by_lane(store):
+    failed = await put_and_claim(store)
+    await settle(store, failed.claim, park(failed, "retry", delay=MINUTE, error='{"code":"boom"}'))
+    await put_one(store, delay=MINUTE)
+    lanes = await store.lane_ids([WORK, OTHER])
+    assert await store.list_failing([lanes[WORK], lanes[OTHER]], 10) == [failed.id]
+    assert await store.list_failing([lanes[OTHER]], 10) == []
+    assert await store.list_failing([lanes[WORK]], 0) == []
 
 
 async def test_depths_leave_out_lanes_without_live_tasks(store):

@@ -105,6 +105,9 @@ class TaskStore(StoreClock, Protocol):
     async def list_unpolled(self, lane_ids: Sequence[int], limit: int) -> list[str]:
         """Return the ids of up to `limit` tasks of those lanes that await an external job and are ready to be polled."""
 
+    async def list_failing(self, lane_ids: Sequence[int], limit: int) -> list[str]:
+        """Return the ids of up to `limit` tasks of those lanes that wait after an error."""
+
     async def find_task(self, task_id: str) -> Task | None:
         """Return the task, live or finished."""
 

@@ -1,0 +1,181 @@
+"""Problems of the system: conditions that need an operator, each with its remedy. Pure.
+
+A problem is named as long as its cause lasts. Work that only waits for its time, for a limit or for a person is not one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from treadle.api.system import StatusProblem
+from treadle.kernel.queue.interpreter_holds import find_hold
+from treadle.kernel.queue.why import serves
+from treadle.kernel.store.health import LATE_FOR
+from treadle.kernel.triggers.service import PAUSED
+from treadle.model.clock import span
+from treadle.model.names import HANDLER
+from treadle.model.records import UNREADABLE
+
+if TYPE_CHECKING:
+    from treadle.kernel.schedules.service import Schedule
+    from treadle.kernel.status import Status
+    from treadle.kernel.store.queries import LaneDepth
+    from treadle.kernel.watchers.service import Watcher
+
+SLOW_FOR = 1_000
+"""Milliseconds after which a store response counts as slow."""
+
+RECENTLY_FOR = 3_600_000
+"""A server lost longer ago than this is listed but is no longer a problem."""
+
+OLD_FOR = 300_000
+"""Milliseconds after which a ready task has waited too long, although a worker serves it."""
+
+HELD_FOR = 60_000
+"""Milliseconds that a rate may need for the ready tasks before it counts as holding them back."""
+
+_NAMED = 3
+
+
+def find_problems(status: Status) -> list[StatusProblem]:
+    """Return the problems, the most general first; none if all is well."""
+    return [*_store(status), *_servers(status), *_queues(status), *_triggers(status), *_work(status)]
+
+
+def _store(status: Status) -> Iterator[StatusProblem]:
+    if status.latency_for > SLOW_FOR:
+        yield StatusProblem(
+            "store_slow", f"the store took {status.latency_for / 1000:.1f} s to respond", "`treadle doctor` checks it"
+        )
+    if status.overdue_for > LATE_FOR:
+        late = f"a task has been due for {status.overdue_for / 1000:.0f} s and no worker has woken it"
+        yield StatusProblem("not_woken", late, "start a worker with `treadle worker --handlers MODULE`")
+    if names := _unreadable(status):
+        yield StatusProblem(UNREADABLE, f"{_count(len(names), 'record')} cannot be read: {_some(names)}", "edit or remove them")
+
+
+def _unreadable(status: Status) -> list[str]:
+    found = [f"schedule {each.name}" for each in status.schedules if each.state == UNREADABLE]
+    return found + [f"watcher {each.name}" for each in status.watchers if each.state == UNREADABLE]
+
+
+def _servers(status: Status) -> Iterator[StatusProblem]:
+    for state, label in (("lost", "lost"), ("error", "ended with an error")):
+        bad = [each.server for each in status.servers if each.state == state]
+        recent = [server for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
+        if recent:
+            text = f"{_count(len(recent), 'server')} {label}: {_some([server.name for server in recent])}"
+            yield StatusProblem(
+                f"server_{state}", text, "start it again; others take over its work", _only([each.id for each in recent])
+            )
+    for each in status.servers:
+        if each.state in ("starting", "running") and (hold := find_hold(each.server, status.now)) is not None:
+            yield StatusProblem("interpreter_held", f"{each.server.name}: {hold.message}", "", each.server.id)
+
+
+def _queues(status: Status) -> Iterator[StatusProblem]:
+    for each in status.lists:
+        tasks = sum(_live(depth) for depth in status.depths if depth.lane.task_list == each.task_list)
+        if each.paused and tasks:
+            resume = f"`treadle lists resume {each.task_list}`"
+            yield StatusProblem(
+                "list_paused", f"list {each.task_list} is paused with {_count(tasks, 'task')}", resume, each.task_list
+            )
+        elif not each.accepting:
+            resume = f"`treadle lists resume {each.task_list}`"
+            yield StatusProblem("list_draining", f"list {each.task_list} is draining: it rejects new tasks", resume, each.task_list)
+    paused = {each.task_list for each in status.lists if each.paused}
+    ready = [depth for depth in status.depths if depth.ready and depth.lane.task_list not in paused]
+    live = [each.server for each in status.servers if each.state in ("starting", "running")]
+    served = {depth.lane for depth in ready if any(serves(server, depth.lane) for server in live)}
+    if alone := [depth for depth in ready if depth.lane not in served]:
+        text = f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_lanes(alone)}"
+        task_list = "" if alone[0].lane.task_list in ("default", "engine") else f" --list {alone[0].lane.task_list}"
+        yield StatusProblem("no_worker", text, f"start one with `treadle worker --handlers MODULE{task_list}`")
+    slow = set()
+    for rule in status.rates:
+        depth = next((each for each in ready if each.lane_id == rule.lane_id), None)
+        if depth is not None and rule.rate and max(depth.ready - rule.tokens_left(status.now), 0) * 1000 / rule.rate > HELD_FOR:
+            slow.add(depth.lane)
+            text = f"{_count(depth.ready, 'task')} of {_lanes([depth])} wait for their rate of {rule.rate:g} per second"
+            limit = f"treadle lists limit --handler {depth.lane.name} --list {depth.lane.task_list}"
+            yield StatusProblem(
+                "rate", text, f"`{limit} --rate R` raises it, `{limit} --none rate` removes it", depth.lane.task_list
+            )
+    old = [depth for depth in ready if depth.lane in served and depth.lane not in slow and _age(depth, status.now) > OLD_FOR]
+    if old:
+        waited = span(max(_age(depth, status.now) for depth in old))
+        text = f"ready tasks have waited {waited} although workers serve them: {_lanes(old)}"
+        yield StatusProblem("queue_old", text, f"add workers; `treadle lists desired {old[0].lane.task_list}` estimates how many")
+
+
+def _triggers(status: Status) -> Iterator[StatusProblem]:
+    groups: tuple[tuple[str, Sequence[Schedule | Watcher], str], ...] = (
+        ("schedule", status.schedules, "`treadle schedules show {0}` shows it; correct it with `treadle schedules edit {0}`"),
+        ("watcher", status.watchers, "`treadle watchers show {0}` shows it; `treadle watchers look {0}` scans again"),
+    )
+    for kind, known, remedy in groups:
+        if paused := [each.name for each in known if each.state == PAUSED]:
+            resume = f"`treadle {kind}s resume {paused[0]}`"
+            yield StatusProblem(f"{kind}_paused", f"{_count(len(paused), kind)} paused: {_some(paused)}", resume, _only(paused))
+        if failing := [each for each in known if each.state == "active" and each.body.error]:
+            first = (failing[0].body.error or {}).get("message", "")
+            names = [each.name for each in failing]
+            text = f"{_count(len(names), kind)} failing: {_some(names)}: {first}"
+            yield StatusProblem(f"{kind}_failing", text.rstrip("."), remedy.format(names[0]), _only(names))
+
+
+def _work(status: Status) -> Iterator[StatusProblem]:
+    if failing := [task for task in status.failing if task.run_id is not None]:
+        text = f"{_count(len(failing), 'function')} stuck: {_some([f'{task.name} {task.run_id}' for task in failing])}"
+        remedy = f"`treadle why {failing[0].run_id}` shows the reason; deploy code that matches, or cancel the run"
+        yield StatusProblem("function_stuck", text, remedy, _only([task.run_id or "" for task in failing]))
+    if own := [task for task in status.failing if task.run_id is None]:
+        text = f"{_count(len(own), 'task')} of the engine failing: {_some([task.name for task in own])}"
+        yield StatusProblem(
+            "engine_failing", text, f"`treadle tasks show {own[0].id}` shows the error", _only([task.id for task in own])
+        )
+    if status.failing_jobs:
+        text = f"polls of {_count(len(status.failing_jobs), 'external job')} fail: {_some(status.failing_jobs)}"
+        yield StatusProblem("polls_failing", text, "`treadle external list` shows them", _only(status.failing_jobs))
+    if paused := sum(depth.paused for depth in status.depths):
+        remedy = "`treadle tasks list --state paused` lists them, `treadle tasks resume ID` resumes one"
+        yield StatusProblem("tasks_paused", f"{_count(paused, 'task')} paused", remedy)
+    if paused := status.runs.get("paused", 0):
+        remedy = "`treadle runs list --state paused` lists them, `treadle runs resume ID` resumes one"
+        yield StatusProblem("runs_paused", f"{_count(paused, 'run')} paused", remedy)
+    if status.dead_letters:
+        remedy = "`treadle dlq list` groups them by cause; retry or discard them"
+        yield StatusProblem("dead_letters", _count(status.dead_letters, "dead letter"), remedy)
+    if status.blocked_objectives:
+        remedy = "`treadle objectives list --status BLOCKED` lists them, `treadle objectives unblock ID` continues one"
+        yield StatusProblem("objectives_blocked", f"{_count(status.blocked_objectives, 'objective')} blocked", remedy)
+
+
+def _live(depth: LaneDepth) -> int:
+    return depth.ready + depth.running + depth.waiting + depth.held
+
+
+def _age(depth: LaneDepth, now: int) -> int:
+    return 0 if depth.oldest_due_at is None else now - depth.oldest_due_at
+
+
+def _lanes(depths: Sequence[LaneDepth]) -> str:
+    return _some(
+        [f"{each.lane.name if each.lane.kind == HANDLER else each.lane.kind} in list {each.lane.task_list}" for each in depths]
+    )
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _only(ids: Sequence[str]) -> str | None:
+    return ids[0] if len(ids) == 1 else None
+
+
+def _some(names: Sequence[str]) -> str:
+    """Join the first few names and the number of the rest."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,181 @@
+"""Problems that an operator must know of: each planted fault is named everywhere with its remedy, and gone with its cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.commands import Treadle
+from tests.interfaces.engines import url_of
+from tests.interfaces.function_driver import Scene, function_scene
+from tests.mcp.transports import in_request_context
+from tests.unit.test_named_commands import check_command
+from tests.web.conftest import visiting
+
+from treadle.api.system import StatusProblem
+from treadle.kernel.store.queries import DeadLetterFilter
+from treadle.model.access import Access, Scope
+from treadle.service import Service
+
+Cure = Callable[[], Awaitable[Any]]
+
+
+async def nobody_serves_it(scene: Scene, folder: Path) -> Cure:
+    task = await scene.engine.enqueue("fax", {})
+    return lambda: scene.engine.cancel(task.id)
+
+
+async def list_with_work_is_paused(scene: Scene, folder: Path) -> Cure:
+    await scene.engine.enqueue("fax", {}, task_list="slow", delay=3600)
+    await scene.engine.lists.pause("slow")
+    return lambda: scene.engine.lists.resume("slow")
+
+
+async def list_is_draining(scene: Scene, folder: Path) -> Cure:
+    await scene.engine.enqueue("fax", {}, task_list="closing", delay=3600)
+    await scene.engine.lists.drain("closing")
+    return lambda: scene.engine.lists.resume("closing")
+
+
+async def rate_holds_work(scene: Scene, folder: Path) -> Cure:
+    await scene.engine.enqueue("mail", {})
+    await scene.engine.lists.limit_rate("default", "mail", 0.01)
+    for _ in range(2):
+        await scene.engine.enqueue("mail", {})
+    return lambda: scene.engine.lists.limit_rate("default", "mail", None)
+
+
+async def watcher_fails(scene: Scene, folder: Path) -> Cure:
+    await scene.engine.watchers.create("incoming", directory=str(folder / "missing"), task="fax")
+    return lambda: scene.engine.watchers.remove("incoming")
+
+
+async def watcher_is_paused(scene: Scene, folder: Path) -> Cure:
+    await scene.engine.watchers.create("incoming", directory=str(folder), task="fax", paused=True)
+    return lambda: scene.engine.watchers.resume("incoming")
+
+
+async def schedule_is_paused(scene: Scene, folder: Path) -> Cure:
+    await scene.engine.schedules.create("nightly", cron="0 3 * * *", task="fax", paused=True)
+    return lambda: scene.engine.schedules.resume("nightly")
+
+
+async def function_is_stuck(scene: Scene, folder: Path) -> Cure:
+    names = iter(["one", "other", "one"])
+
+    async def done() -> None:
+        return None
+
+    @scene.engine.function("changed")
+    async def changed(payload: dict[str, Any], ctx: Any) -> None:
+        await ctx.step(done, name=next(names))
+        await ctx.wait_for("go")
+
+    run = await scene.engine.start_function("changed")
+    process = scene.process(warm=0)
+    await process.quiet()
+    await scene.engine.signal(run.id, "go")
+    await process.quiet()
+
+    async def roll_back() -> None:
+        scene.clock.advance(1)
+        await process.quiet()
+
+    return roll_back
+
+
+async def task_is_paused(scene: Scene, folder: Path) -> Cure:
+    task = await scene.engine.enqueue("fax", {}, delay=3600)
+    await scene.engine.pause(task.id)
+    return lambda: scene.engine.resume(task.id)
+
+
+async def run_is_paused(scene: Scene, folder: Path) -> Cure:
+    @scene.engine.function("long")
+    async def long(payload: dict[str, Any], ctx: Any) -> None:
+        await ctx.sleep(3600)
+
+    run = await scene.engine.start_function("long")
+    await scene.engine.runs.pause(run.id)
+    return lambda: scene.engine.runs.resume(run.id)
+
+
+async def task_failed(scene: Scene, folder: Path) -> Cure:
+    failing = await scene.engine.enqueue("fails", {}, priority=-1)
+    process = scene.process()
+    (task,) = [task for task in await process.claim("handler") if task.id == failing.id]
+    await process.fail(task)
+    return lambda: scene.engine.dead_letters.discard(DeadLetterFilter(namespace="default"))
+
+
+async def objective_is_blocked(scene: Scene, folder: Path) -> Cure:
+    objectives = scene.engine.goals.objectives
+    added = await objectives.add("greet must name the person", actor="ann")
+    await objectives.approve(added.objective_id, actor="ann")
+    await objectives.block(added.objective_id, actor="ann", reason="waiting for legal")
+    return lambda: objectives.unblock(added.objective_id, actor="ann")
+
+
+FAULTS = {
+    "dead_letters": task_failed,  # first: it claims every task of handlers
+    "no_worker": nobody_serves_it,
+    "list_paused": list_with_work_is_paused,
+    "list_draining": list_is_draining,
+    "rate": rate_holds_work,
+    "watcher_failing": watcher_fails,
+    "watcher_paused": watcher_is_paused,
+    "schedule_paused": schedule_is_paused,
+    "function_stuck": function_is_stuck,
+    "tasks_paused": task_is_paused,
+    "runs_paused": run_is_paused,
+    "objectives_blocked": objective_is_blocked,
+}
+
+
+@pytest.fixture
+async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with function_scene(url_of(getattr(request, "param", "sqlite"), request, tmp_path)) as scene:
+        yield scene
+
+
+async def problems_of(scene: Scene) -> dict[str, StatusProblem]:
+    status = await Service(scene.engine, Access("ann", frozenset(Scope))).system.status()
+    assert status.reasons == [each.line for each in status.problems]
+    assert status.health == ("degraded" if status.problems else "ok")
+    return {each.code: each for each in status.problems}
+
+
+@pytest.mark.parametrize("code", FAULTS)
+async def test_a_fault_is_named_with_its_remedy_until_its_cause_is_gone(scene: Scene, tmp_path: Path, code: str):
+    assert await problems_of(scene) == {}
+    cure = await FAULTS[code](scene, tmp_path)
+    found = (await problems_of(scene))[code]
+    assert found.remedy
+    for command in re.findall(r"`treadle ([^`]+)`", found.remedy):
+        check_command(command)  # it works as written
+    await cure()
+    assert code not in await problems_of(scene)
+
+
+@pytest.mark.parametrize("scene", ["postgres"], indirect=True)
+async def test_all_faults_are_named_together_and_everywhere(scene: Scene, tmp_path: Path):
+    cures = [await plant(scene, tmp_path) for code, plant in FAULTS.items() if not code.startswith("watcher")]
+    cures.append(await FAULTS["watcher_failing"](scene, tmp_path))
+    wanted = await problems_of(scene)
+    assert wanted.keys() >= FAULTS.keys() - {"watcher_paused"}
+    lines = [each.line for each in wanted.values()]
+    async with visiting(scene.engine) as visit:
+        page = await visit.page("/")
+        told = (await visit.browser.get("/v1/status")).json()
+        for each in wanted.values():
+            assert each.text in page
+            assert f'<li data-problem="{each.code}">' in page
+    async with in_request_context(scene.engine) as client:
+        answer = await client.call_tool("system_status", {})
+    shown = Treadle(tmp_path, store=scene.engine.kernel.store.url).json("status")
+    for found in (told, answer.structured_content, shown):
+        assert {*found["reasons"]} >= {*lines}
+        assert {each["code"] for each in found["problems"]} >= {*wanted}
