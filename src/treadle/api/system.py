@@ -87,7 +87,7 @@ class StatusProblem(ApiRecord):
     """`no_worker`, `list_paused`, `rate`, `watcher_failing`, `dead_letters`, ...; the same cause always has the same code."""
     text: str
     remedy: str
-    """What to do about it."""
+    """Commands or actions that solve it."""
     subject: str | None = None
     """The name or id of the one list, schedule, watcher, server, run, task or external job concerned; null if there are several."""
 
