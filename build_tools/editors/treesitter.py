@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from build_tools.editors.words import MARK, by_role, types
+from treadle.lang.functions import FUNCTIONS
 from treadle.lang.statements import NOT_STEPS
 from treadle.lang.tokens import IDENTIFIER, OPERATORS, PATTERNS, Role
 
@@ -40,12 +41,13 @@ _QUERY = """
 (mixin target: (_) @attribute)
 (step name: (identifier) @variable)
 (named_type (_) @type)
+(function name: (identifier) @function.builtin)
 """
 
 
 def files() -> dict[str, str]:
     """Return the data of the grammar and the query."""
-    data = {"notSteps": sorted(NOT_STEPS - {"yield", "andThen"})}
+    data = {"notSteps": sorted(NOT_STEPS - {"yield", "andThen"}), "functions": sorted(FUNCTIONS)}
     patterns = {name: PATTERNS[name] for name in ("string", "float", "integer", "input", "comment", "doc")}
     patterns |= {"identifier": IDENTIFIER, "dotted": rf"{IDENTIFIER}(?:\.{IDENTIFIER})+"}
     patterns["doc"] = r"/\*" + _BLOCK_END.replace(r"[^*]*\*+", r"\*+[^/*][^*]*\*+", 1)

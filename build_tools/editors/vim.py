@@ -28,7 +28,7 @@ unlet! b:current_syntax
 syntax match aflName "\\v{IDENTIFIER}(\\.{IDENTIFIER})*"
 syntax match aflInput "\\v\\$(\\.{IDENTIFIER})*"
 syntax match aflNumber "\\v<[0-9]+(\\.[0-9]+([eE][+-]?[0-9]+)?)?"
-syntax match aflOperator "\\v\\+\\+|\\=\\>|\\=\\=|!\\=|\\<\\=|\\>\\=|\\&\\&|\\|\\||[-+*/%<>!=]"
+syntax match aflOperator "\\v\\+\\+|\\=\\>|\\=\\=|!\\=|\\<\\=|\\>\\=|\\&\\&|\\|\\||[-+*/%<>!=?]"
 syntax region aflString start=+"+ skip=+\\\\\\\\\\|\\\\"+ end=+"+ contains=aflEscape
 syntax match aflEscape contained "\\v\\\\(u[0-9A-Fa-f]{{4}}|.)"
 syntax match aflComment "//.*$" contains=aflTodo

@@ -79,13 +79,14 @@ export const operators = [
   "<",
   ">",
   "!",
-  "="
+  "=",
+  "?"
 ];
 export const identifier = /^(?:[A-Za-z_][A-Za-z0-9_]*)/;
 export const word = /^(?:[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)/;
 export const input = /^(?:\$(?:\.[A-Za-z_][A-Za-z0-9_]*)*)/;
 export const number = /^(?:[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+)/;
-export const sign = /^(?:\+\+|=>|==|!=|<=|>=|&&|\|\||\#\{|\/(?!\*)|[-+*%<>!=(){}\[\],:;])/;
+export const sign = /^(?:\+\+|=>|==|!=|<=|>=|&&|\|\||\#\{|\/(?!\*)|[-+*%<>!=?(){}\[\],:;])/;
 export const naming = /^(?:[ \t]*(?:=(?![=>])|:|\())/;
 export const namingOfCalled = /^(?:[ \t]*(?:=(?![=>])|:))/;
 export const namingLikeType = /^(?:[ \t]*[:(])/;

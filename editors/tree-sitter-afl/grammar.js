@@ -86,7 +86,8 @@ module.exports = grammar({
         field("type", $._type),
         optional(seq($._joined_equals, "=", field("default", $._expression))),
       ),
-    _type: ($) => choice($.list_type, $.named_type),
+    _type: ($) => choice($.list_type, $.named_type, $.optional_type),
+    optional_type: ($) => seq(choice($.list_type, $.named_type), "?"),
     list_type: ($) => seq("[", $._type, "]"),
     named_type: ($) => $._qualified,
 
@@ -105,13 +106,18 @@ module.exports = grammar({
     block: ($) => seq("{", repeat(choice($._statement, ";")), "}"),
     _statement: ($) => choice($.step, $.yield, $.log, $.assert, seq(choice(...words.notSteps), $._never)),
     step: ($) =>
-      seq(field("name", $.identifier), $._joined_equals, "=", $.call, optional($.after), optional($.body), optional($.catch)),
+      seq(
+        field("name", $.identifier),
+        $._joined_equals,
+        "=",
+        choice(seq($.call, optional($.after), optional($.body), optional($.catch)), field("value", $._expression)),
+      ),
     after: ($) => seq("after", $._joined, $.identifier, repeat(seq(",", $.identifier))),
     yield: ($) => seq("yield", $._joined, $.call),
     log: ($) => seq("sys.log", $._joined, $.arguments, optional($.after)),
     assert: ($) => seq("sys.assert", $._joined, "(", $._expression, ")", optional($.after)),
 
-    call: ($) => seq(field("target", $._qualified), $._joined, $.arguments, repeat($.mixin)),
+    call: ($) => seq(field("target", choice($._qualified, $._function_name)), $._joined, $.arguments, repeat($.mixin)),
     mixin: ($) =>
       seq(
         "with",
@@ -122,14 +128,29 @@ module.exports = grammar({
         optional(seq("as", $._joined, field("alias", $.identifier))),
       ),
     arguments: ($) => listed($.argument),
-    argument: ($) => seq(field("name", $.identifier), $._joined_equals, "=", field("value", $._expression)),
+    argument: ($) => seq(field("name", choice($.identifier, $._function_name)), $._joined_equals, "=", field("value", $._expression)),
 
     ...expressions("_", true),
     ...expressions("_free_", false),
     _postfix: ($) => choice($._atom, $.index),
     index: ($) => seq($._postfix, "[", $._free_expression, "]"),
     _atom: ($) =>
-      choice($.string, $.float, $.integer, $.boolean, $.null, $.input, $._qualified, $.array, $.map, $.group),
+      choice(
+        $.string,
+        $.float,
+        $.integer,
+        $.boolean,
+        $.null,
+        $.input,
+        $._qualified,
+        $._function_name,
+        $.function,
+        $.array,
+        $.map,
+        $.group,
+      ),
+    function: ($) => seq(field("name", $._function_name), $._joined, "(", commas($._expression), ")"),
+    _function_name: ($) => alias(choice(...words.functions), $.identifier),
     group: ($) => seq("(", $._expression, ")"),
     array: ($) => seq("[", optional(commas($._free_expression)), "]"),
     map: ($) => seq("#{", optional(commas($.entry)), "}"),

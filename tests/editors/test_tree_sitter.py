@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     not (shutil.which("node") and shutil.which("gcc")),
     reason="node evaluates grammar.js and gcc compiles scanner.c: both are needed",
 )
-BY_LOOKAHEAD = re.compile(r"\b(with|as|catch|andThen)\s*=")
+BY_LOOKAHEAD = re.compile(r"\b(with|as|catch|andThen|in|not|contains|startsWith|endsWith)\s*=")
 """Steps with these names: the parser looks one token ahead, the grammar takes the word for the keyword."""
 
 

@@ -19,6 +19,7 @@
 (mixin target: (_) @attribute)
 (step name: (identifier) @variable)
 (named_type (_) @type)
+(function name: (identifier) @function.builtin)
 
 ["andThen" "case" "catch" "collectErrors" "failFast" "foreach" "prompt" "script" "when" "yield"] @keyword
 ["event" "facet" "implicit" "namespace" "schema" "use" "uses" "workflow"] @keyword.type
@@ -30,4 +31,4 @@
 ((named_type (identifier) @type.builtin) (#any-of? @type.builtin "Boolean" "Double" "Int" "Json" "Long" "String"))
 ["(" ")" "[" "]" "{" "}" "#{"] @punctuation.bracket
 ["," ":" ";"] @punctuation.delimiter
-["++" "=>" "==" "!=" "<=" ">=" "&&" "||" "-" "+" "*" "/" "%" "<" ">" "!" "="] @operator
+["++" "=>" "==" "!=" "<=" ">=" "&&" "||" "-" "+" "*" "/" "%" "<" ">" "!" "=" "?"] @operator

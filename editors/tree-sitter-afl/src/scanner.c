@@ -127,18 +127,19 @@ bool tree_sitter_afl_external_scanner_scan(void *payload, TSLexer *lexer, const 
     lexer->result_symbol = LINE_END;
     return true;
   }
-  if (valid[FIELD_BREAK] && broken && !ended && c != ',' && c != '}') {
+  if (valid[FIELD_BREAK] && broken && !ended && c != ',' && c != '}' && c != '?') {
     lexer->result_symbol = FIELD_BREAK;
     return true;
   }
-  if (valid[OPERAND_END] && c != '[') {
-    lexer->result_symbol = OPERAND_END;
-    return !broken || !at_operator(lexer, slash);
-  }
   if (valid[JOINED_EQUALS] && c == '=' && !broken) {
     next(lexer);
-    lexer->result_symbol = JOINED_EQUALS;
-    return lexer->lookahead != '=' && lexer->lookahead != '>';
+    bool equals = lexer->lookahead != '=' && lexer->lookahead != '>';
+    lexer->result_symbol = equals ? JOINED_EQUALS : OPERAND_END;
+    return equals || valid[OPERAND_END];
+  }
+  if (valid[OPERAND_END] && c != '[' && !(valid[JOINED] && c == '(')) {
+    lexer->result_symbol = OPERAND_END;
+    return !broken || !at_operator(lexer, slash);
   }
   if (valid[JOINED] && !broken) {
     lexer->result_symbol = JOINED;

@@ -11,7 +11,7 @@ unlet! b:current_syntax
 syntax match aflName "\v[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 syntax match aflInput "\v\$(\.[A-Za-z_][A-Za-z0-9_]*)*"
 syntax match aflNumber "\v<[0-9]+(\.[0-9]+([eE][+-]?[0-9]+)?)?"
-syntax match aflOperator "\v\+\+|\=\>|\=\=|!\=|\<\=|\>\=|\&\&|\|\||[-+*/%<>!=]"
+syntax match aflOperator "\v\+\+|\=\>|\=\=|!\=|\<\=|\>\=|\&\&|\|\||[-+*/%<>!=?]"
 syntax region aflString start=+"+ skip=+\\\\\|\\"+ end=+"+ contains=aflEscape
 syntax match aflEscape contained "\v\\(u[0-9A-Fa-f]{4}|.)"
 syntax match aflComment "//.*$" contains=aflTodo

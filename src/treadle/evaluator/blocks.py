@@ -50,8 +50,8 @@ def _start(draft: Draft, row: StepRow, statement: Step | Sys) -> None:
     if isinstance(statement, Sys):
         _log(draft, row, statement)
         return
-    callee = draft.plan.callee(statement.call.name)
-    kind = StepKind.SCHEMA if isinstance(callee, Schema) else StepKind.STEP
+    record = statement.call.is_value or isinstance(draft.plan.callee(statement.call.name), Schema)
+    kind = StepKind.SCHEMA if record else StepKind.STEP
     ordinal = draft.plan.block(draft.block_of(row)).order[statement.name]
     draft.create(row, statement.name, kind, statement.id, ordinal=ordinal, facet=statement.call.name)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from treadle.evaluator import operators
+from treadle.evaluator import functions, operators
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.records import Value
 from treadle.evaluator.scope import Scope, attribute, follow, link_to
@@ -19,6 +19,7 @@ from treadle.lang.program import (
     Concat,
     Double,
     Expr,
+    Function,
     Index,
     InputRef,
     Int,
@@ -63,8 +64,10 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
             return scope.draft.sizes.checked([evaluate_json(element, scope) for element in elements])
         case MapLiteral(entries):
             return scope.draft.sizes.checked({key: evaluate_json(value, scope) for key, value in entries})
-        case Index(target, key):
-            return operators.index(evaluate_json(target, scope), evaluate_json(key, scope))
+        case Index(target, key, optional):
+            return operators.index(evaluate_json(target, scope), evaluate_json(key, scope), optional=optional)
+        case Function(name, args):
+            return functions.call(name, [evaluate_json(arg, scope) for arg in args], scope.draft.sizes)
     assert_never(expr)
 
 

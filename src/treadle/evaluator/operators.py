@@ -143,7 +143,7 @@ def _arithmetic(operator: str, left: Json, right: Json) -> Json:
     if not is_number(left) or not is_number(right):
         raise _mismatch(operator, "numbers", left, right)
     try:
-        return _finite(_calculate(operator, left, right))
+        return finite(_calculate(operator, left, right))
     except ZeroDivisionError:
         raise EvaluationError(f"division by zero: {left} {operator} {right}") from None
     except OverflowError:
@@ -164,7 +164,7 @@ def _calculate(operator: str, left: Json, right: Json) -> Json:
             return left % right
 
 
-def _finite(value: Json) -> Json:
+def finite(value: Json) -> Json:
     if isinstance(value, float) and not math.isfinite(value):
         raise OverflowError
     if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
@@ -200,8 +200,11 @@ def _contains(operator: str, container: Json, element: Json) -> bool:
     raise EvaluationError(f"operator `{operator}` needs a list, a map or a text to search, this is {describe(container)}")
 
 
-def index(target: Json, key: Json) -> Json:
-    """Evaluate `target[key]`: a list element or character by number (negative from the end), a map value by key."""
+def index(target: Json, key: Json, *, optional: bool = False) -> Json:
+    """Evaluate `target[key]`: a list element or character by number (negative from the end), a map value by key.
+
+    An optional key that is missing gives null.
+    """
     match target:
         case list() | str():
             if not isinstance(key, int) or isinstance(key, bool):
@@ -213,13 +216,19 @@ def index(target: Json, key: Json) -> Json:
             if not isinstance(key, str):
                 raise EvaluationError(f"the key of a map must be a text, this is {describe(key)}")
             if key not in target:
+                if optional:
+                    return None
                 raise EvaluationError(f"the map has no key {json.dumps(key, ensure_ascii=False)}{_keys(target)}")
             return target[key]
     raise EvaluationError(f"{describe(target)} has no elements to index")
 
 
 def member(target: Json, name: str, path: str) -> Json:
-    """Evaluate `path.name`: a value of a map."""
+    """Evaluate `path.name`: a value of a map; `name?` is null if there is none."""
+    if name.endswith("?"):
+        name = name[:-1]
+        if isinstance(target, dict) and name not in target:
+            return None
     if not isinstance(target, dict):
         raise EvaluationError(f"`{path}` is {describe(target)}, it has no `{name}`")
     if name not in target:

@@ -15,7 +15,7 @@ from treadle.evaluator.plan import inputs_in, is_built_in, is_retry, is_timeout
 from treadle.evaluator.records import StepRow, Value
 from treadle.evaluator.scope import Scope, SignatureScope
 from treadle.lang.mixins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
-from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, Step
+from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, Schema, Step
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import write
 
@@ -39,10 +39,15 @@ def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
             yield from ((arg.name, arg.value) for arg in mixin.args)
 
 
-def with_defaults(draft: Draft, facet: Facet | None, given: dict[str, Value], namespace: str | None) -> dict[str, Value]:
-    """Add the values of implicits (seen from the caller's namespace) and of the signature to the given ones."""
+def with_defaults(draft: Draft, facet: Facet | Schema | None, given: dict[str, Value], namespace: str | None) -> dict[str, Value]:
+    """Add the values of implicits (seen from the caller's namespace) and of the signature to the given ones.
+
+    Optional fields of a schema are null.
+    """
     if facet is None:
         return given
+    if isinstance(facet, Schema):
+        return {**{field.name: None for field in facet.fields if field.default is not None}, **given}
     pool: dict[str, tuple[str, Expr]] = {}
     for implicit in draft.plan.program.list_implicits(facet.qualified_name, namespace):
         for arg in implicit.call.args:

@@ -15,6 +15,7 @@ from treadle.lang.program import (
     Double,
     Expr,
     Facet,
+    Function,
     Index,
     InputRef,
     Int,
@@ -153,5 +154,7 @@ def inputs_in(expr: Expr) -> Iterator[str]:
                 left.extend(value for _, value in entries)
             case Index(target, key):
                 left += [target, key]
+            case Function(_, args):
+                left.extend(args)
             case String() | Int() | Double() | Boolean() | Null() | StepRef() | LoopRef():
                 pass

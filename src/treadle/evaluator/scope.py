@@ -186,8 +186,8 @@ def follow(draft: Draft, value: Value, path: tuple[str, ...], shown: str) -> Val
             row = draft.find(step_id)
             if row is None:
                 raise EvaluationError(f"`{shown}` refers to a step that does not exist")
-            value = attribute(draft, row, name)
+            value = attribute(draft, row, name.removesuffix("?"))
         else:
             value = member(value, name, shown)
-        shown = f"{shown}.{name}"
+        shown = f"{shown}.{name.removesuffix('?')}"
     return value

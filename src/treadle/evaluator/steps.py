@@ -53,7 +53,8 @@ def _initialize(draft: Draft, row: StepRow) -> None:
     else:
         scope, given = SignatureScope(draft, {}), row.params
     facet = draft.facet_of(row)
-    row.params = with_defaults(draft, facet, given, draft.plan.program.namespace_of(row.statement_id))
+    callee = draft.plan.callee(row.facet) if row.kind is StepKind.SCHEMA else facet
+    row.params = with_defaults(draft, callee, given, draft.plan.program.namespace_of(row.statement_id))
     draft.sizes.check_sum(*row.params.values())
     if facet is not None and facet.is_event:
         row.timeout_for = timeout_of(draft, mixins, scope, facet, row.params)

@@ -10,7 +10,7 @@ from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Source
 from treadle.lang.names import Declared, Opening, Symbols
 from treadle.lang.script_code import read_script
-from treadle.lang.types import STRING, UNKNOWN, NamedType, RecordType, Type
+from treadle.lang.types import STRING, UNKNOWN, NamedType, RecordType, Type, required
 
 
 @dataclass(slots=True)
@@ -86,6 +86,7 @@ class AttributeTables:
 
     def members(self, type_: Type) -> Attributes | None:
         """Return the names that can follow a dot after a value of this type; None if any name can."""
+        type_ = required(type_)
         if not isinstance(type_, NamedType):
             return None
         declared = self._symbols.schemas.exact.get(type_.name) or self._symbols.facets.exact.get(type_.name)
@@ -98,7 +99,7 @@ class AttributeTables:
             facet = declared.node
             assert isinstance(facet, tree.Facet)
             mixed = {arg.name.text for mixin in facet.mixins for arg in mixin.args}
-            names = (param.name.text for param in facet.params if param.default is None)
+            names = (param.name.text for param in facet.params if param.is_needed)
             self._required[key] = [name for name in names if name not in mixed]
         return self._required[key]
 

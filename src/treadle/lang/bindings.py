@@ -15,12 +15,15 @@ from treadle.lang.types import Type
 
 @dataclass(slots=True)
 class Bindings:
-    """`callees`: qualified names of calls and mixins; `loops`: references to loop variables; `depends`: per statement;
-    `into`: the alias that a yield, or a mixin of a yield, writes to; `types`: of expressions; `uses`: each name with its meaning
-    (of a reference, the number of the part of its path); `scopes`: of blocks, with the place of the block."""
+    """`callees`: qualified names of calls and mixins; `loops` and `values`: references to loop variables and values; `optional`:
+    parts of references that are optional fields of schemas; `depends`: per statement; `into`: the alias that a yield, or a mixin of
+    a yield, writes to; `types`: of expressions; `uses`: each name with its meaning (of a reference, the number of the part of its
+    path); `scopes`: of blocks, with the place of the block."""
 
     callees: dict[int, str] = field(default_factory=dict)
     loops: set[int] = field(default_factory=set)
+    values: set[int] = field(default_factory=set)
+    optional: dict[int, set[int]] = field(default_factory=dict)
     depends: dict[int, tuple[str, ...]] = field(default_factory=dict)
     into: dict[int, str] = field(default_factory=dict)
     types: dict[int, Type] = field(default_factory=dict)

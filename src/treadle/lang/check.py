@@ -145,7 +145,7 @@ def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context
 
 
 def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> None:
-    if facet.kind is tree.FacetKind.EVENT or all(param.default is not None for param in facet.returns):
+    if facet.kind is tree.FacetKind.EVENT or not any(param.is_needed for param in facet.returns):
         return
     if not (facet.blocks or facet.prompt or facet.pre_script or facet.catch):
         message = f"{facet.kind} `{facet.name.text}` declares returns but has no body, so a plain call never gives them a value"

@@ -18,7 +18,20 @@ from treadle.lang.names import Declared
 from treadle.lang.resolution import check_unique
 from treadle.lang.returns import fails, given_although_failed, given_by
 from treadle.lang.scope import Inputs, Scope, StepInfo
-from treadle.lang.types import LONG, STRING, UNKNOWN, ListType, NamedType, RecordType, Type, describe, is_anything, list_of, misfit
+from treadle.lang.types import (
+    LONG,
+    STRING,
+    UNKNOWN,
+    ListType,
+    NamedType,
+    RecordType,
+    Type,
+    describe,
+    is_anything,
+    list_of,
+    misfit,
+    required,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,7 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
 def _check_foreach(foreach: tree.Foreach, outside: Scope, inputs: Inputs, context: Context) -> Definition:
     """Check the list, and return the loop variable."""
     view = _view(outside, inputs, "foreach")
-    type_, source = infer(foreach.iterable, view, context), outside.opening.source
+    type_, source = required(infer(foreach.iterable, view, context)), outside.opening.source
     if not isinstance(type_, ListType) and not is_anything(type_):
         message = f"foreach `{foreach.variable.text}` needs a list, this is {describe(type_)}"
         context.reporter.warn("foreach-type", source, foreach.iterable.span, message)
@@ -162,6 +175,8 @@ def _check_order(block: tree.Block, scope: Scope, context: Context) -> None:
 
 def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> StepInfo:
     symbols, opening = context.symbols, scope.opening
+    if step.value is not None:
+        return StepInfo(step, index, None, Definition(Kind.VALUE, step.name, UNKNOWN, opening.source, step), frozenset())
     declared = symbols.resolve_callee(step.call.target, opening).found
     facets: set[str] = set()
     if declared is not None:
@@ -180,6 +195,10 @@ def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> S
 
 def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
     declared = info.declared
+    if step.value is not None:
+        context.extensions.append(("value", scope.opening.source, step.value.span))
+        info.definition.type = infer(step.value, scope, context)
+        return
     check_call(step.call, scope, context)
     check_after(step.after, scope, context)
     info.attributes = context.tables.of_call(step, declared, scope.opening, context.bindings.types)
@@ -202,7 +221,7 @@ def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundi
 def _absent(step: tree.Step, facet: tree.Facet, context: Context) -> dict[str, str]:
     """Return the returns of a step that its own body or catch, which replace those of its facet, may leave without a value."""
     found: dict[str, str] = {}
-    names = [each.name.text for each in facet.returns if each.default is None]
+    names = [each.name.text for each in facet.returns if each.is_needed]
     if step.catch is not None:
         blocks = replace(facet, blocks=()) if step.body is not None else facet
         given = given_although_failed(blocks, step.catch, context)

@@ -15,7 +15,7 @@ from treadle.lang.names import Declared, Opening
 from treadle.lang.placeholders import filled_by
 from treadle.lang.resolution import check_unique, resolve_callee, resolve_facet
 from treadle.lang.scope import Scope
-from treadle.lang.types import DOUBLE, UNKNOWN, NamedType
+from treadle.lang.types import DOUBLE, UNKNOWN, NamedType, OptionalType, required
 
 
 def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | None:
@@ -46,9 +46,13 @@ def check_args(
         param = params.get(arg.name.text)
         if param is None:
             infer(arg.value, scope, context)
-        elif param.declared is not None and isinstance(param.declared.node, tree.Facet) and isinstance(param.type, NamedType):
+        elif (
+            param.declared is not None
+            and isinstance(param.declared.node, tree.Facet)
+            and isinstance(type_ := required(param.type), NamedType)
+        ):
             context.use(scope.opening.source, arg.name, param)
-            _check_step_reference(arg, param.type.name, scope, context)
+            _check_step_reference(arg, type_.name, scope, context)
         else:
             what = f"{param.kind} `{arg.name.text}` of `{declared.qualified_name}`"
             check_argument(arg, param, what, scope, context)
@@ -65,14 +69,14 @@ def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Con
             return
         where, step = hit[0], hit[1]
         context.bindings.types[id(value)] = NamedType(wanted)
-        if note_step(value, where, step, scope, context) and step.facets and wanted not in step.facets:
-            actual = ", ".join(sorted(step.facets))
-            context.reporter.report(
-                "step-reference", source, value.span, f"{message}, but step `{value.path[0]}` is one of `{actual}`"
-            )
+        is_value = step.node.value is not None
+        if note_step(value, where, step, scope, context) and (step.facets or is_value) and wanted not in step.facets:
+            actual = f"step `{value.path[0]}` is one of `{', '.join(sorted(step.facets))}`"
+            actual = f"`{value.path[0]}` is a value" if is_value else actual
+            context.reporter.report("step-reference", source, value.span, f"{message}, but {actual}")
         return
     type_ = infer(value, scope, context)
-    if isinstance(value, tree.InputRef) and type_ in (UNKNOWN, NamedType(wanted)):
+    if isinstance(value, tree.InputRef) and required(type_) in (UNKNOWN, NamedType(wanted)):
         return
     if isinstance(value, tree.Literal) and value.value is None:
         return
@@ -118,7 +122,7 @@ def _check_schema_call(call: tree.Call, declared: Declared, scope: Scope, contex
         )
     given = {arg.name.text for arg in call.args}
     given |= misspelt(unknown, fields, given, context)
-    missing = list(islice((each for each in fields if each not in given), 12))
+    missing = list(islice((each for each in fields if each not in given and not isinstance(fields[each].type, OptionalType)), 12))
     if missing:
         shown = ", ".join(f"`{each}`" for each in missing)
         message = f"instance of schema `{name}` has no value for {shown}"

@@ -7,7 +7,9 @@ from typing import Any
 
 from treadle.lang import tree
 from treadle.lang.bindings import Context
+from treadle.lang.check_function import check_function
 from treadle.lang.check_operator import check_binary, check_index, check_unary
+from treadle.lang.definitions import Kind
 from treadle.lang.diagnostics import replace
 from treadle.lang.placeholders import check_placeholders
 from treadle.lang.scope import Scope, StepInfo
@@ -20,6 +22,7 @@ from treadle.lang.types import (
     UNKNOWN,
     ListType,
     NamedType,
+    OptionalType,
     RecordType,
     Type,
     describe,
@@ -55,6 +58,8 @@ def require_boolean(expr: tree.Expr, scope: Scope, context: Context, what: str) 
         message = f"{what} must be a Boolean, this is {describe(found)}"
         hint = "compare it with something, as in `$.x == 1`" if isinstance(expr, tree.Literal) else None
         context.reporter.report("condition-type", scope.opening.source, expr.span, message, hint=hint)
+    elif isinstance(found, OptionalType):
+        context.reporter.warn("condition-type", scope.opening.source, expr.span, f"{what} must be a Boolean, this may be null")
     elif isinstance(expr, tree.Literal):
         message = f"{what} is always {'true' if expr.value else 'false'}"
         context.reporter.warn("constant-condition", scope.opening.source, expr.span, message)
@@ -104,6 +109,10 @@ def _index(expr: tree.Index, scope: Scope, context: Context) -> Type:
     return check_index(expr, target, index, scope.opening.source, context)
 
 
+def _function(expr: tree.Function, scope: Scope, context: Context) -> Type:
+    return check_function(expr, [infer(each, scope, context) for each in expr.args], scope.opening.source, context)
+
+
 def _too_deep(expr: tree.TooDeep, scope: Scope, context: Context) -> Type:
     context.report_too_deep(expr, scope.opening.source, tree.MAX_DEPTH, "this expression")
     return UNKNOWN
@@ -149,6 +158,9 @@ def _reference(expr: tree.Ref, scope: Scope, context: Context) -> Type:
         return _follow(where.loop.type, expr, 1, scope, context)
     if not note_step(expr, where, step, scope, context):
         return UNKNOWN
+    if step.node.value is not None:
+        context.bindings.values.add(id(expr))
+        return _follow(step.definition.type, expr, 1, scope, context)
     if len(expr.path) == 1:
         _report_bare_step(expr, step, scope, context)
         return UNKNOWN
@@ -237,6 +249,10 @@ def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scop
         if is_anything(type_):
             return UNKNOWN
         name = expr.path[part]
+        if isinstance(type_, OptionalType):
+            type_ = type_.element
+            message = f"`{_shown(expr, part)}` may be null, and null has no field `{name}`"
+            context.reporter.warn("type-mismatch", scope.opening.source, expr.span, message)
         if isinstance(type_, RecordType):
             fields = dict(type_.fields)
             if name not in fields:
@@ -248,6 +264,8 @@ def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scop
         if found is not None:
             context.use(scope.opening.source, expr, found, part)
             type_ = found.type
+            if found.kind is Kind.FIELD and isinstance(type_, OptionalType):
+                context.bindings.optional.setdefault(id(expr), set()).add(part)
         elif members is None or not isinstance(type_, NamedType) or type_.name in context.symbols.schemas.exact:
             return _report_no_field(type_, part, list(members or ()), expr, scope, context)
         else:
@@ -259,11 +277,16 @@ def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scop
     return type_
 
 
+def _shown(expr: tree.InputRef | tree.Ref, part: int) -> str:
+    """Return the beginning of a path as written."""
+    return ("$." if isinstance(expr, tree.InputRef) else "") + ".".join(expr.path[:part])
+
+
 def _report_no_field(
     type_: Type, part: int, names: list[str], expr: tree.InputRef | tree.Ref, scope: Scope, context: Context
 ) -> Type:
     """Warn about a field that a value does not have."""
-    shown = ("$." if isinstance(expr, tree.InputRef) else "") + ".".join(expr.path[:part])
+    shown = _shown(expr, part)
     kind = f"a `{type_.name}`" if names and isinstance(type_, NamedType) else describe(type_)
     hint = "take one element, as in `[0]`, or loop over it with `foreach`" if isinstance(type_, ListType) else None
     message = f"`{shown}` is {kind}, which has no field `{expr.path[part]}`"
@@ -304,5 +327,6 @@ _INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {
     tree.ArrayLiteral: _array,
     tree.MapLiteral: _map,
     tree.Index: _index,
+    tree.Function: _function,
     tree.TooDeep: _too_deep,
 }

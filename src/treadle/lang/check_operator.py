@@ -18,6 +18,7 @@ from treadle.lang.types import (
     STRING,
     UNKNOWN,
     ListType,
+    OptionalType,
     RecordType,
     Type,
     comparable,
@@ -27,6 +28,8 @@ from treadle.lang.types import (
     is_scalar,
     join,
     may_be,
+    required,
+    words,
 )
 
 _ARITHMETIC = frozenset("+-*/%")
@@ -34,8 +37,18 @@ _ORDERED = frozenset(["<", ">", "<=", ">="])
 _CONTAINMENT = frozenset(["in", "not in", "contains"])
 
 
+def _needed(operator: str, operand: tree.Expr, type_: Type, source: Source, context: Context) -> Type:
+    """Warn about an operand that may be null; return its type if it is not."""
+    if not isinstance(type_, OptionalType):
+        return type_
+    message = f"operator `{operator}` needs a value, this may be null"
+    context.reporter.warn("operator-type", source, operand.span, message)
+    return type_.element
+
+
 def check_unary(expr: tree.Unary, operand: Type, source: Source, context: Context) -> Type:
     """Return the type of `!a` or `-a`."""
+    operand = _needed(expr.operator, expr.operand, operand, source, context)
     if expr.operator == "!":
         if not may_be(operand, BOOLEAN):
             message = f"operator `!` needs a Boolean, this is {describe(operand)}"
@@ -53,6 +66,9 @@ def check_unary(expr: tree.Unary, operand: Type, source: Source, context: Contex
 def check_binary(expr: tree.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
     """Return the type of `a op b`."""
     operator = expr.operator
+    if operator not in ("==", "!="):
+        left = required(left) if operator in ("in", "not in") else _needed(operator, expr.left, left, source, context)
+        right = required(right) if operator == "contains" else _needed(operator, expr.right, right, source, context)
     if operator in _ARITHMETIC:
         return _arithmetic(expr, left, right, source, context)
     if operator in ("&&", "||"):
@@ -129,8 +145,14 @@ def _warn(expr: tree.Binary, needs: str, left: Type, right: Type, source: Source
 
 def check_index(expr: tree.Index, target: Type, index: Type, source: Source, context: Context) -> Type:
     """Return the type of `target[index]`."""
+    if isinstance(target, OptionalType):
+        target = target.element
+        context.reporter.warn("index-type", source, expr.target.span, "this may be null, and null has no elements to index")
     if is_anything(target):
         return UNKNOWN
+    if isinstance(index, OptionalType):
+        index = index.element
+        context.reporter.warn("index-type", source, expr.index.span, "the index must have a value, this may be null")
     if isinstance(target, ListType) or target == STRING:
         if not may_be(index, LONG, INT):
             message = f"the index of {describe(target)} must be a whole number, this is {describe(index)}"
@@ -143,11 +165,14 @@ def check_index(expr: tree.Index, target: Type, index: Type, source: Source, con
         message = f"the key of {'a map' if isinstance(target, RecordType) else describe(target)} must be a text"
         context.reporter.warn("index-type", source, expr.index.span, f"{message}, this is {describe(index)}")
         return UNKNOWN
-    fields = dict(target.fields) if isinstance(target, RecordType) else context.tables.fields(target.name)
+    fields = dict(target.fields) if isinstance(target, RecordType) else context.tables.fields(words(target))
     key = expr.index.value if isinstance(expr.index, tree.Literal) else None
     if fields is None or not isinstance(key, str):
         return UNKNOWN
     if key not in fields:
         message = f"{describe(target)} has no field `{key}`"
         context.reporter.warn("unknown-field", source, expr.index.span, message, valid=fields, near=key)
-    return fields.get(key, UNKNOWN)
+    found = fields.get(key, UNKNOWN)
+    if isinstance(found, OptionalType) and not isinstance(target, RecordType):
+        context.bindings.optional[id(expr)] = set()
+    return found

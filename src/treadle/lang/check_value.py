@@ -10,7 +10,21 @@ from treadle.lang.check_expr import infer
 from treadle.lang.definitions import Definition
 from treadle.lang.diagnostics import Edit, Fix, nearest
 from treadle.lang.scope import Scope
-from treadle.lang.types import NULL, STRING, ListType, Misfit, NamedType, RecordType, Type, describe, is_number, misfit
+from treadle.lang.types import (
+    NULL,
+    STRING,
+    ListType,
+    Misfit,
+    NamedType,
+    OptionalType,
+    RecordType,
+    Type,
+    describe,
+    is_number,
+    misfit,
+    required,
+    words,
+)
 
 
 def check_value(
@@ -20,15 +34,16 @@ def check_value(
 
     `kind` describes the type in the message.
     """
-    if isinstance(expr, tree.MapLiteral) and isinstance(wanted, NamedType):
-        fields = context.tables.fields(wanted.name)
+    inner = required(wanted)
+    if isinstance(expr, tree.MapLiteral) and isinstance(inner, NamedType):
+        fields = context.tables.fields(inner.name)
         if fields is not None:
-            return _check_map(expr, wanted, what, scope, context)
-    if isinstance(expr, tree.ArrayLiteral) and isinstance(wanted, ListType) and expr.elements:
+            return _check_map(expr, inner, what, scope, context)
+    if isinstance(expr, tree.ArrayLiteral) and isinstance(inner, ListType) and expr.elements:
         for element in expr.elements:
-            check_value(element, wanted.element, f"each element of {what}", scope, context)
-        context.bindings.types[id(expr)] = wanted
-        return wanted
+            check_value(element, inner.element, f"each element of {what}", scope, context)
+        context.bindings.types[id(expr)] = inner
+        return inner
     found = infer(expr, scope, context)
     wrong = misfit(found, wanted, context.tables.fields)
     if wrong is not None:
@@ -51,7 +66,7 @@ def check_argument(arg: tree.Arg, definition: Definition, what: str, scope: Scop
     if _is_null(arg.value) and isinstance(node, tree.Param) and _is_null(node.default):
         return infer(arg.value, scope, context)
     hint = None
-    if scope.loop is not None and isinstance(definition.type, ListType) and what.startswith("return"):
+    if scope.loop is not None and isinstance(required(definition.type), ListType) and what.startswith("return"):
         hint = "in a foreach, each element yields a list, and the lists are joined: write `[...]`"
     return check_value(arg.value, definition.type, what, scope, context, hint=hint)
 
@@ -95,7 +110,7 @@ def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope
                 "unknown-field", source, entry.key.span, message, valid=[each for each in fields if each not in given], near=name
             )
     given |= misspelt(unknown, fields, given, context)
-    missing = [name for name in fields if name not in given][:12]
+    missing = [name for name, each in fields.items() if name not in given and not isinstance(each.type, OptionalType)][:12]
     if missing:
         message = f"{what} must be a `{wanted.name}`, this map has no value for {', '.join(f'`{name}`' for name in missing)}"
         context.reporter.warn("missing-field", source, expr.span, message)
@@ -109,6 +124,8 @@ def _warn(expr: tree.Expr, wrong: Misfit, what: str, scope: Scope, context: Cont
         message = f"{what} has no value for `{wrong.path.removeprefix('.')}`"
     elif wrong.wanted is None:
         message = f"{what} has no field `{wrong.path.removeprefix('.')}`"
+    elif isinstance(wrong.found, OptionalType):
+        message = f"{subject} must be {describe(wrong.wanted)}, this may be null"
     else:
         message = f"{subject} must be {kind or describe(wrong.wanted)}, this is {describe(wrong.found)}"
     fixes: tuple[Fix, ...] = ()
@@ -120,6 +137,10 @@ def _warn(expr: tree.Expr, wrong: Misfit, what: str, scope: Scope, context: Cont
 
 def _remedy(expr: tree.Expr, wanted: Type, found: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
     """Return the fix and the hint for common mismatches."""
+    if isinstance(found, OptionalType):
+        if isinstance(expr, tree.Function) and expr.name.text == "first":
+            return (), "`[0]` takes the first element, and fails the step if there is none"
+        return (), f"declare it as `{words(found)}` too, or give the value a type without `?`"
     if isinstance(wanted, ListType) and misfit(found, wanted.element, context.tables.fields) is None:
         edits = (Edit(expr.span.part(0, 0), "["), Edit(expr.span.end, "]"))
         return (Fix("Make it a list of one element", edits),), "write `[...]` for a list of one element"
@@ -128,7 +149,7 @@ def _remedy(expr: tree.Expr, wanted: Type, found: Type, context: Context) -> tup
     if isinstance(expr, tree.Literal) and wanted == STRING and is_number(found):
         return (Fix("Write it as text", (Edit(expr.span, f'"{expr.value}"'),)),), "write text in double quotes"
     if found == NULL:
-        return (), "declare it with `= null` if it may have no value"
+        return (), f"declare it as `{words(wanted)}?` if it may have no value"
     if wanted == STRING and not isinstance(found, RecordType | ListType):
         return (), '`"" ++ value` makes a text of any value'
     if is_number(wanted) and is_number(found):

@@ -277,11 +277,10 @@ class _Decoder:
     def _params(self, json: Json, key: str) -> tuple[p.Param, ...]:
         found = []
         for each in json.get(key, ()):
-            inner = type_ = decode_type(each.get("type", "Json"), self._type_name)
-            while isinstance(inner, p.ListType):
-                inner = inner.element
+            type_ = decode_type(each.get("type", "Json"), self._type_name)
             default = self._expr_or_none(each.get("default"))
-            found.append(p.Param(each["name"], type_, default, each.get("reference", False) or inner.name in self._known[True]))
+            reference = each.get("reference", False) or p.named_type(type_).name in self._known[True]
+            found.append(p.Param(each["name"], type_, default, reference))
         return tuple(found)
 
     def _type_name(self, name: str) -> str:
@@ -309,7 +308,8 @@ def decode_type(json: str | Json, resolve: Callable[[str], str] = str) -> p.Type
     """The inverse of `encode_type`."""
     if isinstance(json, str):
         return p.NamedType(resolve(json))
-    return p.ListType(decode_type(json["elementType"], resolve))
+    kind = p.OptionalType if json.get("type") == "OptionalType" else p.ListType
+    return kind(decode_type(json["elementType"], resolve))
 
 
 def decode_expr(json: Json, note: Note = lambda _: False) -> p.Expr:
@@ -348,6 +348,8 @@ def decode_expr(json: Json, note: Note = lambda _: False) -> p.Expr:
         case "MapLiteral":
             return p.MapLiteral(tuple((entry["key"], inner(entry["value"])) for entry in json["entries"]))
         case "IndexExpr":
-            return p.Index(inner(json["target"]), inner(json["index"]))
+            return p.Index(inner(json["target"]), inner(json["index"]), json.get("optional", False))
+        case "FunctionExpr":
+            return p.Function(json["name"], tuple(map(inner, json["args"])))
         case other:
             raise InvalidProgram(f"unknown kind of expression: {other!r}")

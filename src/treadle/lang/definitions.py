@@ -25,6 +25,7 @@ class Kind(StrEnum):
     RETURN = "return"
     FIELD = "field"
     STEP = "step"
+    VALUE = "value"
     LOOP = "loop variable"
     ALIAS = "alias"
     ARGUMENT = "argument"  # an attribute that only an argument of a call defines
@@ -32,6 +33,7 @@ class Kind(StrEnum):
     ERROR = "error"  # `error` and `error_type` of a catch
     TYPE = "type"  # built in
     MIXIN = "built-in mixin"
+    FUNCTION = "function"
 
 
 Node = (

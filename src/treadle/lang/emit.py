@@ -108,11 +108,10 @@ class _Emitter:
         symbols = self._context.symbols
         for param in params:
             type_ = symbols.type_of(param.type, self._opening)
-            inner = type_
-            while isinstance(inner, p.ListType):
-                inner = inner.element
             default = None if param.default is None else self._expr(param.default)
-            found.append(p.Param(param.name.text, type_, default, inner.name in symbols.facets.exact))
+            if isinstance(type_, p.OptionalType):
+                default = default or p.Null()
+            found.append(p.Param(param.name.text, type_, default, p.named_type(type_).name in symbols.facets.exact))
         return tuple(found)
 
     def _block(self, node: tree.Block | tree.TooDeep, path: str) -> p.Block:
@@ -167,7 +166,8 @@ class _Emitter:
     def _call(self, node: tree.Call, path: str) -> p.Call:
         mixins = tuple(self._mixin(mixin, f"{path}/with-{n}") for n, mixin in enumerate(node.mixins))
         resolved = self._bindings.callees.get(id(node))
-        return p.Call(path, node.target.text, resolved, self._args(node.args), mixins, self._at(node.span))
+        target = p.VALUE if node.target.text == tree.VALUE else node.target.text
+        return p.Call(path, target, resolved, self._args(node.args), mixins, self._at(node.span))
 
     def _mixin(self, node: tree.Mixin, path: str) -> p.Mixin:
         alias = node.alias.text if node.alias else None
@@ -189,9 +189,12 @@ class _Emitter:
             case tree.Literal():
                 return _literal(expr)
             case tree.InputRef():
-                return p.InputRef(expr.path)
+                return p.InputRef(self._path(expr))
             case tree.Ref():
-                return p.LoopRef(expr.path) if id(expr) in self._bindings.loops else p.StepRef(expr.path)
+                path = self._path(expr)
+                if id(expr) in self._bindings.values:
+                    return p.StepRef((path[0], "value", *path[1:]))
+                return p.LoopRef(path) if id(expr) in self._bindings.loops else p.StepRef(path)
             case tree.Concat():
                 return p.Concat(tuple([self._expr(operand) for operand in expr.operands]))
             case tree.Binary():
@@ -205,10 +208,19 @@ class _Emitter:
             case tree.MapLiteral():
                 return p.MapLiteral(tuple([(entry.key.text, self._expr(entry.value)) for entry in expr.entries]))
             case tree.Index():
-                return p.Index(self._expr(expr.target), self._expr(expr.index))
+                return p.Index(self._expr(expr.target), self._expr(expr.index), id(expr) in self._bindings.optional)
+            case tree.Function():
+                return p.Function(expr.name.text, tuple([self._expr(each) for each in expr.args]))
             case tree.TooDeep():
                 raise AssertionError("a checked program is not too deep")
         assert_never(expr)
+
+    def _path(self, expr: tree.Ref | tree.InputRef) -> tuple[str, ...]:
+        """Return the path of a reference, with `?` after the fields that the value need not have."""
+        marked = self._bindings.optional.get(id(expr))
+        if marked is None:
+            return expr.path
+        return tuple(f"{name}?" if number in marked else name for number, name in enumerate(expr.path))
 
 
 def _after(node: tree.Step | tree.SysLog | tree.SysAssert) -> tuple[str, ...]:

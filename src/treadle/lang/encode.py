@@ -12,6 +12,12 @@ Beyond the reference's keys there are:
   condition, text}. StepStmt and declarations `catch`: an AndThenBlock. MixinSig `alias`.
 - ChainExpr {operators, operands}: more than 32 operands joined by binary operators of one level, from the left.
 - LoopRef {path}: a loop variable written without `$.`; StepRef with a path of one name: the step itself.
+- FunctionExpr {name, args}: a function of an expression, `count(list)`, with its arguments by position.
+- A StepStmt whose CallExpr has the target `sys.value` (not `resolved`) computes a value, `d = expr`; its argument `value` is the
+  expression, and a reference `d.f` is the StepRef ["d", "value", "f"].
+- The type {type: OptionalType, elementType}: `T?`. Such parameters, returns and fields have a `default`, Null if none is written;
+  in the path of a reference, `name?` is an optional field of a schema, which reads as null if the value does not have it; the same
+  is `optional: true` on IndexExpr.
 - `codeLine` in the location of a ScriptBlock: the line of the source where `code` begins.
 """
 
@@ -163,12 +169,14 @@ def _params(params: tuple[p.Param, ...]) -> list[Json]:
 
 
 def encode_type(type_: p.Type) -> str | Json:
-    """Return a string, or `{type: ArrayType, elementType}`."""
+    """Return a string, `{type: ArrayType, elementType}`, or the same with OptionalType."""
     match type_:
         case p.NamedType(name):
             return name
         case p.ListType(element):
             return {"type": "ArrayType", "elementType": encode_type(element)}
+        case p.OptionalType(element):
+            return {"type": "OptionalType", "elementType": encode_type(element)}
     assert_never(type_)
 
 
@@ -217,6 +225,9 @@ def encode_expr(expr: p.Expr) -> Json:
             return {"type": "ArrayLiteral", "elements": list(map(encode_expr, elements))}
         case p.MapLiteral(entries):
             return {"type": "MapLiteral", "entries": [{"key": key, "value": encode_expr(item)} for key, item in entries]}
-        case p.Index(target, index):
-            return {"type": "IndexExpr", "target": encode_expr(target), "index": encode_expr(index)}
+        case p.Index(target, index, optional):
+            json = {"type": "IndexExpr", "target": encode_expr(target), "index": encode_expr(index)}
+            return {**json, "optional": True} if optional else json
+        case p.Function(name, args):
+            return {"type": "FunctionExpr", "name": name, "args": list(map(encode_expr, args))}
     assert_never(expr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from treadle.lang import hints, tree
+from treadle.lang import functions, hints, tree
 from treadle.lang.cursor import Cursor
 from treadle.lang.diagnostics import Edit, Fix, replace
 from treadle.lang.tokens import KEYWORDS, WORDS, Token
@@ -23,6 +23,7 @@ _CONSTANTS = {
     "false": (LiteralKind.BOOLEAN, False),
     "null": (LiteralKind.NULL, None),
 }
+CALL_HINT = "a call is a step of its own: `name = F(...)`; then use its results, `name.result`"
 _VALUE_STARTS = frozenset(["string", "float", "integer", "input", "name", "dotted", "[", "#{", "(", "-", "!"])
 
 
@@ -48,6 +49,8 @@ class ExpressionParser(Cursor):
         if left is None:
             left = self.operand()
         while (own := LEVELS.get(self.tok.text)) is not None and own >= level:
+            if self.tok.kind == "name" and self.names_something():
+                break  # the next step, which has the name of an operator
             if own == _COMPARISON:
                 left = self._comparison(left)
                 if LEVELS.get(self.tok.text) == _COMPARISON:
@@ -161,6 +164,8 @@ class ExpressionParser(Cursor):
         if text in _CONSTANTS and not self.names_something():
             self.keyword()
             return tree.Literal(*_CONSTANTS[text], token.span)
+        if text in functions.FUNCTIONS and self.ahead().kind == "(" and not self.ahead().broken:
+            return self._function(token)
         if text in hints.VALUES and text not in self.bound:
             return self._foreign_word(token)
         self.advance()
@@ -184,6 +189,39 @@ class ExpressionParser(Cursor):
             return _limited(tree.MapLiteral(entries, first.to(close.span), depth), depth)
         finally:
             self.depth -= 1
+
+    def _function(self, name: Token) -> tree.Expr:
+        self.advance()
+        if self.depth >= tree.MAX_DEPTH:
+            return tree.TooDeep(name.span.to(self.too_deep().span))
+        self.depth += 1
+        try:
+            args, close = self.sequence(lambda: self._function_arg(name), self._begins_value, "an operator")
+        finally:
+            self.depth -= 1
+        span = name.span.to(close.span)
+        if not args:
+            self.report(span, f"`{name.text}` needs an argument", f"write `{functions.FUNCTIONS[name.text].form}`")
+        depth = _deepest(args)
+        return _limited(tree.Function(Name(name.text, name.span), args, span, depth), depth)
+
+    def _function_arg(self, name: Token) -> tree.Expr:
+        if self.tok.kind == "name" and self.ahead().kind == "=":
+            span = self.tok.span.until(self.ahead(2).span)
+            hint = f"write `{functions.FUNCTIONS[name.text].form}`"
+            self.report(
+                self.tok.span, f"the arguments of `{name.text}` have no names", hint, [replace("Remove the name", span, "")]
+            )
+            self.advance()
+            self.advance()
+        return self.expr()
+
+    def calls_function(self) -> bool:
+        """Return whether a call follows whose form is that of a function here or elsewhere: its arguments have no names."""
+        path, _, name = self.tok.text.rpartition(".")
+        if name not in functions.WORDS or (path and path.partition(".")[0] not in self.bound):
+            return False
+        return bool(path) or (self.ahead(2).kind != ")" and self.ahead(3).kind not in ("=", ":"))
 
     def _parentheses(self) -> tree.Expr:
         level = len(self.brackets)
@@ -234,6 +272,11 @@ class ExpressionParser(Cursor):
     def _foreign(self, value: tree.Expr) -> bool:
         """Report a form of another language after a value; return whether the value may go on."""
         token = self.tok
+        if token.kind == "." and self.ahead().text in functions.WORDS and self.ahead(2).kind == "(":
+            self.advance()
+            name = self.advance()
+            self._method(self.source.part(value.span), name.text, value.span.to(name.span))
+            return True
         if token.kind == "." and self.ahead().kind in WORDS:
             self.advance()
             name = self.advance()
@@ -245,9 +288,9 @@ class ExpressionParser(Cursor):
         if token.kind == "?":
             hint = "AFL has no `? :`; choose between blocks with `andThen when { case condition => { ... } case _ => { ... } }`"
             raise self.failed(token.span, "unexpected `?`", hint)
-        if token.kind == "(" and not token.broken and isinstance(value, tree.Ref):
-            hint = "a call is a step of its own: `name = F(...)`; then use its results, `name.result`"
-            raise self.failed(value.span, f"unexpected call of `{'.'.join(value.path)}` inside an expression", hint)
+        if token.kind == "(" and not token.broken and isinstance(value, tree.Ref | tree.InputRef):
+            self._foreign_call(value)
+            return True
         if token.kind == "=" and self.comparing:
             fix = replace("Write `==`", token.span, "==")
             self.report(token.span, "unexpected `=` in a condition", "comparison is written `==`", [fix])
@@ -262,6 +305,31 @@ class ExpressionParser(Cursor):
             self.expr(LEVELS[meant] + 1)
             return True
         return False
+
+    def _foreign_call(self, value: tree.Ref | tree.InputRef) -> None:
+        """Report a call inside an expression: of a method, of a function that does not exist, or of a facet."""
+        name, shown = value.path[-1], self.source.part(value.span)
+        if name in functions.WORDS and "." in shown:
+            self._method(shown.removesuffix(f".{name}"), name, value.span)
+            return
+        hint, fixes = CALL_HINT, []
+        message = f"unexpected call of `{shown}` inside an expression"
+        if name in functions.WORDS or (functions.meant(name) and "." not in shown):
+            message, hint = f"unknown function `{name}`", functions.hint(name)
+            fixes = [replace(f"Write `{meant}`", value.span, meant)] if (meant := functions.meant(name)) else []
+        self.failed(value.span, message, hint, fixes)
+        self.skip_group()
+
+    def _method(self, target: str, name: str, span: Span) -> None:
+        """Report `target.name(...)`, whose parenthesis is next."""
+        meant = name if name in functions.FUNCTIONS else functions.meant(name)
+        form = f"{meant}({target}" + (', ", ")' if meant == "join" else ")")
+        close = self.ahead()
+        whole = span.to(close.span)
+        fixes = [replace(f"Write `{form}`", whole, form)] if meant and meant != "join" and close.kind == ")" else []
+        hint = f"write `{form}`" if meant else functions.hint(name)
+        self.failed(span, f"unexpected call of `.{name}`: values have no methods", hint, fixes)
+        self.skip_group()
 
     def _foreign_word(self, token: Token) -> tree.Expr:
         """Report a word that stands for a value or begins one in another language."""
@@ -303,6 +371,17 @@ class ExpressionParser(Cursor):
 
     def type(self) -> tree.Type:
         """Parse a type."""
+        type_ = self._plain_type()
+        while self.tok.kind == "?":
+            mark = self.advance().span
+            if isinstance(type_, tree.OptionalType):
+                self.report(mark, "unexpected second `?` after a type", None, [replace("Remove it", mark, "")])
+                continue
+            depth = type_.depth + 1
+            type_ = _limited(tree.OptionalType(type_, type_.span.to(mark), depth), depth)
+        return type_
+
+    def _plain_type(self) -> tree.Type:
         token = self.tok
         if token.kind == "[":
             if self.depth >= tree.MAX_DEPTH:
@@ -313,10 +392,6 @@ class ExpressionParser(Cursor):
         self.advance()
         if self.tok.kind in ("<", "[") and not self.tok.broken:
             return self._foreign_type(token)
-        if self.tok.kind == "?":
-            mark = self.advance().span
-            hint = "a parameter may be left out if it has a default, such as `= null`"
-            self.report(mark, "unexpected `?` after a type", hint, [replace("Remove `?`", mark, "")])
         return tree.NamedType(Name(token.text, token.span), token.span)
 
     def _list_type(self) -> tree.Type:

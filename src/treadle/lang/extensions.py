@@ -11,6 +11,12 @@ EXTENSIONS: Mapping[str, tuple[str, str]] = {
     "collectErrors": ("`collectErrors(...)`", "catch the failure in the items"),
     "failFast": ("`failFast`", "leave it out, so that the other items finish"),
     "retry": ("`with Retry(...)`", "set the policy of the handler instead"),
+    "function": ("a function", "compute it in a `script`"),
+    "optional": ("an optional type `T?`", "give the parameter the type `T` and the default `null`"),
+    "value": (
+        "a value computed between steps",
+        "a step calls a facet: with `facet Value(v: Json)` write `name = Value(v = ...)` and read `name.v`",
+    ),
 }
 """Each extension as written, and what programs for the reference use in its place."""
 

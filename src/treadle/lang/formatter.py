@@ -14,7 +14,7 @@ from treadle.lang.tokens import CLOSERS, OPENERS, OPERAND_ENDS, WORDS, Role, Tok
 
 _INDENT = "    "
 _TIGHT_AFTER = frozenset(["(", "[", "#{"])
-_TIGHT_BEFORE = frozenset([")", "]", ",", ";", ":"])
+_TIGHT_BEFORE = frozenset([")", "]", ",", ";", ":", "?"])
 
 
 class CannotFormat(ValueError):

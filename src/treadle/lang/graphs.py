@@ -16,6 +16,7 @@ class NodeKind(StrEnum):
     EVENT = "event"
     SCHEMA = "schema"
     EXTERNAL = "external"
+    VALUE = "value"
     YIELD = "yield"
     SCRIPT = "script"
     SYS = "sys"
@@ -164,6 +165,8 @@ class _Collector:
         match statement:
             case Step():
                 label, kind = f"{statement.name} = {statement.call.name}", self._kind(statement)
+                if kind is NodeKind.VALUE:
+                    label = statement.name
             case Yield():
                 label, kind = f"yield {statement.call.target}", NodeKind.YIELD
             case Sys():
@@ -171,6 +174,8 @@ class _Collector:
         self._nodes.append(GraphNode(statement.id, label, kind, block.id, statement.location))
 
     def _kind(self, step: Step) -> NodeKind:
+        if step.call.is_value:
+            return NodeKind.VALUE
         facet = self._program.find_facet(step.call.name)
         if facet is not None:
             return {FacetKind.EVENT: NodeKind.EVENT, FacetKind.WORKFLOW: NodeKind.WORKFLOW}.get(facet.kind, NodeKind.FACET)

@@ -66,7 +66,7 @@ def generic(name: str, parts: list[str]) -> str:
     """Return the AFL type for a generic type of another language."""
     if name.lower() in _LISTS and len(parts) == 1:
         return f"[{parts[0]}]"
-    return parts[0] if name.lower() in ("optional", "option", "maybe") and len(parts) == 1 else "Json"
+    return f"{parts[0]}?" if name.lower() in ("optional", "option", "maybe", "nullable") and len(parts) == 1 else "Json"
 
 
 def formatted(text: str, inputs: Container[str], bound: Container[str]) -> tuple[str, bool]:

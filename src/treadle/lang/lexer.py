@@ -222,7 +222,7 @@ class _Lexer:
             token.text = f"$.{name[1]}"
             fix = replace(f"Write `{token.text}`", token.span, token.text)
             self._report(token, "unexpected character `$`", "an input is written `$.name`", [fix])
-        elif char in "?.":
+        elif char == ".":
             self._add(char, at + 1)
         elif char in _MEANT:
             token = self._add(_MEANT[char], at + 1)

@@ -141,16 +141,17 @@ class Symbols:
 
     def declared_type(self, type_: tree.Type, opening: Opening) -> Declared | None:
         """Return the schema or facet that a type, or the element of a list type, names."""
-        while isinstance(type_, tree.ListType):
-            type_ = type_.element
-        if isinstance(type_, tree.TooDeep) or type_.name.text in BUILTIN:
+        name = tree.named_type(type_)
+        if isinstance(name, tree.TooDeep) or name.name.text in BUILTIN:
             return None
-        return self.resolve_type(type_.name, opening).found
+        return self.resolve_type(name.name, opening).found
 
     def type_of(self, type_: tree.Type, opening: Opening) -> program.Type:
         """Return the type with its name resolved, or with `UNKNOWN` in its place."""
         if isinstance(type_, tree.ListType):
             return program.ListType(self.type_of(type_.element, opening))
+        if isinstance(type_, tree.OptionalType):
+            return program.OptionalType(self.type_of(type_.element, opening))
         if isinstance(type_, tree.TooDeep):
             return UNKNOWN
         built_in = BUILTIN.get(type_.name.text)

@@ -266,6 +266,8 @@ class _Parser(StatementParser):
     def param(self, *, fields: bool = False) -> tree.Param:
         token = self.tok
         name = self.name("`}`" if fields else "`)`")
+        if self.tok.kind == "?" and self.ahead().kind == ":":
+            self._optional_name(token)
         if self.tok.kind == ":":
             self.join_before(":")
             self.advance()
@@ -283,6 +285,10 @@ class _Parser(StatementParser):
                 self.report(sign.span, "unexpected `=`: a field has no default", "give the value where the schema is called", [fix])
                 default = None
         return tree.Param(name, type_, default)
+
+    def _optional_name(self, name: Token) -> None:
+        mark = self.advance().span
+        self.report(mark, "unexpected `?` after a name", f"the mark follows the type, as in `{name.text}: Long?`")
 
     def _untyped(self, token: Token) -> tuple[Name, tree.Type]:
         """Report a parameter without `:` and continue as if it had one."""

@@ -44,6 +44,8 @@ def print_expr(expr: tree.Expr, level: int = 0) -> str:
             return "#{" + ", ".join([f"{encode(entry.key.text)}: {print_expr(entry.value)}" for entry in expr.entries]) + "}"
         case tree.Index():
             return f"{print_expr(expr.target, _POSTFIX)}[{print_expr(expr.index)}]"
+        case tree.Function():
+            return f"{expr.name.text}({', '.join([print_expr(each) for each in expr.args])})"
         case tree.TooDeep():
             return "null"
     assert_never(expr)
@@ -129,6 +131,8 @@ def print_type(type_: tree.Type) -> str:
             return type_.name.text
         case tree.ListType():
             return f"[{print_type(type_.element)}]"
+        case tree.OptionalType():
+            return f"{print_type(type_.element)}?"
         case tree.TooDeep():
             return "Json"
     assert_never(type_)
@@ -180,6 +184,8 @@ def _block(block: tree.Block | tree.TooDeep, pad: str) -> str:
 def _statement(statement: tree.Statement, pad: str) -> str:
     match statement:
         case tree.Step():
+            if statement.value is not None:
+                return f"{statement.name.text} = {print_expr(statement.value)}"
             text = f"{statement.name.text} = {_call(statement.call)}{_after(statement.after)}"
             if statement.body is not None:
                 text += f" andThen {_block(statement.body, pad)}"

@@ -50,6 +50,10 @@ class InputRef:
     path: tuple[str, ...]
 
 
+VALUE = "sys.value"
+"""The callee of a step that computes a value, `name = expr`: a record with the attribute `value`."""
+
+
 @node
 class StepRef:
     """`s.a.b`: attribute `a` of step `s`; a path of length one is the step itself (a step reference argument)."""
@@ -106,8 +110,19 @@ class MapLiteral:
 
 @node
 class Index:
+    """`optional`: the index is the name of an optional field, which reads as null if the value does not have it."""
+
     target: Expr
     index: Expr
+    optional: bool = False
+
+
+@node
+class Function:
+    """`count`, `sum`, `first`, `join` or `flatten`, with arguments by position."""
+
+    name: str
+    args: tuple[Expr, ...]
 
 
 Expr = (
@@ -126,6 +141,7 @@ Expr = (
     | ArrayLiteral
     | MapLiteral
     | Index
+    | Function
 )
 
 # --- parts ---------------------------------------------------------------------------------------------------------
@@ -158,7 +174,21 @@ class ListType:
     element: Type
 
 
-Type = NamedType | ListType
+@node
+class OptionalType:
+    """`T?`: null fits. A parameter, return or field of such a type has the default null."""
+
+    element: Type
+
+
+Type = NamedType | ListType | OptionalType
+
+
+def named_type(type_: Type) -> NamedType:
+    """Return the name in a type, without lists and marks around it."""
+    while isinstance(type_, ListType | OptionalType):
+        type_ = type_.element
+    return type_
 
 
 @node
@@ -217,6 +247,11 @@ class Call:
     def name(self) -> str:
         """The qualified name if the target is declared, else the name as written."""
         return self.resolved or self.target
+
+    @property
+    def is_value(self) -> bool:
+        """Whether the step computes a value; a declared facet of that name is called like any other."""
+        return self.target == VALUE and self.resolved is None
 
 
 @node

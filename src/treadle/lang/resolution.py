@@ -8,6 +8,7 @@ from typing import TypedDict
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.diagnostics import Edit, Fix
+from treadle.lang.functions import FUNCTIONS, WORDS, hint
 from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared, Opening, Resolution, Table
 from treadle.lang.types import BUILTIN
@@ -47,6 +48,15 @@ def _record(
         return found.found
     if found.candidates:
         _report_ambiguous("ambiguous-facet", f"`{name.text}`", name, found, opening, context)
+        return None
+    if isinstance(node, tree.Call) and name.text in WORDS:
+        rule, what = (
+            ("function-arguments", "`{}` is a function, whose arguments have no names")
+            if name.text in FUNCTIONS
+            else ("external-facet", "there is neither a function nor a facet `{}`")
+        )
+        say = context.reporter.report if name.text in FUNCTIONS else context.reporter.warn
+        say(rule, source, name.span, what.format(name.text), hint=hint(name.text))
         return None
     built_in = () if isinstance(node, tree.Call) else BUILTIN_MIXINS
     near = _near(name, (context.symbols.facets, context.symbols.schemas), opening, context, *built_in)
@@ -93,7 +103,9 @@ def _near(name: tree.Name, tables: Iterable[Table], opening: Opening, context: C
 
 def check_type(type_: tree.Type, opening: Opening, context: Context) -> None:
     """Report a type that is neither built in, nor a schema, nor (for a step reference) a facet."""
-    while isinstance(type_, tree.ListType):
+    while isinstance(type_, tree.ListType | tree.OptionalType):
+        if isinstance(type_, tree.OptionalType):
+            context.extensions.append(("optional", opening.source, type_.span))
         type_ = type_.element
     if isinstance(type_, tree.TooDeep):
         context.report_too_deep(type_, opening.source, tree.MAX_DEPTH, "this type")

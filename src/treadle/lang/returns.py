@@ -9,6 +9,7 @@ from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.names import Opening
 from treadle.lang.script_code import read_script
+from treadle.lang.types import OptionalType
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,12 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
     if block.foreach is not None and block.foreach.failed is not None:
         names.add(block.foreach.failed.text)
     found = frozenset(names)
-    return Given(found, found)
+    return Given(frozenset() if _may_be_null(block.foreach, context) else found, found)
+
+
+def _may_be_null(foreach: tree.Foreach | None, context: Context) -> bool:
+    """Return whether a loop may have no items because its list is null."""
+    return foreach is not None and isinstance(context.bindings.types.get(id(foreach.iterable)), OptionalType)
 
 
 def given_although_failed(facet: tree.Facet, catch: tree.Block | tree.TooDeep, context: Context) -> Given:
@@ -90,7 +96,7 @@ def check_returns(facet: tree.Facet, opening: Opening, context: Context) -> None
     excused = context.misyielded.get(id(facet), set())
     if excused is None:
         return
-    needed = [each for each in facet.returns if each.default is None and each.name.text not in excused]
+    needed = [each for each in facet.returns if each.is_needed and each.name.text not in excused]
     caught = Given() if facet.catch is None else given_although_failed(facet, facet.catch, context)
     if facet.kind is not tree.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
         given = given_by(facet.blocks, context)
@@ -109,7 +115,11 @@ def _check_return(param: tree.Param, given: Given, caught: Given, facet: tree.Fa
         return
     is_param = any(each.name.text == name for each in facet.params)
     if name in given.sometimes:
-        _warn(f"return `{name}` of `{facet.name.text}` gets no value in some cases of `when`", param, opening, context)
+        loops = (block.foreach for block in facet.blocks if isinstance(block, tree.Block))
+        where = (
+            "if the list of `foreach` is null" if any(_may_be_null(each, context) for each in loops) else "in some cases of `when`"
+        )
+        _warn(f"return `{name}` of `{facet.name.text}` gets no value {where}", param, opening, context)
     elif name in caught.sometimes or caught.open:
         _warn(f"return `{name}` of `{facet.name.text}` gets a value only when its `catch` runs", param, opening, context)
     elif facet.pre_script is not None and name in read_script(facet.pre_script).writes:

@@ -15,10 +15,12 @@ from treadle.lang.program import (
     MapLiteral,
     NamedType,
     Null,
+    OptionalType,
     Program,
     String,
     Type,
     Unary,
+    named_type,
 )
 
 
@@ -27,6 +29,8 @@ def type_words(wanted: Type) -> str:
     match wanted:
         case ListType(element):
             return f"[{type_words(element)}]"
+        case OptionalType(element):
+            return f"{type_words(element)}?"
         case NamedType(name):
             return name
 
@@ -57,9 +61,7 @@ def schemas_of(program: Program, facet: Facet) -> list[str]:
     seen: dict[str, None] = {}
     left = [param.type for param in facet.params]
     while left:
-        wanted = left.pop(0)
-        while isinstance(wanted, ListType):
-            wanted = wanted.element
+        wanted = named_type(left.pop(0))
         schema = program.find_schema(wanted.name)
         if schema is not None and wanted.name not in seen:
             seen[wanted.name] = None

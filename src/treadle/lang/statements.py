@@ -5,6 +5,7 @@ from __future__ import annotations
 from treadle.lang import hints, tree
 from treadle.lang.cursor import Failed
 from treadle.lang.diagnostics import Edit, Fix, nearest, replace
+from treadle.lang.expressions import CALL_HINT, LEVELS
 from treadle.lang.foreign import ForeignParser
 from treadle.lang.tokens import KEYWORDS, OPENERS, WORDS, Token
 from treadle.lang.tree import Name, Span
@@ -340,8 +341,14 @@ class StatementParser(ForeignParser):
         self.advance()
         if self.tok.text in hints.NOISE and self.ahead().kind in WORDS:
             self.leave_out()
-        call = self.call() if self.tok.kind in WORDS and self.ahead().kind == "(" else self._no_call(token)
+        calls = self.tok.kind in WORDS and self.ahead().kind == "(" and not self.calls_function()
+        call = self.call() if calls else self._value()
         self.bound.add(token.text)
+        if call.target.text == tree.VALUE:
+            self._nothing_more(token.text)
+            return tree.Step(Name(token.text, token.span), call, None, None, token.span.to(call.span))
+        if self.tok.text in LEVELS and not self.tok.broken and not self.names_something():
+            raise self.failed(call.span, f"unexpected call of `{call.target.text}` inside an expression", CALL_HINT)
         body = catch = None
         self._respell({"after", "andThen", "catch", "with"})
         after = self.after()
@@ -416,12 +423,20 @@ class StatementParser(ForeignParser):
             hint = "choose another name"
             self.report(token.span, f"`{token.text}` is a keyword and cannot name a step", hint)
 
-    def _no_call(self, name: Token) -> tree.Call:
-        """Report a step whose right-hand side is not a call; continue if only the arguments are missing."""
+    def _nothing_more(self, name: str) -> None:
+        """Report what can follow a call, but not a value."""
+        token = self.tok
+        if token.text in ("with", "after", "andThen", "catch") and not self.names_something():
+            hint = f"`{name}` is computed immediately; `{token.text}` belongs to a step that calls a facet"
+            raise self.failed(token.span, f"unexpected `{token.text}` after a value", hint)
+
+    def _value(self) -> tree.Call:
+        """Parse the expression of a value; report forms that were probably meant to be calls."""
         token = self.tok
         if token.broken and token.kind != "end" and self.begins_statement():
             raise self.unexpected("the name of a facet")
-        if token.kind in WORDS and token.text[:1].isupper() and (self.ahead().broken or self.ahead().kind in ("}", ";", "end")):
+        named = token.kind in WORDS and token.text not in self.bound
+        if named and token.text[:1].isupper() and (self.ahead().broken or self.ahead().kind in ("}", ";", "end")):
             self.advance()
             fix = Fix("Insert `()`", (Edit(token.span.end, "()"),))
             self.report(token.span.end, "expected `(`: the arguments are missing", "write `()` if there are none", [fix])
@@ -431,15 +446,11 @@ class StatementParser(ForeignParser):
             raise self.unexpected("`(`")
         if token.text in hints.WORDS and token.text not in self.bound and not self.ahead().broken:
             raise self.failed(token.span, f"unexpected `{token.text}`; expected the call of a facet", hints.WORDS[token.text])
-        start = token.span
-        before = len(self.reporter.found)
         if token.kind == "(" and self.ahead().kind == ")":
             raise self.unexpected("the name of a facet")
         value = self.expr()
-        if len(self.reporter.found) > before:
-            raise Failed
-        hint = f"a step calls a facet: with `facet Value(v: Json)` write `{name.text} = Value(v = ...)` and read `{name.text}.v`"
-        raise self.failed(start.to(value.span), "expected the call of a facet, found an expression", hint)
+        start = token.span.until(token.span)
+        return tree.Call(Name(tree.VALUE, start), (tree.Arg(Name("value", start), value),), (), value.span)
 
 
 def _limited(block: tree.Block) -> tree.Block | tree.TooDeep:

@@ -64,7 +64,7 @@ KEYWORDS = {
 TYPES = BUILTIN_TYPES
 
 # Signs, longest first. Brackets come in pairs; `#{` is closed by `}`.
-OPERATORS = ("++", "=>", "==", "!=", "<=", ">=", "&&", "||", "-", "+", "*", "/", "%", "<", ">", "!", "=")
+OPERATORS = ("++", "=>", "==", "!=", "<=", ">=", "&&", "||", "-", "+", "*", "/", "%", "<", ">", "!", "=", "?")
 BRACKETS = {"(": ")", "{": "}", "[": "]", "#{": "}"}
 SEPARATORS = (",", ":", ";")
 
@@ -78,7 +78,7 @@ PATTERNS = {
     "integer": r"[0-9]+",
     "doc": r"/\*\*(?!/)[\s\S]*?\*/",
     "comment": r"//[^\n]*|/\*[\s\S]*?\*/",
-    "sign": r"\+\+|=>|==|!=|<=|>=|&&|\|\||\#\{|/(?!\*)|[-+*%<>!=(){}\[\],:;]",
+    "sign": r"\+\+|=>|==|!=|<=|>=|&&|\|\||\#\{|/(?!\*)|[-+*%<>!=?(){}\[\],:;]",
 }
 # After `script` or `script python`, `{` opens raw Python that ends with the matching brace outside Python strings and comments.
 

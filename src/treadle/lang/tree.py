@@ -186,6 +186,16 @@ class Index:
 
 
 @node
+class Function:
+    """`name(args)`; the functions are in `functions.py`."""
+
+    name: Name
+    args: tuple[Expr, ...]
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
+
+
+@node
 class TooDeep:
     """A placeholder for an expression, type or block that was nested too deeply."""
 
@@ -193,7 +203,7 @@ class TooDeep:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-Expr = Literal | InputRef | Ref | Concat | Binary | Chain | Unary | ArrayLiteral | MapLiteral | Index | TooDeep
+Expr = Literal | InputRef | Ref | Concat | Binary | Chain | Unary | ArrayLiteral | MapLiteral | Index | Function | TooDeep
 
 # --- types, parameters, calls --------------------------------------------------------------------------------------
 
@@ -212,7 +222,23 @@ class ListType:
     depth: int = field(compare=False, repr=False, default=1)
 
 
-Type = NamedType | ListType | TooDeep
+@node
+class OptionalType:
+    """`T?`: null fits."""
+
+    element: Type
+    span: Span = field(compare=False, repr=False)
+    depth: int = field(compare=False, repr=False, default=1)
+
+
+Type = NamedType | ListType | OptionalType | TooDeep
+
+
+def named_type(type_: Type) -> NamedType | TooDeep:
+    """Return the name in a type, without lists and marks around it."""
+    while isinstance(type_, ListType | OptionalType):
+        type_ = type_.element
+    return type_
 
 
 @node
@@ -226,6 +252,11 @@ class Param:
     @property
     def span(self) -> Span:
         return self.name.span.to((self.default or self.type).span)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether it has neither a default nor an optional type."""
+        return self.default is None and not isinstance(self.type, OptionalType)
 
 
 @node
@@ -324,14 +355,25 @@ class Block:
     depth: int = field(compare=False, repr=False, default=1)
 
 
+VALUE = "="
+"""The target of the call in a step that computes a value; no name can be written like that."""
+
+
 @node
 class Step:
+    """`name = call`; of a value, `name = expr`, the call has the target `VALUE` and the expression as its only argument."""
+
     name: Name
     call: Call
     body: Block | TooDeep | None
     catch: Block | TooDeep | None
     span: Span = field(compare=False, repr=False)
     after: tuple[Ref, ...] = ()
+
+    @property
+    def value(self) -> Expr | None:
+        """The expression of a value; None for a call."""
+        return self.call.args[0].value if self.call.target.text == VALUE else None
 
 
 @node

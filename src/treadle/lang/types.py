@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from treadle.lang.program import BUILTIN_TYPES
 from treadle.lang.program import ListType as ListType
 from treadle.lang.program import NamedType as NamedType
+from treadle.lang.program import OptionalType as OptionalType
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class RecordType:
     fields: tuple[tuple[str, Type], ...]
 
 
-Type = NamedType | ListType | RecordType
+Type = NamedType | ListType | OptionalType | RecordType
 
 BUILTIN: Mapping[str, NamedType] = {name: NamedType(name) for name in BUILTIN_TYPES}
 STRING, LONG, INT, DOUBLE, BOOLEAN, JSON = (BUILTIN[name] for name in ("String", "Long", "Int", "Double", "Boolean", "Json"))
@@ -44,6 +45,16 @@ def list_of(element: Type) -> ListType:
     return ListType(cast(Any, element))
 
 
+def optional(type_: Type) -> Type:
+    """Return the type of a value that may be null as well."""
+    return type_ if isinstance(type_, OptionalType) or type_ == NULL or is_anything(type_) else OptionalType(cast(Any, type_))
+
+
+def required(type_: Type) -> Type:
+    """Return the type of a value if it is not null."""
+    return type_.element if isinstance(type_, OptionalType) else type_
+
+
 class Misfit(NamedTuple):
     """Why a value does not fit: the path into the value (`[...]` is any element), the type wanted there, the type found.
 
@@ -61,6 +72,8 @@ def words(type_: Type) -> str:
         return type_.name
     if isinstance(type_, ListType):
         return f"[{words(type_.element)}]"
+    if isinstance(type_, OptionalType):
+        return f"{words(type_.element)}?"
     return "#{" + ", ".join(f"{name}: {words(each)}" for name, each in type_.fields) + "}"
 
 
@@ -68,6 +81,8 @@ def describe(type_: Type) -> str:
     """Return a type as a noun phrase."""
     if isinstance(type_, RecordType):
         return "a map"
+    if isinstance(type_, OptionalType):
+        return f"{describe(type_.element)} or null"
     if isinstance(type_, ListType):
         shown = words(type_)
         return "a list" if is_anything(type_.element) or len(shown) > _LONGEST else f"a list ({shown})"
@@ -90,17 +105,17 @@ def is_scalar(type_: Type) -> bool:
 
 def may_be(type_: Type, *wanted: NamedType) -> bool:
     """Return whether a value of this type can be of one of the wanted built-in types."""
-    return is_anything(type_) or type_ in wanted
+    return is_anything(type_) or required(type_) in wanted
 
 
 def join(types: Iterable[Type]) -> Type:
     """Return the type of a value that has one of these types: the common one, a Double for mixed numbers, else Json."""
     found: Type | None = None
     for each in types:
-        if found is None or found == each or (found == NULL and not is_anything(each)):
+        if found is None or found == each:
             found = each
-        elif each == NULL:
-            continue
+        elif NULL in (found, each) or isinstance(found, OptionalType) or isinstance(each, OptionalType):
+            found = optional(join([required(kind) for kind in (found, each) if kind != NULL]))
         elif is_number(found) and is_number(each):
             found = DOUBLE if DOUBLE in (found, each) else LONG
         elif isinstance(found, ListType) and isinstance(each, ListType):
@@ -121,7 +136,11 @@ def misfit(given: Type, wanted: Type, fields: Fields) -> Misfit | None:
 def _misfit(given: Type, wanted: Type, fields: Fields, path: str, seen: set[tuple[str, str]]) -> Misfit | None:
     if given is wanted or is_anything(given) or is_anything(wanted):
         return None
+    if isinstance(wanted, OptionalType):
+        return None if given == NULL else _misfit(required(given), wanted.element, fields, path, seen)
     wrong = Misfit(path, wanted, given)
+    if isinstance(given, OptionalType):
+        return _misfit(given.element, wanted, fields, path, seen) or wrong
     if isinstance(wanted, ListType):
         if not isinstance(given, ListType):
             return wrong
@@ -146,6 +165,8 @@ def _misfit(given: Type, wanted: Type, fields: Fields, path: str, seen: set[tupl
         seen.add((given.name, wanted.name))
     for name, type_ in needed.items():
         if name not in has:
+            if isinstance(type_, OptionalType):
+                continue
             return Misfit(f"{path}.{name}", type_, None)
         found = _misfit(has[name], type_, fields, f"{path}.{name}", seen)
         if found is not None:
@@ -163,6 +184,7 @@ def _fields_of(type_: Type, fields: Fields) -> Mapping[str, Type] | None:
 
 def comparable(one: Type, other: Type, fields: Fields) -> bool:
     """Return whether values of the two types can be equal."""
+    one, other = required(one), required(other)
     if NULL in (one, other):
         return True
     if is_number(one) and is_number(other):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from treadle.lang.program import Doc, ListType, Param, Program, Type
+from treadle.lang.program import Doc, ListType, OptionalType, Param, Program, Type
 from treadle.model.values import Json
 
 _BUILT_IN: dict[str, dict[str, Json]] = {
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def object_schema(program: Program, members: Sequence[Param], described: Sequence[tuple[str, str]] = ()) -> dict[str, Json]:
-    """Return the JSON schema of an object with these members, all required; without members, any object matches.
+    """Return the JSON schema of an object with these members, all required but the optional ones; without members, of any object.
 
     Schemas of the program are in `$defs`, so that they may be recursive.
     """
@@ -33,13 +33,19 @@ def object_schema(program: Program, members: Sequence[Param], described: Sequenc
         properties[member.name] = schema | {"description": texts[member.name]} if texts.get(member.name) else schema
     result: dict[str, Json] = {"type": "object", "properties": properties}
     if members:
-        result |= {"required": [member.name for member in members], "additionalProperties": False}
+        result |= {"required": _required(members), "additionalProperties": False}
     return result | ({"$defs": definitions} if definitions else {})
+
+
+def _required(members: Sequence[Param]) -> list[str]:
+    return [member.name for member in members if not isinstance(member.type, OptionalType)]
 
 
 def _schema(program: Program, kind: Type, definitions: dict[str, Json]) -> dict[str, Json]:
     if isinstance(kind, ListType):
         return {"type": "array", "items": _schema(program, kind.element, definitions)}
+    if isinstance(kind, OptionalType):
+        return {"anyOf": [_schema(program, kind.element, definitions), {"type": "null"}]}
     if kind.name in _BUILT_IN:
         return dict(_BUILT_IN[kind.name])
     schema = program.find_schema(kind.name)
@@ -54,8 +60,7 @@ def _schema(program: Program, kind: Type, definitions: dict[str, Json]) -> dict[
         for each in schema.fields:
             inner = _schema(program, each.type, definitions)
             properties[each.name] = inner | {"description": texts[each.name]} if texts.get(each.name) else inner
-        names = [each.name for each in schema.fields]
-        definition |= {"properties": properties, "required": names, "additionalProperties": False}
+        definition |= {"properties": properties, "required": _required(schema.fields), "additionalProperties": False}
         if schema.doc is not None and schema.doc.description:
             definition["description"] = schema.doc.description
         definitions[key] = definition
@@ -72,7 +77,8 @@ def check_object(program: Program, members: Sequence[Param], value: Json, at: st
     result: dict[str, Json] = {}
     for member in members:
         if member.name not in value:
-            problems.append(f"{_path(at, member.name)} is missing")
+            if not isinstance(member.type, OptionalType):
+                problems.append(f"{_path(at, member.name)} is missing")
             continue
         result[member.name], found = _check(program, member.type, value[member.name], _path(at, member.name))
         problems += found
@@ -90,6 +96,8 @@ def _path(at: str, name: str) -> str:
 
 
 def _check(program: Program, kind: Type, value: Json, at: str) -> tuple[Json, list[str]]:
+    if isinstance(kind, OptionalType):
+        return (None, []) if value is None else _check(program, kind.element, value, at)
     if isinstance(kind, ListType):
         if not isinstance(value, list):
             return value, [f"{at} must be a list, not {_kind(value)}"]

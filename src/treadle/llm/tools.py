@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from treadle.lang.program import Doc, Facet, Program, Type
-from treadle.lang.program import ListType as _ListType
+from treadle.lang.program import Doc, Facet, Program
+from treadle.lang.signatures import type_words
 from treadle.llm.schemas import object_schema
 from treadle.llm.tool_names import ToolNames
 from treadle.model.names import short_name
@@ -108,11 +108,7 @@ def _facet(program: Program, name: str) -> Facet | None:
 
 
 def _signature(facet: Facet) -> str:
-    return ", ".join(f"{param.name}: {_type(param.type)}" for param in facet.params)
-
-
-def _type(kind: Type) -> str:
-    return f"[{_type(kind.element)}]" if isinstance(kind, _ListType) else kind.name
+    return ", ".join(f"{param.name}: {type_words(param.type)}" for param in facet.params)
 
 
 async def run_tool(handler: Callable[..., Any], given: dict[str, Json]) -> Any:

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
+from treadle.lang import tree
 from treadle.lang.definitions import Kind
+from treadle.lang.functions import FUNCTIONS
 from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared
 from treadle.lang.statements import MODES
-from treadle.lang.tokens import TYPES
+from treadle.lang.tokens import OPERATORS, TYPES
 from treadle.lang.types import ListType
 from treadle.lsp import description
 from treadle.lsp.context import Bracket, Context
@@ -29,6 +31,7 @@ _ITEMS = {
     Kind.RETURN: _Kinds.Property,
     Kind.FIELD: _Kinds.Field,
     Kind.STEP: _Kinds.Variable,
+    Kind.VALUE: _Kinds.Variable,
     Kind.LOOP: _Kinds.Variable,
     Kind.ALIAS: _Kinds.Variable,
     Kind.ARGUMENT: _Kinds.Property,
@@ -36,6 +39,7 @@ _ITEMS = {
     Kind.ERROR: _Kinds.Value,
     Kind.TYPE: _Kinds.Class,
     Kind.MIXIN: _Kinds.Class,
+    Kind.FUNCTION: _Kinds.Function,
 }
 _DECLARE = ("facet", "event facet", "workflow", "implicit")
 _TAIL = ("andThen", "with", "catch", "script", "prompt")
@@ -162,7 +166,7 @@ class _Completer:
         known = self.index.returns(declared) if call.kind == "yield" else self.index.inputs(declared)
         for name, symbol in known.items():
             if name not in call.args and symbol.kind is not Kind.ALIAS:
-                optional = getattr(symbol.node, "default", None) is not None
+                optional = isinstance(symbol.node, tree.Param) and not symbol.node.is_needed
                 item = _item(symbol)
                 item.insert_text = f"{name} = "
                 item.sort_text = f"{int(optional)}{name}"
@@ -181,6 +185,9 @@ class _Completer:
     def statements(self, before: str) -> Iterator[Item]:
         if before == "=":
             yield from self.callables()
+            yield from self.values(before)
+        elif self.context.before is not None and before in OPERATORS:
+            yield from self.values(before)
         elif before == "yield":
             yield from self.targets()
         elif before == "andThen":
@@ -219,6 +226,7 @@ class _Completer:
             item.label = f"$.{name}"
             item.filter_text = f"$.{name}"
             yield item
+        yield from (_item(Symbol(Kind.FUNCTION, name), call=True) for name in FUNCTIONS)
         yield from map(_word, _VALUES)
 
     # --- declared names

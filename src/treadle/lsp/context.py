@@ -21,7 +21,7 @@ class Bracket:
     kind: str
     name: str = ""  # the callee, declaration or namespace
     start: int = 0
-    steps: dict[str, str] = field(default_factory=dict)  # with the callee of each
+    steps: dict[str, str] = field(default_factory=dict)  # with the callee of each; empty for values
     loop: tuple[str, str] | None = None  # the variable and what it runs over
     owner: str = ""  # the step whose body this is
     args: list[str] = field(default_factory=list)
@@ -120,6 +120,7 @@ class _Reader:
             inner = self.brackets[-1]
             if inner.kind == "block":
                 self.step = self.last.text
+                inner.steps[self.step] = ""
             elif inner.kind in ("call", "yield", "mixin"):
                 inner.args.append(self.last.text)
         elif self._before("in") and self.third is not None and self.third.text == "foreach" and self.second is not None:

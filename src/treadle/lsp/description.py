@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.lang import tree
 from treadle.lang.definitions import Kind
+from treadle.lang.functions import FUNCTIONS
 from treadle.lang.names import Declared
 from treadle.lang.types import UNKNOWN, Type, words
 from treadle.lsp.index import DECLARATIONS, Index, Symbol
@@ -61,6 +62,9 @@ def heading(symbol: Symbol) -> str:
         return f"({symbol.kind}) {param_text(symbol.node, symbol.owner)}"
     if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
         return f"({symbol.kind}) {symbol.name} = {signature(symbol.declared)}"
+    if symbol.kind is Kind.FUNCTION:
+        known = FUNCTIONS[symbol.name]
+        return f"({symbol.kind}) {known.form} => {known.result}"
     type_ = type_text(symbol.type)
     return f"({symbol.kind}) {symbol.name}" + (f": {type_}" if type_ and symbol.kind is not Kind.TYPE else "")
 
@@ -69,6 +73,8 @@ def documentation(symbol: Symbol) -> str:
     """Return the doc comment as Markdown: the description, then parameters and returns."""
     if symbol.kind is Kind.TYPE:
         return TYPES.get(symbol.name, "")
+    if symbol.kind is Kind.FUNCTION:
+        return FUNCTIONS[symbol.name].doc
     doc = symbol.doc if symbol.owner is not None or symbol.kind in _DOCUMENTED else None
     if doc is None:
         return ""

@@ -59,7 +59,7 @@ def _active(names: list[str], given: list[str], context: Context) -> int | None:
 
 
 def inlay_hints(index: Index, path: str, document: Document, start: int, end: int) -> list[types.InlayHint]:
-    """Return the types of steps and loop variables whose declarations lie in a part of the text."""
+    """Return the types of steps, values and loop variables whose declarations lie in a part of the text."""
     found = []
     for each in index.occurrences(path):
         symbol = each.symbol
@@ -67,7 +67,7 @@ def inlay_hints(index: Index, path: str, document: Document, start: int, end: in
             continue
         if symbol.kind is Kind.STEP and symbol.declared is not None:
             label = description.result(symbol.declared)
-        elif symbol.kind is Kind.LOOP:
+        elif symbol.kind in (Kind.LOOP, Kind.VALUE):
             label = description.type_text(symbol.type)
         else:
             continue

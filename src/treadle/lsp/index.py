@@ -75,8 +75,11 @@ class Occurrence:
 class Index:
     """The occurrences of each file, computed on first use."""
 
-    def __init__(self, analysis: Analysis, documents: dict[str, Document], namespaces: Iterable[str] = ()) -> None:
+    def __init__(
+        self, analysis: Analysis, documents: dict[str, Document], namespaces: Iterable[str] = (), checked: Index | None = None
+    ) -> None:
         self.analysis = analysis
+        self._checked = analysis if checked is None else checked.analysis
         self.documents = {path: documents[path] for path in analysis.files}
         self.symbols = analysis.symbols
         self.namespaces = {*self.symbols.namespaces, *namespaces}
@@ -116,6 +119,10 @@ class Index:
                     start, end = document.offsets(opening.node.name.span)
                     yield Occurrence(start, end, self.namespace(opening.node.name.text), True)
                 yield from self._mentions(opening, document)
+        for name, source, span in self.analysis.queries.context.extensions:
+            if name == "function" and source.name == path:
+                start, end = document.offsets(span)
+                yield Occurrence(start, end, Symbol(Kind.FUNCTION, document.text[start:end]), False)
         before = ""
         for token in scan(document.text):
             if token.kind == "word" and before in (":", "[") and token.text in BUILTIN:
@@ -170,6 +177,14 @@ class Index:
             known = Symbol(kind, name.text, path, name.span, definition.declared, owner, node, definition.type)
             self._made[id(definition.node)] = known
         return known
+
+    def value(self, path: str, name: str) -> Symbol | None:
+        """Return a value of a file by its name."""
+        for _, scope in self._checked.queries.context.bindings.scopes:
+            found = scope.steps.get(name)
+            if found is not None and found.definition.kind is Kind.VALUE and scope.opening.source.name == path:
+                return self.symbol(found.definition)
+        return None
 
     def declaration(self, declared: Declared) -> Symbol:
         """Return the name of a facet or schema."""

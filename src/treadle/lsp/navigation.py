@@ -17,7 +17,7 @@ from treadle.lsp.workspace import Workspace, uri_of
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUALIFIED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
-_FIXED = frozenset([Kind.TYPE, Kind.MIXIN, Kind.ERROR, Kind.SCRIPT])
+_FIXED = frozenset([Kind.TYPE, Kind.MIXIN, Kind.ERROR, Kind.SCRIPT, Kind.FUNCTION])
 _STEP_KEYWORDS = frozenset(
     ["after", "as", "collectErrors", "failFast", "foreach", "in", "with"]
 )  # the only keywords that may name a step
@@ -61,7 +61,7 @@ def rename(workspace: Workspace, index: Index, symbol: Symbol, name: str) -> dic
     pattern = _QUALIFIED if symbol.kind is Kind.NAMESPACE else _IDENTIFIER
     if not pattern.fullmatch(name):
         raise CannotRename(f"`{name}` is not a name: use letters, digits and `_`, and begin with a letter or `_`.")
-    if symbol.kind is Kind.STEP and name in KEYWORDS.keys() - _STEP_KEYWORDS:
+    if symbol.kind in (Kind.STEP, Kind.VALUE) and name in KEYWORDS.keys() - _STEP_KEYWORDS:
         raise CannotRename(f"`{name}` is a keyword and cannot name a step.")
     if symbol.kind is Kind.SCHEMA and name in TYPES:
         raise CannotRename(f"`{name}` is a built-in type.")

@@ -66,9 +66,7 @@ def _types(item: tree.Namespace | tree.Item) -> Iterator[str]:
         case _:
             return
     for param in params:
-        type_ = param.type
-        while isinstance(type_, tree.ListType):
-            type_ = type_.element
+        type_ = tree.named_type(param.type)
         if isinstance(type_, tree.NamedType):
             yield type_.name.text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.lang.definitions import Kind
 from treadle.lang.names import Opening
-from treadle.lang.types import UNKNOWN, ListType, Type
+from treadle.lang.types import UNKNOWN, ListType, Type, required
 from treadle.lsp.context import Context
 from treadle.lsp.index import Index, Symbol
 
@@ -20,9 +20,12 @@ def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Symb
             found[name] = Symbol(Kind.LOOP, name, type=_element(index, opening, context, number, over, found))
         last = number == len(context.brackets) - 1
         current = "" if last or context.brackets[number + 1].kind == "block" else next(reversed(bracket.steps), "")
+        if last and not context.starts_line:
+            current = next(reversed(bracket.steps), "")
         for name, callee in bracket.steps.items():
             if name != current:
-                found[name] = Symbol(Kind.STEP, name, declared=index.resolve_callee(callee, opening))
+                value = None if callee else index.value(opening.source.name, name)
+                found[name] = value or Symbol(Kind.STEP, name, declared=index.resolve_callee(callee, opening))
     return found
 
 
@@ -61,4 +64,5 @@ def _element(index: Index, opening: Opening, context: Context, number: int, over
         if symbol is None:
             return UNKNOWN
         known = index.members(symbol)
-    return symbol.type.element if symbol is not None and isinstance(symbol.type, ListType) else UNKNOWN
+    type_ = UNKNOWN if symbol is None else required(symbol.type)
+    return type_.element if isinstance(type_, ListType) else UNKNOWN

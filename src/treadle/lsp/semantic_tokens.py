@@ -25,10 +25,12 @@ _NAMES = {
     Kind.RETURN: _TYPES.Property,
     Kind.FIELD: _TYPES.Property,
     Kind.STEP: _TYPES.Variable,
+    Kind.VALUE: _TYPES.Variable,
     Kind.LOOP: _TYPES.Variable,
     Kind.ALIAS: _TYPES.Variable,
     Kind.TYPE: _TYPES.Type,
     Kind.MIXIN: _TYPES.Class,
+    Kind.FUNCTION: _TYPES.Function,
 }
 _TOKENS = {
     Class.COMMENT: _TYPES.Comment,

@@ -112,7 +112,7 @@ class Workspace:
         order = dict.fromkeys([path, *self.program(path), *others])
         files = {each: self._parser.parse(each, self.documents[each].text) for each in order}
         namespaces = (name for _, facts in self._facts.values() for name in facts.namespaces)
-        return Index(collect(files), self.documents, namespaces)
+        return Index(collect(files), self.documents, namespaces, self.index(path))
 
     def indexes(self) -> Iterable[Index]:
         """Return the analyses of all programs."""

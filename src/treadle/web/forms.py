@@ -110,7 +110,7 @@ async def if_allowed(call: Awaitable[T]) -> T | None:
 def parse_typed(name: str, kind: str, text: str) -> Any:
     """The value of an input of an AFL type; anything but text, numbers and booleans is entered as JSON."""
     try:
-        match kind:
+        match kind.removesuffix("?"):
             case "String":
                 return text
             case "Int" | "Long":

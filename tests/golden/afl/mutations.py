@@ -92,7 +92,7 @@ class Mutator:
             if isinstance(call, tree.Mixin):
                 continue
             if isinstance(callee.node, tree.Schema):
-                required = [field.name.text for field in callee.node.fields]
+                required = [field.name.text for field in callee.node.fields if field.is_needed]
             else:
                 required = self.tables.required(callee)
             mixed = {arg.name.text for mixin in call.mixins for arg in mixin.args} | implied.get(callee.qualified_name, set())
@@ -123,7 +123,7 @@ class Mutator:
                 return False
         elif facet.kind is tree.FacetKind.EVENT:
             return False
-        if not any(each.name.text == name and each.default is None for each in facet.returns):
+        if not any(each.name.text == name and each.is_needed for each in facet.returns):
             return False
         return block.step is not None or sum(name in _yielded(each) for each in facet.blocks) < 2
 
@@ -147,8 +147,10 @@ class Mutator:
         for use in self.analysis.uses("x.afl"):
             yield (Edit(use.span.end, "x"),)
         for node in self.nodes:
-            if isinstance(node, tree.Call | tree.Mixin):
+            if isinstance(node, tree.Call | tree.Mixin) and node.target.text != tree.VALUE:
                 yield (Edit(node.target.span.end, "x"),)
+            elif isinstance(node, tree.Function):
+                yield (Edit(node.name.span.end, "x"),)
             elif isinstance(node, tree.Ref | tree.InputRef):
                 yield (Edit(node.parts[0].span.end, "x"),)
             elif isinstance(node, tree.Index) and isinstance(node.index, tree.Literal) and isinstance(node.index.value, str):
@@ -203,6 +205,9 @@ class Mutator:
             if isinstance(param.type, tree.ListType):
                 yield (Edit(param.type.span, self.source.part(param.type.element.span)),)
                 yield (Edit(param.type.span, "String"),)
+            elif isinstance(param.type, tree.OptionalType):
+                yield (Edit(param.type.span, self.source.part(param.type.element.span)),)
+                yield (Edit(param.type.span, "[Boolean]?"),)
             elif isinstance(param.type, tree.NamedType):
                 for other in _OTHER_TYPES.get(param.type.name.text, ("Long",)):
                     yield (Edit(param.type.span, other),)
@@ -254,7 +259,7 @@ class Mutator:
 
     def dropped_defaults(self) -> Iterator[tuple[Edit, ...]]:
         for param in self.of(tree.Param):
-            if param.default is not None:
+            if param.default is not None and not isinstance(param.type, tree.OptionalType):
                 yield (Edit(Span(*param.type.span.end[:2], *param.default.span.end[:2]), ""),)
 
     # --- statements

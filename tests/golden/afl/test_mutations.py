@@ -19,7 +19,7 @@ from tests.golden.afl.programs import Case, read
 from treadle.evaluator import ScriptRequest
 from treadle.kernel.runs.preflight import check_inputs
 from treadle.lang import Program, compile_sources
-from treadle.lang.program import Facet, ListType, Type
+from treadle.lang.program import Facet, ListType, OptionalType, Type
 from treadle.model.errors import InvalidInputs
 from treadle.testing.workflows import WorkflowFailed, run_workflow
 
@@ -29,6 +29,8 @@ RIGHT = read("right.txt")
 def value(program: Program, type_: Type, seed: str) -> Any:
     """A value of a type, which only depends on the seed."""
     number = zlib.crc32(seed.encode())
+    if isinstance(type_, OptionalType):
+        return value(program, type_.element, seed)
     if isinstance(type_, ListType):
         return [value(program, type_.element, f"{seed}{index}") for index in range(3)]
     schema = program.find_schema(type_.name)

@@ -27,6 +27,9 @@ WorkflowOption = Annotated[
 ]
 LenientOption = Annotated[bool, option("--lenient", help="Do not check the inputs against the workflow's parameters")]
 
+_TEXTS = frozenset(["String", "String?"])
+"""Types whose inputs are taken as they are written."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -69,10 +72,10 @@ class Wanted:
     def _plan(self, flow: str | list[Source], program: Program) -> Plan:
         from treadle.kernel.runs.flows import find_workflow
         from treadle.kernel.runs.preflight import check_inputs
-        from treadle.lang.program import NamedType
+        from treadle.lang.signatures import type_words
 
         workflow = find_workflow(program, self.workflow)
-        texts = {param.name for param in workflow.params if param.type == NamedType("String")}
+        texts = {param.name for param in workflow.params if type_words(param.type) in _TEXTS}
         inputs = workflow_inputs(texts, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)
         return Plan(flow, program, workflow, inputs)
@@ -96,9 +99,9 @@ class Wanted:
 
 
 def texts_of(flow: FlowDetail, workflow: str | None) -> Collection[str]:
-    """The workflow's parameters of type String; none if there is no such workflow, which starting it reports."""
+    """The workflow's parameters of type String or String?; none if there is no such workflow, which starting it reports."""
     found = _find(flow.workflows, workflow)
-    return [] if found is None else [param.name for param in found.params if param.type == "String"]
+    return [] if found is None else [param.name for param in found.params if param.type in _TEXTS]
 
 
 def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowSignature | None:

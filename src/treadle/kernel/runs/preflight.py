@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from itertools import islice
 
 from treadle.kernel.queue.why import shown_server_state
-from treadle.lang.program import Block, Facet, ListType, NamedType, Program, Type
+from treadle.lang.program import Block, Facet, ListType, OptionalType, Program, Type
+from treadle.lang.signatures import type_words
 from treadle.model.errors import InvalidInput, InvalidInputs
 from treadle.model.names import short_name
 from treadle.model.tasks import Server
@@ -24,7 +25,7 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
         return
     params = {param.name: param for param in workflow.params}
     problems = [
-        f"{param.name} ({_words(param.type)}) is missing"
+        f"{param.name} ({type_words(param.type)}) is missing"
         for param in workflow.params
         if param.default is None and param.name not in inputs
     ]
@@ -35,7 +36,7 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
             near = get_close_matches(name, params, 1)
             problems.append(f"{name} is not a parameter" + (f"; did you mean {near[0]}?" if near else ""))
     if problems:
-        takes = ", ".join(f"{param.name}: {_words(param.type)}" for param in workflow.params) or "nothing"
+        takes = ", ".join(f"{param.name}: {type_words(param.type)}" for param in workflow.params) or "nothing"
         raise InvalidInputs(f"{workflow.qualified_name} cannot start: {'; '.join(problems)}. It takes {takes}.")
 
 
@@ -46,13 +47,15 @@ def check_result(facet: Facet, result: Mapping[str, Json]) -> None:
     if unknown:
         near = get_close_matches(str(unknown[0]), names, 1)
         hint = f"; did you mean {near[0]}?" if near else "."
-        returns = ", ".join(f"{each.name}: {_words(each.type)}" for each in facet.returns)
+        returns = ", ".join(f"{each.name}: {type_words(each.type)}" for each in facet.returns)
         wrong = f"{facet.qualified_name} does not return {shown(unknown[0])}{hint}"
         raise InvalidInput(f"{wrong} It returns {returns}. Nothing was changed.")
 
 
 def _misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str]:
     """The mismatches, each with its place in the value."""
+    if isinstance(wanted, OptionalType):
+        return [] if value is None else _misfits(program, place, wanted.element, value)
     if isinstance(wanted, ListType):
         if not isinstance(value, list):
             return [f"{place} must be a list, not {_kind(value)}"]
@@ -62,7 +65,9 @@ def _misfits(program: Program, place: str, wanted: Type, value: Json) -> list[st
     if schema is not None:
         if not isinstance(value, dict):
             return [f"{place} must be a {schema.name} (an object), not {_kind(value)}"]
-        problems = [f"{place}.{field.name} is missing" for field in schema.fields if field.name not in value]
+        problems = [
+            f"{place}.{field.name} is missing" for field in schema.fields if field.default is None and field.name not in value
+        ]
         for field in schema.fields:
             if field.name in value:
                 problems += _misfits(program, f"{place}.{field.name}", field.type, value[field.name])
@@ -84,14 +89,6 @@ _BUILT_IN: dict[str, Callable[[Json], bool]] = {
     "Double": _number,
     "Boolean": lambda value: isinstance(value, bool),
 }
-
-
-def _words(wanted: Type) -> str:
-    match wanted:
-        case ListType(element):
-            return f"[{_words(element)}]"
-        case NamedType(name):
-            return name
 
 
 def _kind(value: Json) -> str:

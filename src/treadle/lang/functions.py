@@ -1,0 +1,55 @@
+"""The functions of expressions, as data: arguments by position, and names of other languages that mean them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from treadle.lang.diagnostics import nearest
+
+
+class Function(NamedTuple):
+    """`form` is a call as an example, `result` the type of the value."""
+
+    form: str
+    arity: int
+    result: str
+    doc: str
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "count": Function("count($.items)", 1, "Long", "The number of elements of a list."),
+    "sum": Function("sum($.prices)", 1, "Long or Double", "The sum of a list of numbers; 0 if it is empty."),
+    "first": Function("first($.items)", 1, "T?", "The first element of a list; null if it is empty."),
+    "join": Function('join($.names, ", ")', 2, "String", "The elements of a list as text, with a separator between them."),
+    "flatten": Function("flatten($.lists)", 1, "[T]", "The elements of the lists in a list, one level deep."),
+}
+"""A null list counts as empty."""
+
+_MEANT = (
+    dict.fromkeys(["len", "length", "size", "cardinality", "num", "counter"], "count")
+    | dict.fromkeys(["total", "add", "summed", "reduce"], "sum")
+    | dict.fromkeys(["head", "firstOrNull", "firstOrDefault", "at"], "first")
+    | dict.fromkeys(["implode", "concat", "mkString", "joinToString"], "join")
+    | dict.fromkeys(["flat", "flatMap", "flatmap", "chain"], "flatten")
+)
+_OTHERS = frozenset(
+    ["max", "min", "avg", "average", "mean", "last", "map", "filter", "sort", "sorted", "reverse", "range", "abs", "round", "str",
+     "int", "float", "toString", "upper", "lower", "split", "trim", "strip", "replace", "substring", "keys", "values", "zip",
+     "any", "all", "distinct", "unique", "take", "slice", "append", "push", "get", "contains", "isEmpty", "empty", "coalesce"]
+)  # fmt: skip
+WORDS = frozenset([*FUNCTIONS, *_MEANT, *_OTHERS])
+"""Names that are functions here or in other languages."""
+
+
+def meant(name: str) -> str | None:
+    """Return the function that a name of another language or a typo stands for."""
+    return _MEANT.get(name) or (nearest(name, list(FUNCTIONS)) if name not in _OTHERS else None)
+
+
+def hint(name: str) -> str:
+    """Return the advice for a function that does not exist."""
+    found = name if name in FUNCTIONS else meant(name)
+    if found is not None:
+        return f"did you mean `{FUNCTIONS[found].form}`?"
+    return f"the functions are {', '.join(FUNCTIONS)}; compute others in a `script`, or in a facet that is a step of its own"
