@@ -52,6 +52,6 @@ def _meant(path: list[str], is_input: bool, scope: Scope) -> str | None:
     if hit is not None:
         step = hit[1]
         visible = path[0] in set(scope.visible())
-        known = step is None or (len(path) > 1 and step.attributes.find(path[1]) is not None)
+        known = step is None or step.node.value is not None or (len(path) > 1 and step.attributes.find(path[1]) is not None)
         return ".".join(path) if visible and known else None
     return f"$.{'.'.join(path)}" if scope.inputs.find(path[0])[0] is not None else None
