@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.lang.programs import tree_of
 
 from treadle.lang import compile_sources, format_source, tree
+from treadle.lang.functions import FUNCTIONS
 from treadle.lang.printer import print_expr, print_file
 from treadle.lang.scripts import dedent
 from treadle.lang.statements import NOT_STEPS
@@ -39,6 +40,9 @@ OPERATORS = ["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "|
 OPERATORS += ["in", "not in", "contains", "startsWith", "endsWith"]
 
 
+functions = st.sampled_from(sorted(FUNCTIONS))
+
+
 def _grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     entries = st.builds(tree.Entry, st.one_of(names, texts.map(lambda text: Name(text, AT))), inner)
     return st.one_of(
@@ -48,6 +52,9 @@ def _grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.lists(inner, max_size=3).map(lambda parts: tree.ArrayLiteral(tuple(parts), AT)),
         st.lists(entries, max_size=2).map(lambda parts: tree.MapLiteral(tuple(parts), AT)),
         st.builds(lambda target, index: tree.Index(target, index, AT), inner, inner),
+        st.builds(
+            lambda name, parts: tree.Function(Name(name, AT), tuple(parts), AT), functions, st.lists(inner, min_size=1, max_size=2)
+        ),
     )
 
 
@@ -56,8 +63,14 @@ args = st.lists(st.builds(tree.Arg, names, expressions), max_size=2).map(tuple)
 mixins = st.lists(st.builds(tree.Mixin, dotted, args, st.none() | names, st.just(AT)), max_size=2).map(tuple)
 calls = st.builds(tree.Call, dotted, args, mixins, st.just(AT))
 kinds = st.recursive(
-    dotted.map(lambda name: tree.NamedType(name, AT)), lambda inner: inner.map(lambda each: tree.ListType(each, AT)), max_leaves=2
+    dotted.map(lambda name: tree.NamedType(name, AT)),
+    lambda inner: (
+        inner.map(lambda each: each if isinstance(each, tree.OptionalType) else tree.OptionalType(each, AT))
+        | inner.map(lambda each: tree.ListType(each, AT))
+    ),
+    max_leaves=2,
 )
+value_calls = expressions.map(lambda value: tree.Call(Name(tree.VALUE, AT), (tree.Arg(Name("value", AT), value),), (), AT))
 params = st.lists(st.builds(tree.Param, names, kinds, st.none() | expressions), max_size=2).map(tuple)
 scripts = st.builds(
     tree.Script,
@@ -89,6 +102,7 @@ def _plain(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A block of statements whose steps have bodies and catches."""
     catches = st.none() | inner | _cases(inner)
     steps = st.builds(tree.Step, step_names, calls, st.none() | _bodies(inner), catches, st.just(AT), afters)
+    steps |= st.builds(tree.Step, step_names, value_calls, st.none(), st.none(), st.just(AT))
     sys = st.builds(tree.SysLog, args, st.just(AT), afters) | st.builds(tree.SysAssert, expressions, st.just(AT), afters)
     yields = st.builds(tree.Yield, calls, st.just(AT))
     return st.lists(steps | sys | yields, max_size=3).map(lambda found: tree.Block(tuple(found), span=AT))

@@ -126,23 +126,9 @@ class Function:
 
 
 Expr = (
-    String
-    | Int
-    | Double
-    | Boolean
-    | Null
-    | InputRef
-    | StepRef
-    | LoopRef
-    | Concat
-    | Binary
-    | Chain
-    | Unary
-    | ArrayLiteral
-    | MapLiteral
-    | Index
-    | Function
-)
+    String | Int | Double | Boolean | Null | InputRef | StepRef | LoopRef | Concat | Binary | Chain | Unary | ArrayLiteral
+    | MapLiteral | Index | Function
+)  # fmt: skip
 
 # --- parts ---------------------------------------------------------------------------------------------------------
 
