@@ -347,7 +347,8 @@ class StatementParser(ForeignParser):
         if call.target.text == tree.VALUE:
             self._nothing_more(token.text)
             return tree.Step(Name(token.text, token.span), call, None, None, token.span.to(call.span))
-        if self.tok.text in LEVELS and not self.tok.broken and not self.names_something():
+        arrow = self.tok.kind == "-" and self.ahead().kind == ">"
+        if self.tok.text in LEVELS and not (arrow or self.tok.broken or self.names_something()):
             raise self.failed(call.span, f"unexpected call of `{call.target.text}` inside an expression", CALL_HINT)
         body = catch = None
         self._respell({"after", "andThen", "catch", "with"})
