@@ -23,6 +23,25 @@ RunAction = Literal["pause", "resume", "cancel", "retry"]
 
 
 @dataclass(frozen=True, slots=True)
+class Activity(ApiRecord):
+    """What an unfinished run is doing or waiting for."""
+
+    doing: str
+    """`running`, `waiting_for_approval`, `waiting_for_signal`, `waiting_for_external_job`, `waiting_for_child`, `retrying`,
+    `sleeping`, `waiting_for_worker`, `held`, `waiting_for_task` or `stuck`: of several, the first in this order."""
+    text: str
+    """The activity in one line."""
+    until: Instant | None
+    """When it continues by itself: the end of a sleep or of a timeout, the next attempt or poll."""
+    name: str | None
+    """The signal, handler, function or step."""
+    id: str | None
+    """The approval, external job, child run or task."""
+    counts: dict[str, int]
+    """Number of open tasks and waits by activity."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run(ApiRecord):
     """A run without its inputs and outputs, which may be large."""
 
@@ -51,6 +70,8 @@ class Run(ApiRecord):
     trace_id: str | None
     created_at: Instant
     finished_at: Instant | None
+    activity: Activity | None
+    """What it is doing or waiting for; null after its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,8 @@ class RunCounts(ApiRecord):
     counts: dict[str, int]
     """By state, including states without runs."""
     total: int
+    doing: dict[str, int]
+    """Unfinished runs by activity, among the newest 10,000 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +273,7 @@ class RunFilter(TypedDict, total=False):
     since: Annotated[datetime | None, Doc("Only runs created at or after this time")]
     until: Annotated[datetime | None, Doc("Only runs created before this time")]
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")]
+    doing: Annotated[str | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")]
 
 
 class RunsApi(Protocol):

@@ -34,6 +34,10 @@ class RunSummary(ApiRecord):
     steps: int
     """Steps and blocks so far."""
     error: str | None
+    doing: str | None
+    """What an unfinished run is doing: `running`, `sleeping`, `waiting_for_approval`, ...; see `treadle runs list --doing`."""
+    activity: str | None
+    """The same in one line, with the time, signal or approval."""
     created_at: Instant
     finished_at: Instant | None
 
@@ -130,7 +134,12 @@ class LogPage(ApiRecord):
 
 def run_summary(run: Run) -> RunSummary:
     """The summary of a run."""
-    return record_of(RunSummary, run, error=error_line(run.error))
+    return record_of(RunSummary, run, error=error_line(run.error), **_activity(run))
+
+
+def _activity(run: Run) -> dict[str, str | None]:
+    doing = run.activity
+    return {"doing": None, "activity": None} if doing is None else {"doing": doing.doing, "activity": line(doing.text)}
 
 
 def step_line(step: Step, *, values: bool, whole: bool = False) -> StepLine:
@@ -159,12 +168,13 @@ async def run_list(
     workflow: Annotated[str | None, Doc("Only this workflow (qualified name) or function", "shop.Checkout")] = None,
     flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")] = None,
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")] = None,
+    doing: Annotated[str | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")] = None,
     limit: Limit = PAGE,
     before: Before = None,
 ) -> RunSummaries:
     """List runs of workflows and functions, newest first."""
     page = await context.api.runs.list(
-        state=state, workflow=workflow, flow=flow, search=search, limit=page_size(limit), before=before
+        state=state, workflow=workflow, flow=flow, search=search, doing=doing, limit=page_size(limit), before=before
     )
     return RunSummaries([run_summary(run) for run in page.runs], page.next_before)
 
@@ -177,6 +187,7 @@ async def run_show(context: RequestContext, run_id: RunId, whole: Whole = False)
     return record_of(
         RunView,
         run,
+        **_activity(run),
         error=error_line(run.error),
         inputs=shown(run.inputs, whole),
         outputs=shown(run.outputs, whole),

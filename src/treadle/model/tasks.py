@@ -114,6 +114,8 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     checkpoint: str | None = None
     error: str | None = None
     """The last error, as JSON, while it waits for a retry."""
+    doing: str | None = None
+    """What a parked function waits for (`model.activity`)."""
 
     # Set when finished:
     seq: int | None = None
@@ -288,6 +290,7 @@ TASK_COLUMNS = (
     Column("payload", "text", Use.BOTH | Use.NEW | Use.CARRIED),
     Column("checkpoint", "text", Use.KEPT),
     Column("error", "text", Use.BOTH),
+    Column("doing", "text", Use.LIVE),
     Column("seq", "bigint", Use.FINISHED),
     Column("move", "text", Use.FINISHED),
     Column("from_state", "text", Use.FINISHED),

@@ -9,7 +9,6 @@ from treadle.api.options import FunctionOptions
 from treadle.api.runs import RunStarted
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
-from treadle.service.run_records import run_record
 
 
 class Functions(RunGroup, FunctionsApi):
@@ -30,4 +29,4 @@ class Functions(RunGroup, FunctionsApi):
         run = await self.engine.kernel.run_services.function_runs.adopt(run_id, version, actor=self.actor)
         known = await self.engine.kernel.functions.list_shown()
         servers = sum(each.servers for each in known if (each.name, each.version) == (run.workflow, version))
-        return run_record(RunAdopted, run, servers=servers)
+        return await self.shown(RunAdopted, run, servers=servers)

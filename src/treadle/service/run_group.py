@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from treadle.api.runs import RunStarted
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.why import shown_server_state
@@ -11,7 +13,7 @@ from treadle.kernel.runs.records import StartedRun
 from treadle.model.errors import UnreadableValue
 from treadle.model.runs import Run
 from treadle.service.group import Group
-from treadle.service.run_records import run_record
+from treadle.service.run_records import R, run_record
 
 
 class RunGroup(Group):
@@ -23,7 +25,12 @@ class RunGroup(Group):
         servers, now = await self.engine.kernel.store.list_servers(), await self.engine.kernel.store.now()
         live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
         missing = await self.missing_handlers(run)
-        return run_record(RunStarted, run, created=started.created, missing_handlers=missing, workers=len(live))
+        return await self.shown(RunStarted, run, created=started.created, missing_handlers=missing, workers=len(live))
+
+    async def shown(self, kind: type[R], run: Run, **more: Any) -> R:
+        """A record of the run with what it is doing, and `more`."""
+        activity = (await self.engine.kernel.run_reads.activities([run])).get(run.id)
+        return run_record(kind, run, activity, **more)
 
     async def missing_handlers(self, run: Run) -> list[str]:
         """The handlers that the workflow may need and no live worker has; none if it is finished, a function or unreadable."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from treadle.api.runs import Run, RunLogLine, UsageRequest, UsageSums
+from treadle.api.runs import Activity, Run, RunLogLine, UsageRequest, UsageSums
 from treadle.api.steps import Step, StepFailure
 from treadle.api.wire import record_of
 from treadle.kernel.functions.reads import FunctionStepRow
+from treadle.kernel.runs import activity as kernel
 from treadle.kernel.runs.reads import ShownStep
 from treadle.kernel.runs.step_reads import folds
 from treadle.lang.program import Program
@@ -20,9 +21,10 @@ R = TypeVar("R", bound=Run)
 S = TypeVar("S", bound=Step)
 
 
-def run_record(kind: type[R], run: model.Run, **more: Any) -> R:
-    """A record with the fields of a run, without its values, and `more`."""
-    return record_of(kind, run, error=decode(run.error), **more)
+def run_record(kind: type[R], run: model.Run, activity: kernel.Activity | None, **more: Any) -> R:
+    """A record with the fields of a run, without its values, what it is doing, and `more`."""
+    shown = None if activity is None else record_of(Activity, activity)
+    return record_of(kind, run, error=decode(run.error), activity=shown, **more)
 
 
 def usage_sums(rows: list[Usage]) -> UsageSums:

@@ -48,11 +48,14 @@ class Runs(RunGroup, RunsApi):
     ) -> RunPage:
         chosen = await self._filter(which)
         found = await self.engine.kernel.run_reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
-        return RunPage([run_record(Run, run) for run in found], found[-1].id if len(found) == limit else None)
+        doing = await self.engine.kernel.run_reads.activities(found)
+        runs = [run_record(Run, run, doing.get(run.id)) for run in found]
+        return RunPage(runs, found[-1].id if len(found) == limit else None)
 
     async def counts(self, **which: Unpack[RunFilter]) -> RunCounts:
-        counts = await self.engine.kernel.run_reads.count_runs(**await self._filter(which))
-        return RunCounts(counts, sum(counts.values()))
+        chosen, reads = await self._filter(which), self.engine.kernel.run_reads
+        counts = await reads.count_runs(**chosen)
+        return RunCounts(counts, sum(counts.values()), await reads.count_doing(**chosen))
 
     async def bulk(
         self,
@@ -116,7 +119,7 @@ class Runs(RunGroup, RunsApi):
         engine = self.engine
         reason = await engine.kernel.run_reads.why(run.id)
         rows, budget = await engine.kernel.run_reads.usage(run.id)
-        return run_record(
+        return await self.shown(
             RunDetail,
             run,
             inputs=await self._opened(run.inputs),
@@ -204,21 +207,21 @@ class Runs(RunGroup, RunsApi):
         return SignalSent(run.id, name, told, name in awaited, left)
 
     async def pause(self, run_id: str) -> Run:
-        return run_record(Run, await self.engine.runs.pause(run_id, actor=self.actor))
+        return await self.shown(Run, await self.engine.runs.pause(run_id, actor=self.actor))
 
     async def resume(self, run_id: str) -> Run:
         run = await self.find_run(run_id)
         if run.finished:
             raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
-        return run_record(Run, await self.engine.runs.resume(run.id, actor=self.actor))
+        return await self.shown(Run, await self.engine.runs.resume(run.id, actor=self.actor))
 
     async def cancel(self, run_id: str, *, reason: str | None = None) -> Run:
-        return run_record(Run, await self.engine.runs.cancel(run_id, actor=self.actor, reason=reason))
+        return await self.shown(Run, await self.engine.runs.cancel(run_id, actor=self.actor, reason=reason))
 
     async def retry(self, run_id: str, *, step: str | None = None) -> Run:
         run = await self.find_run(run_id)
         step_id = None if step is None else (await self.engine.kernel.run_reads.get_step(run.id, step)).id
-        return run_record(Run, await self.engine.runs.retry(run.id, step_id, actor=self.actor))
+        return await self.shown(Run, await self.engine.runs.retry(run.id, step_id, actor=self.actor))
 
     async def rerun(self, run_id: str, *, inputs: dict[str, Json] | None = None, lenient: bool = False) -> RunStarted:
         run = await self.find_run(run_id)

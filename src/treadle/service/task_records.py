@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from treadle.api.tasks import MoveRecord, Task, TaskDetail, TaskLogLine, Why
-from treadle.api.wire import record_of
+from treadle.api.wire import Instant, record_of
 from treadle.engine import Engine
 from treadle.kernel.external.intents import without_key
+from treadle.kernel.functions.waits import shown_wake_at
 from treadle.kernel.queue.why import Reason
 from treadle.model import tasks as model
 from treadle.model.runs import Run
@@ -32,6 +33,7 @@ def task_record(kind: type[T], task: model.Task, **more: Any) -> T:
         kind,
         task,
         state=str(task.shown_state),
+        wake_at=None if (at := shown_wake_at(task)) is None else Instant.of(at),
         holds=[word for bit, word in HOLDS.items() if task.hold & bit],
         root_id=task.root_id or None,
         policy=decode_shown(task.policy),

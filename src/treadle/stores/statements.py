@@ -10,21 +10,28 @@ A statement may contain column lists of tasks, expanded when the file is loaded.
     {value:r.SET}    r.value ->> 0, r.value ->> 1, ...             (elements of a JSON array that has the columns of `given`)
     {array:SET}      $1::text::uuid[], $2::text::integer[], ...    (parameters, one array for each column)
     {after:SET}      $20                                           (the parameter after these)
+
+Other forms:
+
+    {sql:NAME}       the fragment of that name in `fragments.sql`
+    {rank:DOING}     the rank of an activity (`model.activity`)
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
 import msgspec
 
+from treadle.model.activity import RANKS, Doing
 from treadle.model.tasks import TASK_COLUMNS, Column, Task, Use
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.(up|down)\.sql$")
-_LIST = re.compile(r"\{(?:(json|text|all|value|array|after):)?(?:(\w+)\.)?(\w+)\}")
+_LIST = re.compile(r"\{(?:(json|text|all|value|array|after|sql|rank):)?(?:(\w+)\.)?(\w+)\}")
 
 
 def _with(use: Use, *, without: tuple[str, ...] = ()) -> tuple[Column, ...]:
@@ -58,6 +65,10 @@ LONG = ("policy", "payload")
 
 def _expand(match: re.Match[str]) -> str:
     form, alias, name = match.groups()
+    if form == "rank":
+        return str(RANKS[Doing(name)])
+    if form == "sql":
+        return _LIST.sub(_expand, _fragments()[name])
     columns = COLUMN_SETS.get(name) or tuple(column for column in COLUMN_SETS["given"] if form == "value" and column.name == name)
     if not columns:
         return match[0]
@@ -89,6 +100,13 @@ def _expand(match: re.Match[str]) -> str:
 def _default(column: Column) -> str:
     default = _DEFAULTS[column.name]
     return f"{'null' if default is None else default}::{column.type} as {column.name}"
+
+
+@cache
+def _fragments() -> dict[str, str]:
+    """Parts of statements that both stores use, by name, without their comments."""
+    parts = _NAME.split(files(__package__).joinpath("fragments.sql").read_text("utf-8"))
+    return {name: body.strip().partition("\n")[2] for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def load_statements(package: str, file: str) -> dict[str, str]:

@@ -34,6 +34,7 @@ FEATURES = (
         "runs",
         "new_runs",
         "steps",
+        "activities",
     ),
     *("flows", "records", "messages", "outcomes", "histories", "events", "servers", "handlers", "usage", "retention"),
 )

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from treadle.api.system import StatusProblem
+from treadle.model.activity import words
 from treadle.model.clock import span
 
 
@@ -129,6 +130,7 @@ ALL = {
     "bytes": size,
     "short_id": short_id,
     "leaf": leaf,
+    "activity": words,
     "combine": combine,
     "tone": tone,
     "code": code,

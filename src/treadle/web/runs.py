@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph
 from treadle.api.runs import Run, RunAction, RunCounts
+from treadle.model.activity import Doing
 from treadle.model.errors import InvalidInput
 from treadle.model.runs import TEXT
 from treadle.model.states import RUN, RunState
@@ -24,7 +25,7 @@ from treadle.web.site import Site
 from treadle.web.waterfall import waterfall
 
 STATES = tuple(str(state) for state in RunState)
-FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search")
+FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "doing")
 VIEWS = ("timeline", "steps", "source", "logs", "moves", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
 _PAGE, _STEPS, _SHOWN = 50, 200, 10
@@ -40,9 +41,12 @@ def add(site: Site) -> None:
         asked = request.query_params
         which = filters_of(asked)
         page = await service.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
-        is_all = page.next_before is None and not asked.get("before") and not asked.getlist("state")
-        counts = counted(page.runs) if is_all else await service.runs.counts(**which)
-        return await site.render(request, "runs.html", service=service, page=page, counts=counts, states=STATES, actions=ACTIONS)
+        is_all = page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
+        counts = counted(page.runs) if is_all else await service.runs.counts(**which | {"doing": None})
+        doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]
+        return await site.render(
+            request, "runs.html", service=service, page=page, counts=counts, states=STATES, doing=doing, actions=ACTIONS
+        )
 
     @site.page("/runs/bulk")
     async def preview(request: Request, service: Service) -> Response:
@@ -168,7 +172,8 @@ def current_lines(drawn: FlowGraph, source: str) -> set[int]:
 
 def counted(runs: Sequence[Run]) -> RunCounts:
     """The counts of a complete list of runs, without a second search."""
-    return RunCounts(dict(Counter(run.state for run in runs)), len(runs))
+    doing = Counter(run.activity.doing for run in runs if run.activity is not None)
+    return RunCounts(dict(Counter(run.state for run in runs)), len(runs), dict(doing))
 
 
 def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:

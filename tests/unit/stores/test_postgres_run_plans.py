@@ -99,9 +99,12 @@ async def check_reads(connection: Connection) -> None:
     plan = await explain(connection, "runs.sql", "find_finished_runs", runs)
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)
-    plan = await explain(connection, "runs.sql", "list_runs", "null", "'default'", *["null"] * 9, "50")
+    plan = await explain(connection, "runs.sql", "list_runs", "null", "'default'", *["null"] * 10, "50")
     assert plan.indexes("runs") <= {"runs_pkey"}
     plan.reads_few_rows(BATCH)
+    plan = await explain(connection, "runs.sql", "list_open_work", f"({runs})[1:50]")
+    assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}
+    plan.reads_few_rows(15 * BATCH)  # each run has ten tasks
     plan = await explain(connection, "runs.sql", "find_blobs", "array['d1', 'd2', 'd3']")
     assert plan.indexes("blobs") == {"blobs_pkey"}
 

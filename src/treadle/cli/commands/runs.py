@@ -50,6 +50,9 @@ class Filter(TypedDict):
     search: Annotated[
         str | None, option(metavar="TEXT", help="Text in the workflow's name or idempotency key, or the start of an id")
     ]
+    doing: Annotated[
+        str | None, option(metavar="ACTIVITY", help="Only unfinished runs that are doing this: sleeping, waiting_for_approval, ...")
+    ]
 
 
 def _asked(which: Filter) -> dict[str, Any]:
@@ -76,7 +79,8 @@ def _table(runs: list[Run], now: datetime) -> RenderableType:
     table = grid("id", "workflow", "state", "?>steps", "created", "?note")
     for run in runs:
         said = (run.error or {}).get("message")
-        note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else "")
+        doing = "" if run.activity is None else run.activity.text
+        note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else doing)
         table.add_row(
             run.id, plain(run.workflow), state(run.state), str(run.steps), ago(run.created_at, now), plain(short(note, 80))
         )

@@ -159,7 +159,9 @@ def _why_waiting(task: Task, now: int) -> Reason:
             "nondeterministic", f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history"
         )
     if task.kind == FUNCTION:
-        return Reason("suspended", f"suspended; `treadle why {task.run_id}` reports the reason; next check at {at}{due}")
+        timed = at if task.doing is None else as_text((decode(task.checkpoint) or {}).get("wake_at"))
+        check = f"; next check at {timed}{due}" if timed else ""
+        return Reason("suspended", f"suspended; `treadle why {task.run_id}` reports the reason{check}")
     if task.failures and task.error:
         message = (decode(task.error) or {}).get("message", "")
         return Reason("backoff", f"failed {task.failures} time(s), next attempt at {at}{due}: {message}")

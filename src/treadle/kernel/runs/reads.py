@@ -11,11 +11,13 @@ from treadle.evaluator import StepRow
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
+from treadle.kernel.runs.activity import Activity, activity_of
 from treadle.kernel.runs.step_codec import show_step
 from treadle.kernel.store.pages import PAGE_LIMIT, all_steps, check_limit
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import RunFilter, TaskFilter
+from treadle.kernel.store.queries import OpenWork, RunFilter, TaskFilter
 from treadle.kernel.store.value_store import ValueStore
+from treadle.model.activity import RANKS, Doing
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
@@ -29,6 +31,9 @@ from treadle.model.values import decode
 
 _STATES = tuple(state.value for state in RunState)
 _KINDS = ("workflow", "function")
+_DOINGS = tuple(doing.value for doing in Doing)
+COUNTED_RUNS = 10_000
+"""Limit on the unfinished runs that are counted by activity."""
 _NAMED = 3
 """Number of different reasons named in the reason of a run."""
 _SHOWN = 50
@@ -101,6 +106,20 @@ class RunReads:
             found = await self._store.count_runs(self._namespace)  # answered from an index alone
         return {state: found.get(state, 0) for state in _STATES}
 
+    async def count_doing(self, **which: Any) -> dict[str, int]:
+        """Number of unfinished runs by activity, for every activity, among the newest `COUNTED_RUNS` that match."""
+        found = await self._store.count_doing(self.runs_like(**which), COUNTED_RUNS)
+        return {doing: found.get(doing, 0) for doing in _DOINGS}
+
+    async def activities(self, runs: Sequence[Run]) -> dict[str, Activity]:
+        """What the unfinished ones of the runs are doing, by id; one query."""
+        live = [run.id for run in runs if not run.finished]
+        work: dict[str, list[OpenWork]] = {}
+        for each in await self._store.list_open_work(live) if live else ():
+            work.setdefault(each.task.run_id or "", []).append(each)
+        found = {run.id: activity_of(run, work.get(run.id, ())) for run in runs}
+        return {run_id: activity for run_id, activity in found.items() if activity is not None}
+
     def runs_like(
         self,
         *,
@@ -114,12 +133,15 @@ class RunReads:
         created_after: int | None = None,
         created_before: int | None = None,
         search: str | None = None,
+        doing: str | None = None,
     ) -> RunFilter:
         """Build a run filter for this namespace; `search` matches text in the name or key, or the beginning of an id."""
         if unknown := [state for state in states if state not in _STATES]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; states of runs are {', '.join(_STATES)}.")
         if kind is not None and kind not in _KINDS:
             raise InvalidInput(f"Unknown kind {kind!r}; kinds of runs are {', '.join(_KINDS)}.")
+        if doing is not None and doing not in _DOINGS:
+            raise InvalidInput(f"Unknown activity {doing!r}; runs are doing one of {', '.join(_DOINGS)}.")
         return RunFilter(
             states=tuple(states),
             namespace=self._namespace,
@@ -132,6 +154,7 @@ class RunReads:
             created_after=created_after,
             created_before=created_before,
             search=None if not search else search.strip().lower().replace("\0", ""),
+            doing=None if doing is None else RANKS[Doing(doing)],
         )
 
     async def list_moves(self, run_id: Ref) -> list[Move]:

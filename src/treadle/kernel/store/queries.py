@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from treadle.kernel.store.units import Seen
+from treadle.model.activity import Doing
 from treadle.model.names import Lane
-from treadle.model.tasks import Claim, Move
+from treadle.model.tasks import Claim, Move, Task
 
 # --- reads ---
 
@@ -171,6 +172,18 @@ class RunFilter:
     created_before: int | None = None
     search: str | None = None
     """Lower-case text to find in the workflow's name or the idempotency key, or at the start of the id."""
+    doing: int | None = None
+    """The rank of an activity (`model.activity`): only unfinished runs that show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """The live tasks of a run with one activity: their number, the first of them, and its open approval or external job."""
+
+    doing: Doing
+    count: int
+    task: Task
+    record_id: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import msgspec
 
 from treadle.kernel.store.interruption import uninterrupted
 from treadle.kernel.store.ports import LeaseConnection, Store
-from treadle.kernel.store.queries import DeadLetterFilter, Event, Extension, History, Renewal, RunFilter, TaskFilter
+from treadle.kernel.store.queries import DeadLetterFilter, Event, Extension, History, OpenWork, Renewal, RunFilter, TaskFilter
 from treadle.kernel.store.records import (
     Await,
     ChangeRecord,
@@ -212,6 +212,10 @@ class SealedStore:
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
         """Return runs, opened."""
         return [self._run(run) for run in await self._inner.list_runs(which, limit)]
+
+    async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
+        """Return the live tasks of runs by activity, opened."""
+        return [replace(work, task=self._task(work.task)) for work in await self._inner.list_open_work(run_ids)]
 
     async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
         """Return log lines, opened."""

@@ -85,6 +85,8 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     actor: str | None = None
     data: str | None = None
     quiet: bool = False
+    doing: str | None = None
+    """What a parked function waits for (`model.activity`)."""
 
 
 @dataclass(frozen=True, slots=True)

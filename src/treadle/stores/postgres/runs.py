@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.kernel.store.queries import RunFilter
+from treadle.kernel.store.queries import OpenWork, RunFilter
+from treadle.model.activity import DOINGS
 from treadle.model.errors import StoreBusy
 from treadle.model.runs import Flow, FlowVersion, Run, Step
-from treadle.stores.postgres.connection.connect import Connection, fetch_as
+from treadle.model.tasks import Task
+from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
 from treadle.stores.postgres.parts import Part, reads, works
 from treadle.stores.statements import load_statements
 
@@ -42,6 +44,20 @@ class Runs(Part):
     @reads
     async def count_matching_runs(self, connection: Connection, which: RunFilter) -> dict[str, int]:
         return {row[0]: row[1] for row in await connection.fetch(_SQL["count_matching_runs"], *_values(which))}
+
+    @reads
+    async def count_doing(self, connection: Connection, which: RunFilter, limit: int) -> dict[str, int]:
+        rows = await connection.fetch(_SQL["count_doing"], *_values(which), max(limit, 0))
+        return {str(DOINGS[row[0]]): row[1] for row in rows}
+
+    @reads
+    async def list_open_work(self, connection: Connection, run_ids: Sequence[str]) -> list[OpenWork]:
+        found = []
+        for row in await connection.fetch(_SQL["list_open_work"], sorted(set(run_ids))):
+            values = texts(row)
+            rank, count, record_id = (values.pop(name) for name in ("rank", "count", "record_id"))
+            found.append(OpenWork(DOINGS[rank], count, Task(**values), record_id))
+        return found
 
     @works
     async def list_children(self, connection: Connection, run_id: str) -> list[str]:

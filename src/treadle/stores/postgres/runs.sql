@@ -13,22 +13,37 @@ where found.state in ('completed', 'failed', 'canceled');
 -- List runs, newest first.
 select *
 from runs
-where ($1::text[] is null or state = any($1::text[]))
-  and ($2::text is null or namespace = $2::text)
-  and ($3::text is null or workflow = $3::text)
-  and ($4::text[] is null or flow_id = any($4::text[]))
-  and ($5::uuid is null or id < $5::uuid)
-  and ($6::text is null or kind = $6::text)
-  and ($7::text is null or task_list = $7::text)
-  and ($8::uuid is null or root_id = $8::uuid)
-  and ($9::bigint is null or created_at >= $9::bigint)
-  and ($10::bigint is null or created_at < $10::bigint)
-  and ($11::text is null
-    or strpos(lower(workflow), $11::text) > 0
-    or strpos(lower(idempotency_key), $11::text) > 0
-    or strpos(id::text, $11::text) = 1)
+where {sql:postgres_run_filter}
 order by id desc
-limit $12::bigint;
+limit $13::bigint;
+
+-- name: count_doing
+-- Count the newest unfinished runs that match a filter, by what they are doing.
+select doing, count(*)
+from (
+  select {sql:run_doing} as doing
+  from runs
+  where state in ('pending', 'running', 'paused') and {sql:postgres_run_filter}
+  order by id desc
+  limit $13::bigint
+) as newest
+group by doing;
+
+-- name: list_open_work
+-- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
+with ranked (id, run_id, doing, wake_at) as (
+  select t.id, t.run_id, {sql:doing}, coalesce(t.wake_at, 0)
+  from tasks as t join lanes as l on l.id = t.lane_id
+  where t.run_id = any($1::uuid[])
+), numbered as (
+  select id, doing, count(*) over (partition by run_id, doing) as count,
+    row_number() over (partition by run_id, doing order by wake_at, id) as number
+  from ranked
+)
+select {t.live}, l.kind, l.task_list, l.name, n.doing as rank, n.count,
+  (select r.id from records as r where r.task_id = n.id and r.ended_at is null order by r.id desc limit 1) as record_id
+from numbered as n join tasks as t on t.id = n.id join lanes as l on l.id = t.lane_id
+where n.number = 1;
 
 -- name: count_runs
 -- Count the runs of a namespace by state.
@@ -38,20 +53,7 @@ select state, count(*) from runs where namespace = $1::text group by state;
 -- Count the runs that match a filter, by state.
 select state, count(*)
 from runs
-where ($1::text[] is null or state = any($1::text[]))
-  and ($2::text is null or namespace = $2::text)
-  and ($3::text is null or workflow = $3::text)
-  and ($4::text[] is null or flow_id = any($4::text[]))
-  and ($5::uuid is null or id < $5::uuid)
-  and ($6::text is null or kind = $6::text)
-  and ($7::text is null or task_list = $7::text)
-  and ($8::uuid is null or root_id = $8::uuid)
-  and ($9::bigint is null or created_at >= $9::bigint)
-  and ($10::bigint is null or created_at < $10::bigint)
-  and ($11::text is null
-    or strpos(lower(workflow), $11::text) > 0
-    or strpos(lower(idempotency_key), $11::text) > 0
-    or strpos(id::text, $11::text) = 1)
+where {sql:postgres_run_filter}
 group by state;
 
 -- name: list_children

@@ -7,10 +7,12 @@ from typing import Any
 
 import apsw
 
-from treadle.kernel.store.queries import RunFilter
+from treadle.kernel.store.queries import OpenWork, RunFilter
+from treadle.model.activity import DOINGS
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
 from treadle.stores.sqlite.parts import Part, reads, writes
+from treadle.stores.sqlite.tasks import decode_tasks
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "runs.sql")
@@ -36,7 +38,8 @@ class Runs(Part):
 
     @reads
     def list_runs(self, connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
-        return fetch_as(connection, Run, _SQL["list_runs"], _values(which) | {"limit": max(limit, 0)})
+        statement = _SQL["list_runs" if which.doing is None or which.namespace is None else "list_runs_doing"]
+        return fetch_as(connection, Run, statement, _values(which) | {"limit": max(limit, 0)})
 
     @reads
     def count_runs(self, connection: apsw.Connection, namespace: str) -> dict[str, int]:
@@ -45,6 +48,19 @@ class Runs(Part):
     @reads
     def count_matching_runs(self, connection: apsw.Connection, which: RunFilter) -> dict[str, int]:
         return {str(state): int(count) for state, count in connection.execute(_SQL["count_matching_runs"], _values(which))}
+
+    @reads
+    def count_doing(self, connection: apsw.Connection, which: RunFilter, limit: int) -> dict[str, int]:
+        found = connection.execute(_SQL["count_doing"], _values(which) | {"limit": max(limit, 0)})
+        return {str(DOINGS[int(rank)]): int(count) for rank, count in found}
+
+    @reads
+    def list_open_work(self, connection: apsw.Connection, run_ids: Sequence[str]) -> list[OpenWork]:
+        found = connection.execute(_SQL["list_open_work"], {"run_ids": to_json(list(dict.fromkeys(run_ids)))})
+        return [
+            OpenWork(DOINGS[int(rank)], int(count), decode_tasks(f"[{task}]")[0], record_id)
+            for rank, count, task, record_id in found
+        ]
 
     @reads
     def list_children(self, connection: apsw.Connection, run_id: str) -> list[str]:

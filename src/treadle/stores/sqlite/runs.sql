@@ -12,22 +12,46 @@ where runs.state in ('completed', 'failed', 'canceled');
 -- List runs, newest first. (Uses the primary key: any other index would sort all runs for one page.)
 select *
 from runs indexed by sqlite_autoindex_runs_1
-where id < coalesce(:before_id, x'')
-  and +namespace = coalesce(:namespace, namespace)
-  and workflow = coalesce(:workflow, workflow)
-  and kind = coalesce(:kind, kind)
-  and task_list = coalesce(:task_list, task_list)
-  and +root_id = coalesce(:root_id, root_id)
-  and created_at >= coalesce(:created_after, created_at)
-  and created_at < coalesce(:created_before, created_at + 1)
-  and (:flow_ids is null or flow_id in (select value from json_each(:flow_ids)))
-  and (:states is null or state in (select value from json_each(:states)))
-  and (:search is null
-    or instr(lower(workflow), :search) > 0
-    or instr(lower(coalesce(idempotency_key, '')), :search) > 0
-    or instr(id, :search) = 1)
+where {sql:sqlite_run_filter}
 order by id desc
 limit :limit;
+
+-- name: list_runs_doing
+-- List unfinished runs by what they are doing, newest first; the index by state skips finished ones.
+select *
+from runs indexed by runs_state
+where namespace = :namespace and state in ('pending', 'running', 'paused')
+  and {sql:sqlite_run_filter}
+order by id desc
+limit :limit;
+
+-- name: count_doing
+-- Count the newest unfinished runs that match a filter, by what they are doing.
+select doing, count(*)
+from (
+  select {sql:run_doing} as doing
+  from runs indexed by runs_state
+  where namespace = :namespace and state in ('pending', 'running', 'paused')
+    and {sql:sqlite_run_filter}
+  order by id desc
+  limit :limit
+) as newest
+group by doing;
+
+-- name: list_open_work
+-- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
+with ranked (id, run_id, doing, wake_at) as (
+  select t.id, t.run_id, {sql:doing}, coalesce(t.wake_at, 0)
+  from json_each(:run_ids) as wanted cross join tasks as t on t.run_id = wanted.value cross join lanes as l on l.id = t.lane_id
+), numbered as (
+  select id, doing, count(*) over (partition by run_id, doing) as count,
+    row_number() over (partition by run_id, doing order by wake_at, id) as number
+  from ranked
+)
+select n.doing, n.count, live.task,
+  (select r.id from records as r where r.task_id = n.id and r.ended_at is null order by r.id desc limit 1)
+from numbered as n cross join live on live.id = n.id
+where n.number = 1;
 
 -- name: count_runs
 -- Count the runs of a namespace by state.
@@ -37,20 +61,7 @@ select state, count(*) from runs where namespace = :namespace group by state;
 -- Count the runs that match a filter, by state.
 select state, count(*)
 from runs
-where id < coalesce(:before_id, x'')
-  and +namespace = coalesce(:namespace, namespace)
-  and workflow = coalesce(:workflow, workflow)
-  and kind = coalesce(:kind, kind)
-  and task_list = coalesce(:task_list, task_list)
-  and +root_id = coalesce(:root_id, root_id)
-  and created_at >= coalesce(:created_after, created_at)
-  and created_at < coalesce(:created_before, created_at + 1)
-  and (:flow_ids is null or flow_id in (select value from json_each(:flow_ids)))
-  and (:states is null or state in (select value from json_each(:states)))
-  and (:search is null
-    or instr(lower(workflow), :search) > 0
-    or instr(lower(coalesce(idempotency_key, '')), :search) > 0
-    or instr(id, :search) = 1)
+where {sql:sqlite_run_filter}
 group by state;
 
 -- name: list_children

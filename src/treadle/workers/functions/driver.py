@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.kernel.functions.waits import note_waits
 from treadle.kernel.store.records import Await
 from treadle.kernel.store.units import Park, RunGuard, Unit, Verdict
 from treadle.model.errors import TreadleError
@@ -170,7 +171,8 @@ class Driver:
 
     def _waiting(self, delay: int | None) -> Park:
         task = self.execution.task
-        return Park(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay)
+        doing, note = note_waits(self.inbox.waiting())
+        return Park(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=note, doing=doing)
 
     async def _park(self, set_settling: SetSettling, park: Park, pending: PendingUnit, messages: int = 0) -> Settled | None:
         execution, inbox = self.execution, self.inbox

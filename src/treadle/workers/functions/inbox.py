@@ -6,6 +6,7 @@ The version of the run up to which its messages were read guards parking, so tha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,6 +154,10 @@ class Inbox:
         if not wait.done:
             wait.future = self._execution.suspend()
             await wait.future
+
+    def waiting(self) -> Iterator[Recorded]:
+        """The steps that wait."""
+        return (wait.recorded for wait in self._waits)
 
     def need(self) -> Need:
         """Return the events that must come before a branch can continue."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from treadle.kernel.store.ports.clock import StoreClock
-from treadle.kernel.store.queries import RunFilter
+from treadle.kernel.store.queries import OpenWork, RunFilter
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 
 
@@ -27,6 +27,12 @@ class RunStore(StoreClock, Protocol):
 
     async def count_matching_runs(self, which: RunFilter) -> dict[str, int]:
         """Count the runs that match the filter, by state."""
+
+    async def count_doing(self, which: RunFilter, limit: int) -> dict[str, int]:
+        """Count the newest `limit` unfinished runs that match the filter, by what they are doing (`model.activity`)."""
+
+    async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
+        """Return the live tasks of the runs, counted by run and activity; in no order."""
 
     async def list_children(self, run_id: str) -> list[str]:
         """Return the ids of the unfinished runs that steps of this run started (runs with a `parent_step_id`).

@@ -25,8 +25,8 @@ where tasks.id = given.id and exists (select from finished where finished.id = g
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
-    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[])
-    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data, quiet)
+    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[], $15::text[])
+    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data, quiet, doing)
 ), parked as (
   update tasks
   set state = given.to_state,
@@ -39,6 +39,7 @@ with given as materialized (
       wake_at = (select treadle_now()) + given.delay,
       checkpoint = given.checkpoint,
       error = given.error,
+      doing = given.doing,
       version = tasks.version + (not given.quiet)::integer
   from given
   where tasks.id = given.id

@@ -259,4 +259,5 @@ def _park_row(change: Change[Park]) -> tuple[Any, ...]:
         w.checkpoint,
         w.error,
         w.data,
+        w.doing,
     )

@@ -47,7 +47,7 @@ update tasks
 set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
   hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
   owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
-  version = tasks.version + 1
+  doing = r.value ->> 15, version = tasks.version + 1
 from jsonb_each(:rows) as r, log as l
 where l.seq = :first_seq + r.key and tasks.id = l.entity_id;
 
@@ -57,7 +57,8 @@ where l.seq = :first_seq + r.key and tasks.id = l.entity_id;
 update tasks
 set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
   hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
-  owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13
+  owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
+  doing = r.value ->> 15
 from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1
   and owner_id is coalesce(r.value ->> 2, owner_id)

@@ -1,0 +1,72 @@
+"""The note that a parked function leaves in its task's checkpoint: the waits that can continue it. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from treadle.kernel.functions.steps import EFFECT, RESULT, SLEEP, STEP, WAIT, Recorded
+from treadle.model.activity import RANKS, Doing
+from treadle.model.names import FUNCTION
+from treadle.model.stored import StoredRow, convert
+from treadle.model.tasks import Task
+from treadle.model.values import decode, encode
+
+_DOING = {
+    SLEEP: Doing.SLEEPING,
+    WAIT: Doing.WAITING_FOR_SIGNAL,
+    RESULT: Doing.WAITING_FOR_CHILD,
+    STEP: Doing.RETRYING,
+    EFFECT: Doing.RETRYING,
+}
+"""By kind of step; calls, approvals and external jobs have tasks of their own."""
+
+
+class WaitNote(StoredRow, kw_only=True):
+    """The waits of a parked function; `name`, `until` and `child_id` are those of the most important one."""
+
+    name: str | None = None
+    until: int | None = None
+    child_id: str | None = None
+    wake_at: int | None = None
+    """When the first wait with a time ends; None: only a message continues the function."""
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def note_waits(waits: Iterable[Recorded]) -> tuple[Doing, str]:
+    """What a function with these waits is doing, and its note as JSON."""
+    counts: Counter[Doing] = Counter()
+    first: tuple[tuple[int, float], Recorded] | None = None
+    wake_at: int | None = None
+    for each in waits:
+        doing = _DOING.get(each.kind, Doing.WAITING_FOR_TASK)
+        counts[doing] += 1
+        at = each.wake_at
+        if at is not None:
+            wake_at = at if wake_at is None else min(at, wake_at)
+        rank = (RANKS[doing], float("inf") if at is None else at)
+        if first is None or rank < first[0]:
+            first = rank, each
+    body: dict[str, Any] = {"wake_at": wake_at, "counts": dict(counts)}
+    if first is None:
+        return Doing.WAITING_FOR_TASK, encode(body)
+    chosen = first[1]
+    doing = _DOING.get(chosen.kind, Doing.WAITING_FOR_TASK)
+    body |= {"name": chosen.name, "until": chosen.wake_at, "child_id": chosen.task_id if chosen.kind == RESULT else None}
+    return doing, encode(body)
+
+
+def read_waits(task: Task) -> WaitNote | None:
+    """The note of a parked function; None for every other task, and for one that an older version parked."""
+    if task.kind != FUNCTION or task.doing is None or task.owner_id is not None or task.wake_at is None:
+        return None
+    return convert(WaitNote, decode(task.checkpoint) or {})
+
+
+def shown_wake_at(task: Task) -> int | None:
+    """When the task continues by itself, for display: None for a function that only a message continues."""
+    note = read_waits(task)
+    return task.wake_at if note is None else note.wake_at

@@ -1,0 +1,3 @@
+-- Forget what parked functions wait for.
+
+alter table tasks drop column doing;

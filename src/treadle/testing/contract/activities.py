@@ -1,0 +1,95 @@
+"""What runs are doing: derived from their live tasks, for pages, filters and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import RunFilter
+from treadle.kernel.store.units import HoldRun, MoveRun, Unit
+from treadle.model.activity import RANKS, Doing
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
+from treadle.model.runs import Run
+from treadle.model.states import Hold
+from treadle.testing.contract.run_steps import advance, begin, live_of
+from treadle.testing.contract.task_steps import claim, park, settle
+
+ROOT, ONE, TWO = "W", "W/one", "W/two"
+DUE_IN = 60_000
+
+PARKED: tuple[tuple[Doing, dict[str, Any]], ...] = (
+    (Doing.SLEEPING, {"delay": DUE_IN}),
+    (Doing.SLEEPING, {"delay": DUE_IN, "doing": "sleeping"}),
+    (Doing.SLEEPING, {"delay": DUE_IN, "doing": "a word of a newer version"}),
+    (Doing.WAITING_FOR_SIGNAL, {"delay": DUE_IN, "doing": "waiting_for_signal"}),
+    (Doing.WAITING_FOR_CHILD, {"delay": DUE_IN, "doing": "waiting_for_child"}),
+    (Doing.WAITING_FOR_TASK, {"delay": DUE_IN, "doing": "waiting_for_task"}),
+    (Doing.RETRYING, {"delay": DUE_IN, "doing": "retrying"}),
+    (Doing.RETRYING, {"delay": DUE_IN, "error": "{}", "failures": 1}),
+    (Doing.WAITING_FOR_APPROVAL, {"move": "ask", "state": "awaiting_approval", "delay": DUE_IN}),
+    (Doing.WAITING_FOR_EXTERNAL_JOB, {"move": "hand_off", "state": "awaiting_external", "delay": DUE_IN, "error": "{}"}),
+    (Doing.WAITING_FOR_WORKER, {}),
+    (Doing.WAITING_FOR_WORKER, {"doing": "sleeping"}),
+    (Doing.HELD, {"hold": Hold.TASK_PAUSED, "delay": DUE_IN}),
+    (Doing.HELD, {"hold": Hold.OVER_LIMIT}),
+)
+"""The activity of a run whose only task was parked like this."""
+
+
+async def doing(store: Store, run: Run) -> dict[str, int]:
+    """The counts of the run's live tasks by activity; filters and counts of runs agree with them."""
+    found = {work.doing: work.count for work in await store.list_open_work([run.id])}
+    shown = min(found, key=RANKS.__getitem__, default=Doing.STUCK)
+    for each in Doing:
+        which = RunFilter(namespace=DEFAULT_NAMESPACE, root_id=run.id, doing=RANKS[each])
+        assert [run.id for run in await store.list_runs(which, 10)] == ([run.id] if each is shown else [])
+    assert await store.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE, root_id=run.id), 10) == {shown: 1}
+    return {str(each): count for each, count in found.items()}
+
+
+async def test_a_run_is_doing_what_its_live_task_waits_for(store: Store) -> None:
+    for expected, fields in PARKED:
+        run = await begin(store, ROOT, tasks=[ROOT])
+        assert await doing(store, run) == {Doing.WAITING_FOR_WORKER: 1}
+        (task,) = await claim(store)
+        assert await doing(store, run) == {Doing.RUNNING: 1}
+        assert await settle(store, task.claim, park(task, **fields)) == "done"
+        assert await doing(store, run) == {expected: 1}, fields
+        (work,) = await store.list_open_work([run.id])
+        assert (work.task, work.record_id) == ((await live_of(store, run))[0], None)
+        if fields == {} or expected is Doing.WAITING_FOR_WORKER:
+            await claim(store)  # so that it is not in the way of the next case
+
+
+async def test_a_run_without_live_tasks_is_stuck_and_a_finished_one_does_nothing(store: Store) -> None:
+    run = await begin(store, ROOT)
+    assert await doing(store, run) == {}
+    await advance(store, run, rows=(MoveRun(run.id, "fail", "running", "failed"),))
+    assert await store.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 10) == {}
+    assert [await store.list_runs(RunFilter(doing=RANKS[each]), 10) for each in Doing] == [[]] * len(Doing)
+
+
+async def test_a_run_with_several_tasks_shows_the_first_activity_and_counts_all(store: Store) -> None:
+    run = await begin(store, ROOT, ONE, TWO, tasks=[ROOT, ONE, TWO])
+    first, second, _ = await claim(store)
+    await settle(store, first.claim, park(first, delay=DUE_IN))
+    await settle(store, second.claim, park(second, delay=DUE_IN // 2))
+    assert await doing(store, run) == {Doing.RUNNING: 1, Doing.SLEEPING: 2}
+    other = await begin(store, ROOT, tasks=[ROOT])
+    work = await store.list_open_work([run.id, other.id])
+    assert sorted((each.task.run_id == run.id, each.doing) for each in work) == [
+        (False, Doing.WAITING_FOR_WORKER),
+        (True, Doing.RUNNING),
+        (True, Doing.SLEEPING),
+    ]
+    assert next(each.task.id for each in work if each.doing is Doing.SLEEPING) == second.id  # the one that is due first
+    assert await store.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 1) == {Doing.WAITING_FOR_WORKER: 1}
+
+
+async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:
+    run = await begin(store, ROOT, tasks=[ROOT])
+    await store.commit([Unit(rows=(HoldRun(run.id, True), MoveRun(run.id, "pause", "running", "paused")))])
+    assert await doing(store, run) == {Doing.HELD: 1}
+    waiting = await begin(store, ROOT, tasks=[ROOT])
+    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    assert await doing(store, waiting) == {Doing.HELD: 1}
