@@ -72,6 +72,8 @@ class Run(ApiRecord):
     finished_at: Instant | None
     activity: Activity | None
     """What it is doing or waiting for; null after its end."""
+    took_for: int | None
+    """Its duration without the time between a failure and its retry; null until its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,21 @@ class RunUsage(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
+class Takeover(ApiRecord):
+    """A worker lost a task of the run: its lease expired, and another worker may claim the task."""
+
+    at: Instant
+    task_id: str
+    name: str | None
+    """The task's name, while it is kept."""
+    step_id: str | None
+    path: str | None
+    """The path of its step."""
+    worker: str | None
+    """The id of the server that lost it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunDetail(Run):
     """One run with its values and the reason for its state; its steps are a separate list."""
 
@@ -157,6 +174,8 @@ class RunDetail(Run):
     """Budget for model requests; null: no limit."""
     awaited_signals: list[str]
     """Names of the signals that its function waits for and that were not sent yet."""
+    takeovers: list[Takeover] = field(default_factory=list)
+    """The last 20 takeovers, oldest first."""
     missing_handlers: list[str] = field(default_factory=list)
     """Handlers that it may still need and that no live worker of its task list has; empty after its end."""
 

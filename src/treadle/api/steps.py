@@ -50,7 +50,7 @@ class Step(ApiRecord):
     facet: str | None
     """For a function's step: its kind, such as `step`, `sleep`, `call`, `wait` or `approval`."""
     state: str
-    """`pending`, `running`, `paused`, `completed` or `failed`."""
+    """`pending` (waits for a worker or for its next attempt), `running`, `paused`, `completed`, `failed` or `canceled`."""
     language_state: str
     """The state in the terms of the language."""
     folds: bool
@@ -71,8 +71,16 @@ class Step(ApiRecord):
     """Children that failed."""
     total: int | None
     """For a foreach: the number of items."""
+    began_at: Instant
+    """When its last attempt began; if that is unknown, when it was created."""
+    ended_at: Instant | None
+    """Null while it is open."""
     took_for: int | None
-    """Its duration; null while it runs, or if unknown."""
+    """Its duration without the time before a retry of its run; null while it is open."""
+    attempt: int | None
+    """The number of its current or last attempt; null if unknown."""
+    worker: str | None
+    """The id of the server that executes or last executed it; null if unknown."""
     created_at: Instant
     updated_at: Instant
 
@@ -123,6 +131,8 @@ class StepTime(ApiRecord):
     task_id: str | None
     began_at: Instant
     ended_at: Instant | None
+    took_for: int | None
+    """As in `Step`."""
     spans: list[TimeSpan]
     """Spans of its task."""
 

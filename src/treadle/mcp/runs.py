@@ -78,7 +78,9 @@ class StepLine(ApiRecord):
     path: str
     facet: str | None
     state: str
-    """`pending`, `running`, `paused`, `completed` or `failed`."""
+    """`pending`, `running`, `paused`, `completed`, `failed` or `canceled`."""
+    began_at: Instant
+    ended_at: Instant | None
     error: str | None
     params: Json
     """Null unless values were requested."""

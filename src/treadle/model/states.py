@@ -41,9 +41,11 @@ class RunState(StrEnum):
 class StepState(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
-    PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
+    # Displayed, never stored:
+    PAUSED = "paused"
+    CANCELED = "canceled"
 
 
 class Hold:
@@ -156,17 +158,23 @@ RUN = Machine(
 STEP = Machine(
     "step",
     StepState.PENDING,
-    frozenset({StepState.COMPLETED, StepState.FAILED}),
+    frozenset({StepState.COMPLETED, StepState.FAILED, StepState.CANCELED}),
     {
         (StepState.PENDING, "start"): StepState.RUNNING,
         (StepState.RUNNING, "succeed"): StepState.COMPLETED,
         (StepState.RUNNING, "fail"): StepState.FAILED,
         (StepState.RUNNING, "retry"): StepState.PENDING,
+        (StepState.PENDING, "pause"): StepState.PAUSED,
         (StepState.RUNNING, "pause"): StepState.PAUSED,
-        (StepState.PAUSED, "resume"): StepState.RUNNING,
+        (StepState.PAUSED, "resume"): StepState.PENDING,
+        (StepState.PENDING, "cancel"): StepState.CANCELED,
+        (StepState.RUNNING, "cancel"): StepState.CANCELED,
+        (StepState.PAUSED, "cancel"): StepState.CANCELED,
         (StepState.FAILED, "retry"): StepState.PENDING,
     },
 )
+"""A step pauses, resumes and is canceled with its run or its task: an open step shows that, and its row does not change. A step
+whose code still executes after a pause is running; one without code (a block, a wait) is running again once it is resumed."""
 
 APPROVAL = Machine(
     "approval",

@@ -29,8 +29,9 @@ class RunGroup(Group):
 
     async def shown(self, kind: type[R], run: Run, **more: Any) -> R:
         """A record of the run with what it is doing, and `more`."""
-        activity = (await self.engine.kernel.run_reads.activities([run])).get(run.id)
-        return run_record(kind, run, activity, **more)
+        reads = self.engine.kernel.run_reads
+        activity, took = await reads.activities([run]), await reads.times([run])
+        return run_record(kind, run, activity.get(run.id), took.get(run.id), **more)
 
     async def missing_handlers(self, run: Run) -> list[str]:
         """The handlers that the workflow may need and no live worker has; none if it is finished, a function or unreadable."""

@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 from treadle.api.runs import Activity, Run, RunLogLine, UsageRequest, UsageSums
 from treadle.api.steps import Step, StepFailure
 from treadle.api.wire import record_of
-from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.runs import activity as kernel
-from treadle.kernel.runs.reads import ShownStep
+from treadle.kernel.runs.shown_steps import ShownStep
 from treadle.kernel.runs.step_reads import folds
 from treadle.lang.program import Program
 from treadle.model import runs as model
@@ -21,10 +20,10 @@ R = TypeVar("R", bound=Run)
 S = TypeVar("S", bound=Step)
 
 
-def run_record(kind: type[R], run: model.Run, activity: kernel.Activity | None, **more: Any) -> R:
-    """A record with the fields of a run, without its values, what it is doing, and `more`."""
+def run_record(kind: type[R], run: model.Run, activity: kernel.Activity | None, took_for: int | None, **more: Any) -> R:
+    """A record with the fields of a run, without its values, what it is doing or how long it took, and `more`."""
     shown = None if activity is None else record_of(Activity, activity)
-    return record_of(kind, run, error=decode(run.error), activity=shown, **more)
+    return record_of(kind, run, error=decode(run.error), activity=shown, took_for=took_for, **more)
 
 
 def usage_sums(rows: list[Usage]) -> UsageSums:
@@ -49,15 +48,14 @@ def step_record(
     row, error = shown.row, shown.row.error
     return record_of(
         kind,
-        row,
         shown,
-        state=str(row.status),
+        row,
+        state=str(shown.state),
         language_state=str(row.state),
         folds=folds(row, program),
         params=by_size(params),
         returns=by_size(returns),
         error=None if error is None else StepFailure(error.type, error.text, error.step_id, error.message),
-        took_for=_took_for(shown),
         **more,
     )
 
@@ -65,9 +63,3 @@ def step_record(
 def by_size(values: dict[str, Json]) -> dict[str, Json]:
     """Values, with large ones replaced by `{"@size": characters}`."""
     return {name: {"@size": value.size} if isinstance(value, BlobRef) else value for name, value in values.items()}
-
-
-def _took_for(shown: ShownStep) -> int | None:
-    """Its duration in milliseconds; unknown for a function's step, which is stored only when it has ended."""
-    known = shown.updated_at > shown.created_at or not isinstance(shown.row, FunctionStepRow)
-    return shown.updated_at - shown.created_at if shown.row.is_terminal and known else None

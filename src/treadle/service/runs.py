@@ -24,15 +24,19 @@ from treadle.api.runs import (
     RunStarted,
     RunUsage,
     SignalSent,
+    Takeover,
 )
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
+from treadle.api.wire import Instant
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed, UnreadableValue
 from treadle.model.states import RUN, RunState
+from treadle.model.tasks import Task as StoredTask
 from treadle.model.values import Json, decode, unreadable_json
 from treadle.service.flows import pairs
 from treadle.service.run_group import RunGroup
@@ -48,8 +52,9 @@ class Runs(RunGroup, RunsApi):
     ) -> RunPage:
         chosen = await self._filter(which)
         found = await self.engine.kernel.run_reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
-        doing = await self.engine.kernel.run_reads.activities(found)
-        runs = [run_record(Run, run, doing.get(run.id)) for run in found]
+        reads = self.engine.kernel.run_reads
+        doing, took = await reads.activities(found), await reads.times(found)
+        runs = [run_record(Run, run, doing.get(run.id), took.get(run.id)) for run in found]
         return RunPage(runs, found[-1].id if len(found) == limit else None)
 
     async def counts(self, **which: Unpack[RunFilter]) -> RunCounts:
@@ -128,6 +133,7 @@ class Runs(RunGroup, RunsApi):
             usage=usage_sums(rows),
             budget_micros=None if budget is None else budget.limit_micros,
             awaited_signals=await engine.kernel.run_reads.list_awaited_signals(run.id),
+            takeovers=await _takeovers(engine.kernel.run_reads, run.id),
             missing_handlers=await self.missing_handlers(run),
         )
 
@@ -235,6 +241,15 @@ class Runs(RunGroup, RunsApi):
         run = await self.find_run(run_id)
         step_id = (await self.engine.kernel.run_reads.get_step(run.id, step)).id
         return await self.started(await self.engine.runs.fork(run.id, step_id, inputs=inputs or {}, actor=self.actor))
+
+
+async def _takeovers(reads: RunReads, run_id: str) -> list[Takeover]:
+    found = [(move, task or StoredTask(id=move.entity_id, lane_id=0)) for move, task in await reads.list_takeovers(run_id)]
+    paths = await reads.list_paths(run_id, [task.step_id for _, task in found])
+    return [
+        Takeover(Instant.of(move.at), task.id, task.name or None, task.step_id, paths.get(task.step_id or ""), move.actor)
+        for move, task in found
+    ]
 
 
 def _ms(at: datetime | None, what: str) -> int | None:

@@ -19,7 +19,7 @@ from treadle.api.steps import (
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.runs.reads import ShownStep
+from treadle.kernel.runs.shown_steps import ShownStep
 from treadle.kernel.runs.step_reads import task_of
 from treadle.lang.program import Program
 from treadle.model.errors import RunNotFound, StepNotFound, TaskNotFound, UnreadableValue
@@ -142,5 +142,4 @@ def _step(shown: ShownStep, program: Program | None, *, values: bool = True) -> 
 
 
 def _time(step: Step, spans: Sequence[TimeSpan]) -> StepTime:
-    ended = step.updated_at if step.state in ("completed", "failed") else None
-    return record_of(StepTime, step, began_at=step.created_at, ended_at=ended, spans=list(spans))
+    return record_of(StepTime, step, began_at=min([step.began_at, *(span.began_at for span in spans)]), spans=list(spans))

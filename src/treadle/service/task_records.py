@@ -8,6 +8,7 @@ from treadle.api.tasks import MoveRecord, Task, TaskDetail, TaskLogLine, Why
 from treadle.api.wire import Instant, record_of
 from treadle.engine import Engine
 from treadle.kernel.external.intents import without_key
+from treadle.kernel.functions.progress import without_steps
 from treadle.kernel.functions.waits import shown_wake_at
 from treadle.kernel.queue.why import Reason
 from treadle.model import tasks as model
@@ -37,7 +38,7 @@ def task_record(kind: type[T], task: model.Task, **more: Any) -> T:
         holds=[word for bit, word in HOLDS.items() if task.hold & bit],
         root_id=task.root_id or None,
         policy=decode_shown(task.policy),
-        progress=decode(task.progress),
+        progress=without_steps(decode(task.progress)),
         error=decode(task.error),
         **more,
     )

@@ -31,6 +31,7 @@ class Context:
         "_now",
         "_on_line",
         "_on_progress",
+        "before_renewal",
         "callback_token",
         "dispatch_token",
         "external_jobs",
@@ -60,6 +61,8 @@ class Context:
         self._cancelled: threading.Event | None = None
         self.progressed = False
         self.progress_text: str | None = None
+        self.before_renewal: Callable[[], None] | None = None
+        """Called by the lease renewer, in its thread, before it looks for progress."""
         self.external_jobs = external_jobs
         self.dispatch_token: str | None = None
         """For specialists: the token of the submission. Pass it to the service; after a crash `find` looks it up."""

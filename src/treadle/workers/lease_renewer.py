@@ -226,6 +226,9 @@ class LeaseRenewer:
             session.close()
 
     def _renew(self, held: list[tuple[str, _Holding]], now: float) -> None:
+        for _, holding in held:
+            if holding.context.before_renewal is not None:
+                holding.context.before_renewal()
         due = [item for item in held if now - item[1].renewed_at >= item[1].every or item[1].context.progressed]
         if not due:
             return

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.api.tasks import WAIT_LIMIT
-from treadle.cli.output.format import facts, grid, ms, plain, pretty, short, state, when
+from treadle.cli.output.format import facts, grid, plain, pretty, short, state, when
 from treadle.cli.session import Session
 from treadle.model.clock import span
 
@@ -112,8 +112,12 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
         ("steps", run.steps),
     ]
     if run.finished_at is not None:
-        took = span(ms(run.finished_at) - ms(run.created_at))
-        rows.insert(1, ("finished", f"{when(run.finished_at, now)}, after {took}"))
+        rows.insert(1, ("finished", f"{when(run.finished_at, now)}, after {span(run.took_for or 0)} of work"))
+    if run.takeovers:
+        last = run.takeovers[-1]
+        rows.append(
+            ("takeovers", f"{len(run.takeovers)}, the last of {last.path or last.name} {when(last.at, now)} from {last.worker}")
+        )
     signals = ", ".join(run.awaited_signals)
     for name, value in (("idempotency key", run.idempotency_key), ("made from", run.parent_id), ("awaits signals", signals)):
         if value:

@@ -24,6 +24,8 @@ class FunctionStepRow(StepRow, kw_only=True):
 
     shown_path: str = ""
     shown_state: str = ""
+    began_at: int | None = None
+    ended_at: int | None = None
 
     @property
     def is_step(self) -> bool:
@@ -69,6 +71,8 @@ def shown_row(recorded: Recorded, run_id: str) -> StepRow:
         task_id=recorded.task_id,
         shown_path=path,
         shown_state=recorded.state or StepState.COMPLETED,
+        began_at=recorded.began_at,
+        ended_at=recorded.ended_at,
     )
 
 

@@ -142,6 +142,10 @@ class Recorded(StoredRow, kw_only=True):
     """For a failed effect: whether it may have happened anyway."""
     version: int | None = None
     """For a child run: the version of its function."""
+    began_at: int | None = None
+    """When its last attempt began; None: when its row was created."""
+    ended_at: int | None = None
+    """When its wait or last attempt ended; None: when its row was last changed."""
     id: str = ""
     kind: str = ""
     name: str = ""
@@ -149,18 +153,18 @@ class Recorded(StoredRow, kw_only=True):
     ordinal: int = 0
 
 
-def completed_body(place: str, text: str, redo: int = 0, more: dict[str, Json] | None = None) -> str:
+def completed_body(place: str, text: str, began_at: int, redo: int = 0, more: dict[str, Json] | None = None) -> str:
     """The body of a step that returned this JSON; a fast path for the most frequent case."""
-    if more:
-        rest = encode({**more, "place": place, **({"redo": redo} if redo else {})}, "step", 2 * VALUE_LIMIT)
+    if more or redo:
+        rest = encode({**(more or {}), "place": place, "began_at": began_at, "redo": redo}, "step", 2 * VALUE_LIMIT)
         return f'{rest[:-1]},"value":{text}}}'
-    return f'{{"place":"{place}","value":{text}}}' if not redo else f'{{"place":"{place}","redo":{redo},"value":{text}}}'
+    return f'{{"place":"{place}","began_at":{began_at},"value":{text}}}'
 
 
 def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
     """The stored form; a `BlobRef` value is stored separately."""
     parts: dict[str, Json] = {"place": recorded.place} if recorded.more is UNSET else {**recorded.more, "place": recorded.place}
-    for name in ("error", "wake_at", "task_id", "of", "version"):
+    for name in ("error", "wake_at", "task_id", "of", "version", "began_at", "ended_at"):
         if (value := getattr(recorded, name)) is not None:
             parts[name] = value
     for name in ("failures", "timed_out", "redo", "attempt", "doubtful"):

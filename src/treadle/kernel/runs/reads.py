@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from treadle.evaluator import StepRow
@@ -12,6 +11,7 @@ from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.activity import Activity, activity_of
+from treadle.kernel.runs.shown_steps import RunWork, ShownStep, took_for
 from treadle.kernel.runs.step_codec import show_step
 from treadle.kernel.store.pages import PAGE_LIMIT, all_steps, check_limit
 from treadle.kernel.store.ports import Store
@@ -22,7 +22,7 @@ from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
-from treadle.model.runs import STOPPED, Run
+from treadle.model.runs import STOPPED, Run, Step
 from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.model.trees import depth_first
@@ -40,17 +40,12 @@ _SHOWN = 50
 """Number of live tasks whose steps can be named."""
 _COUNTED = 1000
 """Number of live tasks counted in a reason."""
-_AT_ONCE = 20
-"""Limit on concurrent queries."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownStep:
-    """A step with its creation and last change."""
-
-    row: StepRow
-    created_at: int
-    updated_at: int
+_SHOWN_LIVE = 10_000
+"""Number of live tasks from which the states of steps are derived."""
+_TAKEOVERS = 20
+"""Number of takeovers that a run shows."""
+_PLAIN_MOVES = 2
+"""Moves of a run that starts and ends; one with more may have been retried."""
 
 
 class RunReads:
@@ -120,6 +115,21 @@ class RunReads:
         found = {run.id: activity_of(run, work.get(run.id, ())) for run in runs}
         return {run_id: activity for run_id, activity in found.items() if activity is not None}
 
+    async def times(self, runs: Sequence[Run]) -> dict[str, int]:
+        """The durations of the finished ones of the runs, by id, without the time between a failure and its retry."""
+        moves: dict[str, list[Move]] = {}
+        moved = [run.id for run in runs if run.finished and run.moves > _PLAIN_MOVES]
+        for move in await self._store.list_moves_of(moved) if moved else ():
+            moves.setdefault(move.entity_id, []).append(move)
+        found = {run.id: took_for(run, moves.get(run.id, ())) for run in runs}
+        return {run_id: took for run_id, took in found.items() if took is not None}
+
+    async def list_takeovers(self, run_id: Ref) -> list[tuple[Move, Task | None]]:
+        """The last times that a worker lost a task of the run, oldest first, each with the task while it is kept."""
+        found = await self._store.list_takeovers(parse_id(run_id, "run id"), _TAKEOVERS)
+        tasks = {task_id: await self._store.find_task(task_id) for task_id in {move.entity_id for move in found}}
+        return [(move, tasks[move.entity_id]) for move in found]
+
     def runs_like(
         self,
         *,
@@ -170,19 +180,31 @@ class RunReads:
     async def list_steps(self, run_id: Ref, limit: int = 10_000) -> list[ShownStep]:
         """Up to `limit` steps and blocks of the run as a tree in program order."""
         run = await self.get_run(run_id)
+        work = await self.work_of(run)
         found: list[ShownStep] = []
         after: str | None = None
         while len(found) < limit:
             page = await self._store.list_steps(run.id, after, min(limit - len(found), 1000))
-            found += [
-                ShownStep(show_step(step, self._value_store), step.created_at, step.updated_at)
-                for step in page
-                if step.kind not in (VOID, SIGNAL)
-            ]
+            found += self.shown(work, page)
             if not page:
+                found += self.unrecorded(work, found)
                 break
             after = page[-1].id
         return list(in_order(found))
+
+    async def work_of(self, run: Run) -> RunWork:
+        """The live tasks of the run, and the times in which it had failed, from which the states of its steps follow."""
+        tasks = [] if run.finished else await self.list_live_tasks(run.id, _SHOWN_LIVE)
+        return RunWork.of(run, tasks, await self._store.list_moves(run.id) if run.moves > _PLAIN_MOVES else ())
+
+    def shown(self, work: RunWork, steps: Iterable[Step]) -> list[ShownStep]:
+        """These steps for display, without rows that interfaces hide."""
+        return [work.show(step, show_step(step, self._value_store)) for step in steps if step.kind not in (VOID, SIGNAL)]
+
+    def unrecorded(self, work: RunWork, known: Sequence[ShownStep]) -> list[ShownStep]:
+        """The steps that the run's function executes and that are not among the known ones."""
+        ids = {each.row.id for each in known}
+        return [each for each in work.show_unrecorded() if each.row.id not in ids]
 
     async def get_step(self, run_id: Ref, step: str) -> StepRow:
         """A step by its id or its path (`Checkout.orders[3].pay`), or `StepNotFound`."""

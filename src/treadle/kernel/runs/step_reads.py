@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from treadle.api.steps import TimeSpan
 from treadle.evaluator import RunRef, StepRow
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.steps import SIGNAL, VOID, is_function
-from treadle.kernel.runs.reads import RunReads, ShownStep, in_order
+from treadle.kernel.runs.reads import RunReads, in_order
+from treadle.kernel.runs.shown_steps import RunWork, ShownStep
 from treadle.kernel.runs.step_codec import show_step, statement_of
 from treadle.kernel.runs.timeline import needs_moves, spans
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
@@ -22,7 +22,7 @@ from treadle.lang.program import Block, Program
 from treadle.lang.program import Step as ProgramStep
 from treadle.model.errors import InvalidInput, StepNotFound
 from treadle.model.ids import parse_id
-from treadle.model.runs import Run, Step
+from treadle.model.runs import Run
 from treadle.model.states import StepState
 from treadle.model.tasks import Task
 from treadle.model.values import BlobRef, Json
@@ -93,12 +93,24 @@ class StepReads:
         if unknown := [state for state in states if state not in known]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")
         cursor = None if after is None else parse_id(after, "cursor")
+        work = await self._runs.work_of(run)
         if below is None and not in_program_order:
             stored = await self._store.list_steps(run.id, cursor, limit)
-            kept = [each for each in self._shown(stored) if _fits(each, states, blocks)]
-            return PageOfSteps(kept, stored[-1].id if len(stored) == limit else None)
-        found = await (self._all(run) if below is None else self._below(run, below))
-        return _page_of(found, cursor, states, blocks, limit)
+            shown, last = self._runs.shown(work, stored), len(stored) < limit
+            if last and work.in_progress:
+                recorded = self._runs.shown(work, await self._store.load_steps(run.id, rows=list(work.in_progress)))
+                shown += self._runs.unrecorded(work, recorded)
+            kept = [each for each in shown if _fits(each, states, blocks)]
+            return PageOfSteps(await self._finished(work, kept), None if last else stored[-1].id)
+        found = await (self._all(run) if below is None else self._below(run, work, below))
+        page = _page_of(found, cursor, states, blocks, limit)
+        return PageOfSteps(await self._finished(work, page.steps), page.next_after)
+
+    async def _finished(self, work: RunWork, steps: list[ShownStep]) -> list[ShownStep]:
+        """The steps with the times of their finished tasks."""
+        wanted = {task_id: each.row.id for each in steps if each.ended_at is not None and (task_id := task_of(each.row))}
+        tasks = {wanted[task.id]: task for task in (await self._store.find_finished(list(wanted)) if wanted else [])}
+        return [work.finish(each, tasks[each.row.id]) if each.row.id in tasks else each for each in steps]
 
     async def _all(self, run: Run) -> list[ShownStep]:
         if run.steps > SORTED_LIMIT:
@@ -108,29 +120,35 @@ class StepReads:
             )
         return await self._runs.list_steps(run.id, SORTED_LIMIT)
 
-    async def _below(self, run: Run, below: str) -> list[ShownStep]:
+    async def _below(self, run: Run, work: RunWork, below: str) -> list[ShownStep]:
         parent = parse_id(below, "step id")
         if parent == run.id:
             if is_function(run.flow_id):
                 return await self._all(run)
             root_id = RunRef(id=run.id, workflow=run.workflow).root_id
-            return self._shown(await self._store.load_steps(run.id, rows=[root_id]))
-        return list(in_order(self._shown(await self._store.load_steps(run.id, children_of=[parent]))))
+            return self._runs.shown(work, await self._store.load_steps(run.id, rows=[root_id]))
+        return list(in_order(self._runs.shown(work, await self._store.load_steps(run.id, children_of=[parent]))))
 
     async def get(self, run: Run, step: str) -> ShownStep:
         """A step by its id or its path, or `StepNotFound`."""
-        row = await self._runs.get_step(run.id, step)
-        stored = await self._store.load_steps(run.id, rows=[row.id])
+        work = await self._runs.work_of(run)
+        if (found := next((each for each in work.show_unrecorded() if step in (each.row.id, each.row.path)), None)) is not None:
+            row = found.row
+        else:
+            row = await self._runs.get_step(run.id, step)
+        stored = self._runs.shown(work, await self._store.load_steps(run.id, rows=[row.id]))
+        if not stored and found is not None:
+            return found
         if not stored:
             raise StepNotFound(step)
-        return self._shown(stored)[0]
+        return (await self._finished(work, stored))[0]
 
     async def find(self, step_id: str) -> StepRow:
         """The step of that id in any run and namespace, or `StepNotFound`."""
         step = await self._store.find_step(parse_id(step_id, "step id"))
-        if step is None or not (shown := self._shown([step])):
+        if step is None or step.kind in (VOID, SIGNAL):
             raise StepNotFound(step_id)
-        return shown[0].row
+        return show_step(step, self._value_store)
 
     async def opened(self, values: dict[str, Json]) -> dict[str, Json]:
         """The attributes with separately stored values filled in."""
@@ -154,21 +172,18 @@ class StepReads:
     async def states_by_statement(self, run: Run) -> dict[str, Counter[str]]:
         """The number of rows by state for each program node; empty for a run over `SORTED_LIMIT`."""
         found: dict[str, Counter[str]] = {}
+        work = await self._runs.work_of(run)
         after: str | None = None
         while run.steps <= SORTED_LIMIT and (page := await self._store.list_steps(run.id, after, PAGE_LIMIT)):
             for step in page:
                 statement_id, status = statement_of(step, self._value_store)
-                found.setdefault(statement_id, Counter())[str(status)] += 1
+                found.setdefault(statement_id, Counter())[str(work.state_of(step.id, status))] += 1
             after = page[-1].id
         return found
 
-    def _shown(self, steps: Sequence[Step]) -> list[ShownStep]:
-        kept: Any = (step for step in steps if step.kind not in (VOID, SIGNAL))
-        return [ShownStep(show_step(step, self._value_store), step.created_at, step.updated_at) for step in kept]
-
 
 def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:
-    return (blocks or is_shown(shown.row)) and (not states or shown.row.status in states)
+    return (blocks or is_shown(shown.row)) and (not states or shown.state in states)
 
 
 def _page_of(found: Sequence[ShownStep], cursor: str | None, states: Sequence[str], blocks: bool, limit: int) -> PageOfSteps:

@@ -191,6 +191,10 @@ class SealedStore:
         """Return moves, opened."""
         return [self._move(move) for move in await self._inner.list_moves(entity_id)]
 
+    async def list_moves_of(self, entity_ids: Sequence[str]) -> list[Move]:
+        """Return moves, opened."""
+        return [self._move(move) for move in await self._inner.list_moves_of(entity_ids)]
+
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
         """Return histories, opened."""
         found = await self._inner.list_histories(after_id, limit)

@@ -26,6 +26,14 @@ class Log(Part):
         return _moves(await connection.fetch(_SQL["list_moves"], entity_id))
 
     @reads
+    async def list_moves_of(self, connection: Connection, entity_ids: Sequence[str]) -> list[Move]:
+        return _moves(await connection.fetch(_SQL["list_moves_of"], list(entity_ids)))
+
+    @reads
+    async def list_takeovers(self, connection: Connection, run_id: str, limit: int) -> list[Move]:
+        return _moves(await connection.fetch(_SQL["list_takeovers"], run_id, max(limit, 0)))
+
+    @reads
     async def list_histories(self, connection: Connection, after_id: str | None, limit: int) -> list[History]:
         histories = []
         for (entity, row_id, state, version), group in groupby(

@@ -9,6 +9,29 @@ from finished
 where id = $1::uuid
 order by version;
 
+-- name: list_moves_of
+-- List the moves of the entities $1, each in order of version.
+select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
+from log
+where entity_id = any($1::uuid[])
+union all
+select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+from finished
+where id = any($1::uuid[])
+order by entity_id, version;
+
+-- name: list_takeovers
+-- List the last $2 expiries of leases on tasks of the run $1.
+with found as (
+  select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, log.run_id, root_id, trace_id, data
+  from (select id from tasks where run_id = $1::uuid union all select id from finished where run_id = $1::uuid) as t
+  join log on log.entity_id = t.id
+  where move = 'expire'
+  order by seq desc
+  limit $2::bigint
+)
+select * from found order by seq;
+
 -- name: list_histories
 -- List the first $2 entities after the id $1, each with its moves or a single row without one.
 with page as materialized (

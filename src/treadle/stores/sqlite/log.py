@@ -31,6 +31,14 @@ class Log(Part):
         return _decode_moves(read_value(connection, _SQL["list_moves"], {"entity_id": entity_id}))
 
     @reads
+    def list_moves_of(self, connection: apsw.Connection, entity_ids: Sequence[str]) -> list[Move]:
+        return _decode_moves(read_value(connection, _SQL["list_moves_of"], {"ids": to_json(list(entity_ids))}))
+
+    @reads
+    def list_takeovers(self, connection: apsw.Connection, run_id: str, limit: int) -> list[Move]:
+        return _decode_moves(read_value(connection, _SQL["list_takeovers"], {"run_id": run_id, "limit": max(limit, 0)}))
+
+    @reads
     def list_histories(self, connection: apsw.Connection, after_id: str | None, limit: int) -> list[History]:
         moves: dict[str, list[Move]] = {}
         with reading(connection):

@@ -26,6 +26,23 @@ from (
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (select move from moves where entity_id in (select value from json_each(:ids)) order by entity_id, version);
 
+-- name: list_takeovers
+-- List the last expiries of leases on tasks of a run.
+select coalesce('[' || group_concat(move, ',') || ']', '[]')
+from (
+  select move
+  from (
+    select m.move, l.seq
+    from (select id from tasks where run_id = :run_id union all select id from finished where run_id = :run_id) as t
+    cross join log as l on l.entity_id = t.id
+    cross join moves as m on m.entity_id = l.entity_id and m.version = l.version
+    where l.move = 'expire'
+    order by l.seq desc
+    limit :limit
+  )
+  order by seq
+);
+
 -- name: list_events
 -- List the moves after a seq, in order, with the namespaces of their entities.
 select coalesce('[' || group_concat(event, ',') || ']', '[]')

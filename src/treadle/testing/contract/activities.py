@@ -12,7 +12,8 @@ from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.runs import Run
 from treadle.model.states import Hold
 from treadle.testing.contract.run_steps import advance, begin, live_of
-from treadle.testing.contract.task_steps import claim, park, settle
+from treadle.testing.contract.task_steps import claim, park, settle, succeed
+from treadle.testing.store_contract import StoreClock
 
 ROOT, ONE, TWO = "W", "W/one", "W/two"
 DUE_IN = 60_000
@@ -93,3 +94,26 @@ async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:
     waiting = await begin(store, ROOT, tasks=[ROOT])
     await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
     assert await doing(store, waiting) == {Doing.HELD: 1}
+
+
+async def test_takeovers_of_a_run_are_listed_with_the_owners_that_lost_its_tasks(store: Store, clock: StoreClock) -> None:
+    run = await begin(store, ROOT, ONE, tasks=[ROOT, ONE])
+    other = await begin(store, ROOT, tasks=[ROOT])
+    assert await store.list_takeovers(run.id, 10) == []
+    lost = []
+    for number in range(3):
+        (first, *_) = await claim(store, owner=f"owner-{number}", lease_for=1000)
+        lost.append(f"owner-{number}")
+        await clock.advance(1000)
+        await store.wake(10)
+        assert first.run_id in (run.id, other.id)
+    found = await store.list_takeovers(run.id, 10)
+    assert [(move.move, move.actor) for move in found] == [("expire", owner) for owner in lost for _ in range(2)]
+    assert {move.run_id for move in found} == {run.id}
+    assert await store.list_takeovers(run.id, 2) == found[-2:]
+    for task in await claim(store):
+        await settle(store, task.claim, succeed())
+    assert await store.list_takeovers(run.id, 10) == found
+    by_one = [*await store.list_moves(found[0].entity_id), *await store.list_moves(run.id)]
+    of_many = await store.list_moves_of([run.id, found[0].entity_id])
+    assert sorted(of_many, key=lambda move: move.seq) == sorted(by_one, key=lambda move: move.seq)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.kernel.functions.steps import Recorded
 from treadle.kernel.functions.waits import note_waits
 from treadle.kernel.store.records import Await
 from treadle.kernel.store.units import Park, RunGuard, Unit, Verdict
@@ -110,6 +111,17 @@ class Driver:
         self.recorder.close()
 
     # code
+
+    def start(self, kind: str, place: str, name: str, recorded: Recorded | None) -> int:
+        """Note that the code of a step executes from now; return the time."""
+        execution, journal = self.execution, self.journal
+        began_at = execution.now()
+        if recorded is None:
+            execution.executing[place] = (began_at, kind, name, journal.redo(place), journal.count, 1)
+        else:
+            attempt = recorded.attempt or recorded.failures + 1
+            execution.executing[place] = (began_at, kind, name, recorded.redo, recorded.ordinal, attempt)
+        return began_at
 
     async def _begin(self, start: Callable[[Any], Coroutine[Any, Any, Any]]) -> None:
         task = self.execution.task

@@ -81,6 +81,7 @@ class EffectOperation(StepOperation):
         while True:
             begin = await self._begin(branch, recorded, effect)
             branch.busy = name
+            began_at = self.driver.start(EFFECT, place, name, recorded)
             try:
                 with making(begin.keys):
                     value = await self._call()
@@ -92,8 +93,9 @@ class EffectOperation(StepOperation):
                     await self.driver.recorder.log_unknown(*begin.unknown)
                 else:
                     branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
+                execution.executing.pop(place, None)
                 try:
-                    recorded = await self._failed(branch, place, name, recorded, error)
+                    recorded = await self._failed(branch, place, name, recorded, error, began_at)
                 except StepFailed:
                     if recorded.doubtful:
                         journal.note_unknown(what, first, place, recorded.attempt)
@@ -101,6 +103,8 @@ class EffectOperation(StepOperation):
                 continue
             finally:
                 branch.busy = None
+                execution.executing.pop(place, None)
+            recorded.began_at, recorded.ended_at = began_at, execution.now()
             reach("effect.made")
             return await self._succeeded(branch, begin, recorded, value)
 

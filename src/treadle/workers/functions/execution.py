@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from treadle.kernel.functions.progress import StepInProgress, note_steps
+from treadle.kernel.functions.steps import step_id
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
@@ -19,6 +21,9 @@ from treadle.model.tasks import Task
 from treadle.workers.call import Executor
 from treadle.workers.context import Context
 from treadle.workers.functions.registry import Function
+
+_LONG_FOR = 1000
+"""Milliseconds after which a step in progress is stored for display."""
 
 
 @dataclass(slots=True)
@@ -69,15 +74,38 @@ class Execution:
         self._paused: list[asyncio.Future[None]] = []
         self._claimed_at = 0
         self._anchor = 0.0
+        self.executing: dict[str, tuple[int, str, str, int, int, int]] = {}
+        """The steps whose code executes now, by place: when they began, kind, name, redo, ordinal, attempt. The lease renewer
+        reads it in its own thread."""
+        self._noted: str | None = None
 
     def claimed(self, task: Task, context: Context) -> None:
         """Continue under a new claim."""
         self.task, self.token, self.context = task, context.token, context
         self._claimed_at, self._anchor = task.claimed_at or 0, self.runtime.clock.monotonic()
+        self.executing, self._noted = {}, None
+        context.before_renewal = self._note_steps
 
     def now(self) -> int:
         """Return the store's time, computed from the time of the claim; ahead by no more than the two clocks drift."""
         return self._claimed_at + round((self.runtime.clock.monotonic() - self._anchor) * 1000)
+
+    def _note_steps(self) -> None:
+        """Report long steps as progress of the task when they have changed, so that the next renewal stores them."""
+        context, now = self.context, self.now()
+        if context is None:
+            return
+        steps = [
+            StepInProgress(step_id(self.run_id, place, redo), place, kind, name, ordinal, began_at, attempt)
+            for place, (began_at, kind, name, redo, ordinal, attempt) in list(self.executing.items())
+            if now - began_at >= _LONG_FOR
+        ]
+        said = context.progress_text
+        if steps or said is self._noted is not None:
+            text = note_steps(said, self.token.version, steps)
+            if text != said:
+                context.note_progress(text)
+                self._noted = text
 
     # branches
 

@@ -36,6 +36,8 @@ class Arrival:
     name: str | None
     value: Any = None
     error: dict[str, Any] | None = None
+    at: int = 0
+    """When it was stored."""
     keyed: bool = False
     """Whether it is a signal with an idempotency key, which the run records."""
 
@@ -46,16 +48,17 @@ async def read_message(message: Message, value_store: ValueStore) -> Arrival:
         body: dict[str, Any] = decode(value_store.plain(message.body))
         if message.step_id is None:
             value = (await value_store.unpack(body["payload"])).get("payload")
-            return Arrival(message.id, None, message.name, value, keyed=bool(body.get("keyed")))
+            return Arrival(message.id, None, message.name, value, at=message.at, keyed=bool(body.get("keyed")))
         if body["state"] == TaskState.COMPLETED:
             value = await value_store.unpack(body.get("result"))
-            return Arrival(message.id, message.step_id, None, value.get("result") if "run_id" in body else value)
+            result = value.get("result") if "run_id" in body else value
+            return Arrival(message.id, message.step_id, None, result, at=message.at)
     except TreadleError as error:
         problem = {"code": error.code, "message": str(error), "state": "failed"}
-        return Arrival(message.id, message.step_id, message.name, error=problem)
+        return Arrival(message.id, message.step_id, message.name, error=problem, at=message.at)
     problem = dict(body.get("error") or {})
     problem.pop("traceback", None)
-    return Arrival(message.id, message.step_id, None, error={**problem, "state": body["state"]})
+    return Arrival(message.id, message.step_id, None, error={**problem, "state": body["state"]}, at=message.at)
 
 
 class Inbox:
@@ -184,7 +187,7 @@ class Inbox:
     def _end_by_message(self, wait: Wait, arrival: Arrival) -> None:
         recorded = wait.recorded
         recorded.state = StepState.COMPLETED if arrival.error is None else StepState.FAILED
-        recorded.value, recorded.error = arrival.value, arrival.error
+        recorded.value, recorded.error, recorded.ended_at = arrival.value, arrival.error, arrival.at or None
         unit = wait.next_unit()
         unit.consumed.append(arrival.id)
         if arrival.keyed:
@@ -207,6 +210,7 @@ class Inbox:
             if wait.recorded.kind not in (STEP, EFFECT):
                 wait.recorded.state = StepState.COMPLETED
                 wait.recorded.timed_out = wait.by_message
+                wait.recorded.ended_at = wait.wake_at
             self._end(wait)
         return bool(due)
 

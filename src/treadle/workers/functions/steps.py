@@ -68,6 +68,7 @@ class StepOperation:
             await self._wait_for_retry(branch, recorded)
         while True:
             branch.busy = name
+            began_at = driver.start(self.kind, place, name, recorded)
             try:
                 code = getattr(self.fn, "__code__", None)
                 if self.timeout_for is None and code is not None and code.co_flags & _COROUTINE:
@@ -80,12 +81,14 @@ class StepOperation:
             except BaseException as error:
                 if self._is_stopped_by(error):
                     raise
-                recorded = await self._failed(branch, place, name, recorded, error)
+                driver.execution.executing.pop(place, None)
+                recorded = await self._failed(branch, place, name, recorded, error, began_at)
                 continue
             finally:
                 branch.busy = None
+                driver.execution.executing.pop(place, None)
             break
-        await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value))
+        await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value, began_at))
         return value if type(value) in _PLAIN else decode(text)
 
     def _encoded(self, value: Any) -> str:
@@ -117,7 +120,9 @@ class StepOperation:
         value = await execution.runtime.executor.in_thread(Handler(execution.function.lane_name, call, 0, "thread"), ())
         return await value if inspect.isawaitable(value) else value
 
-    def _completed(self, branch: Branch, place: str, name: str, recorded: Recorded | None, text: str, value: Any) -> Step:
+    def _completed(
+        self, branch: Branch, place: str, name: str, recorded: Recorded | None, text: str, value: Any, began_at: int
+    ) -> Step:
         execution, journal = self.driver.execution, self.driver.journal
         value_store = execution.runtime.value_store
         if type(value) not in _PLAIN or len(text) > 1000:
@@ -134,7 +139,7 @@ class StepOperation:
             name=name,
             facet=None,
             state=StepState.COMPLETED,
-            body=value_store.seal(completed_body(place, text, redo, None if recorded is None else recorded.more or None)),
+            body=value_store.seal(completed_body(place, text, began_at, redo, None if recorded is None else recorded.more or None)),
         )
 
     async def _wait_for_retry(self, branch: Branch, recorded: Recorded) -> None:
@@ -142,7 +147,9 @@ class StepOperation:
         self.driver.inbox.register(wait)
         await self.driver.inbox.block(wait)
 
-    async def _failed(self, branch: Branch, place: str, name: str, recorded: Recorded | None, error: BaseException) -> Recorded:
+    async def _failed(
+        self, branch: Branch, place: str, name: str, recorded: Recorded | None, error: BaseException, began_at: int
+    ) -> Recorded:
         """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
         execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
         outcome = outcome_of_error(error)
@@ -154,6 +161,7 @@ class StepOperation:
         if recorded is None:
             recorded = journal.new_step(place, self.kind, name, StepState.PENDING)
         recorded.failures += 1
+        recorded.began_at, recorded.ended_at = began_at, execution.now()
         recorded.error = {key: value for key, value in problem.as_json().items() if key != "traceback"}
         policy = self.retry or NO_RETRY
         jitter = execution.runtime.ids.random() if policy.jitter else 0.0

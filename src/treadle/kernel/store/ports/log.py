@@ -19,6 +19,12 @@ class LogStore(StoreClock, Protocol):
     async def list_moves(self, entity_id: str) -> list[Move]:
         """Return the entity's moves in order of version; the end of a finished task is the last of them."""
 
+    async def list_moves_of(self, entity_ids: Sequence[str]) -> list[Move]:
+        """Return the moves of these entities, as `list_moves` does for each, in order of entity and version."""
+
+    async def list_takeovers(self, run_id: str, limit: int) -> list[Move]:
+        """Return the last `limit` expiries of leases on tasks of the run, oldest first; the actor is the owner that lost one."""
+
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
         """Return the histories of up to `limit` tasks, runs and records after `after_id`, in order of id.
 

@@ -1,0 +1,131 @@
+"""Steps for display: their state, when they began and ended, and where they execute; derived from the run and its tasks. Pure.
+
+Rows record only whether a step is open, completed or failed. The rest follows from the run and the live tasks: an open step
+whose task waits for a worker or a retry is pending, one whose run is paused is paused, and one whose run has ended is canceled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from treadle.evaluator import StepRow
+from treadle.kernel.functions.progress import StepInProgress, read_steps
+from treadle.kernel.functions.reads import FunctionStepRow, shown_row
+from treadle.model.runs import Run, Step
+from treadle.model.states import RUN, Hold, RunState, StepState, TaskState
+from treadle.model.tasks import Move, Task
+
+_ENDED = (StepState.COMPLETED, StepState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """A step with its state, its times, and the last attempt at it."""
+
+    row: StepRow
+    created_at: int
+    updated_at: int
+    state: StepState
+    began_at: int
+    """When its last attempt began, as far as it is known; otherwise when it was created."""
+    ended_at: int | None = None
+    took_for: int | None = None
+    """Its duration, without the time before a retry of its run."""
+    attempt: int | None = None
+    worker: str | None = None
+    """The server that executes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunWork:
+    """A run with its live tasks, by step, the function's steps in progress, and the times in which it had failed."""
+
+    run: Run
+    tasks: dict[str, Task] = field(default_factory=dict)
+    in_progress: dict[str, StepInProgress] = field(default_factory=dict)
+    worker: str | None = None
+    gaps: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, run: Run, tasks: Sequence[Task], moves: Sequence[Move]) -> RunWork:
+        """`tasks` are the live tasks of the run, and `moves` its own."""
+        own = next((task for task in tasks if read_steps(task)), None)
+        executing = {} if own is None else {step.id: step for step in read_steps(own)}
+        by_step = {task.step_id: task for task in tasks if task.step_id is not None}
+        return cls(run, by_step, executing, None if own is None else own.owner_id, _gaps(moves))
+
+    def show(self, step: Step, row: StepRow) -> ShownStep:
+        """The step as far as live tasks show it; `finish` adds its finished task."""
+        task, executing = self.tasks.get(row.id), self.in_progress.get(row.id)
+        state = self.state_of(row.id, row.status)
+        began_at, attempt, worker = step.created_at, None, None
+        ended_at = step.updated_at if row.status in _ENDED else None
+        if isinstance(row, FunctionStepRow):
+            began_at = row.began_at or began_at
+            ended_at = None if ended_at is None else row.ended_at or ended_at
+        if executing is not None and ended_at is None:
+            began_at, attempt, worker = executing.began_at, executing.attempt, self.worker
+        elif task is not None and ended_at is None:
+            attempt, worker = task.attempt, task.owner_id
+            if task.owner_id is not None and task.claimed_at is not None and task.state == TaskState.PENDING:
+                began_at = task.claimed_at
+        return ShownStep(
+            row, step.created_at, step.updated_at, state, began_at, ended_at, self._took(began_at, ended_at), attempt, worker
+        )
+
+    def finish(self, shown: ShownStep, task: Task) -> ShownStep:
+        """The ended step with the times of its finished task: those of the last attempt, if the task ended with one."""
+        began_at, ended_at = shown.began_at, task.finished_at
+        if task.claimed_at is not None and task.from_state == TaskState.PENDING and task.move in ("succeed", "fail"):
+            began_at = task.claimed_at
+        took_for = self._took(began_at, ended_at)
+        return ShownStep(
+            shown.row, shown.created_at, shown.updated_at, shown.state, began_at, ended_at, took_for, task.attempt, task.owner_id
+        )
+
+    def show_unrecorded(self) -> list[ShownStep]:
+        """The function's steps in progress, none of which may have a row."""
+        run_id = self.run.id
+        steps = ((each, shown_row(each.as_recorded(), run_id)) for each in self.in_progress.values())
+        return [
+            ShownStep(row, each.began_at, each.began_at, StepState.RUNNING, each.began_at, None, None, each.attempt, self.worker)
+            for each, row in steps
+        ]
+
+    def state_of(self, step_id: str, status: StepState) -> StepState:
+        """The state of a step whose row records this status."""
+        if status in _ENDED:
+            return status
+        if self.run.finished:
+            return StepState.CANCELED
+        task = self.tasks.get(step_id)
+        if step_id in self.in_progress or (task is not None and task.owner_id is not None):
+            return StepState.RUNNING
+        if self.run.state == RunState.PAUSED or (task is not None and task.hold & ~Hold.OVER_LIMIT):
+            return StepState.PAUSED
+        if task is not None:
+            return StepState.PENDING if task.state == TaskState.PENDING else StepState.RUNNING
+        return status
+
+    def _took(self, began_at: int, ended_at: int | None) -> int | None:
+        if ended_at is None:
+            return None
+        return worked_for(began_at, ended_at, self.gaps)
+
+
+def worked_for(began_at: int, ended_at: int, gaps: Sequence[tuple[int, int]]) -> int:
+    """Milliseconds between two instants, without the gaps."""
+    lost = sum(max(min(until, ended_at) - max(since, began_at), 0) for since, until in gaps)
+    return max(ended_at - began_at - lost, 0)
+
+
+def _gaps(moves: Sequence[Move]) -> tuple[tuple[int, int], ...]:
+    """The times between an end of the run and the retry that continued it."""
+    return tuple((end.at, again.at) for end, again in pairwise(moves) if end.to_state in RUN.final)
+
+
+def took_for(run: Run, moves: Sequence[Move]) -> int | None:
+    """The duration of a finished run, without the time between its failures and their retries."""
+    return None if run.finished_at is None else worked_for(run.created_at, run.finished_at, _gaps(moves))
