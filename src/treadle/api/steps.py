@@ -131,10 +131,10 @@ class StepTime(ApiRecord):
     task_id: str | None
     began_at: Instant
     ended_at: Instant | None
-    took_for: int | None
-    """As in `Step`."""
     spans: list[TimeSpan]
     """Spans of its task."""
+    took_for: int | None = None
+    """As in `Step`."""
 
 
 @dataclass(frozen=True, slots=True)

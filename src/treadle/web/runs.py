@@ -155,7 +155,7 @@ def add(site: Site) -> None:
 
 async def _partial_answers(service: Service, run_id: str) -> list[tuple[str, str]]:
     """The steps that wait for a model, by path, with the end of its answer so far."""
-    page = await service.steps.list(run_id, state=["running"], blocks=False, order="stored", limit=_STEPS)
+    page = await service.steps.list(run_id, state=["running", "pending"], blocks=False, order="stored", limit=_STEPS)
     return [(step.path, str(step.returns[TEXT])) for step in page.steps if isinstance(step.returns, dict) and TEXT in step.returns]
 
 

@@ -61,7 +61,9 @@ def waterfall(times: Timeline) -> Waterfall:
         )
 
     rows = [
-        Row(step, bars(step), round((times.now - step.began_at) / timedelta(milliseconds=1)) if took is None else took)
-        for step, took in ((step, step.took_for) for step in times.steps)
+        Row(step, bars(step), round(((step.ended_at or times.now) - step.began_at) / timedelta(milliseconds=1)))
+        if step.took_for is None
+        else Row(step, bars(step), step.took_for)
+        for step in times.steps
     ]
     return Waterfall(tuple(rows), tuple((WIDTH * part // 4, round(whole * part / 4)) for part in range(5)))
