@@ -1,4 +1,4 @@
-"""What a run is doing: one word for every kind of wait, the same in lists, filters, counts and `why`."""
+"""The activity of a run: one word for every kind of wait, the same in lists, filters, counts and `why`."""
 
 from __future__ import annotations
 

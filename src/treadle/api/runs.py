@@ -24,7 +24,7 @@ RunAction = Literal["pause", "resume", "cancel", "retry"]
 
 @dataclass(frozen=True, slots=True)
 class Activity(ApiRecord):
-    """What an unfinished run is doing or waiting for."""
+    """The activity of an unfinished run: what it is doing or waiting for."""
 
     doing: str
     """`running`, `waiting_for_approval`, `waiting_for_signal`, `waiting_for_external_job`, `waiting_for_child`, `retrying`,
@@ -71,7 +71,7 @@ class Run(ApiRecord):
     created_at: Instant
     finished_at: Instant | None
     activity: Activity | None
-    """What it is doing or waiting for; null after its end."""
+    """Its activity: what it is doing or waiting for; null after its end."""
     took_for: int | None
     """Its duration without the time between a failure and its retry; null until its end."""
 

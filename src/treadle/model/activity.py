@@ -1,4 +1,4 @@
-"""What an unfinished run is doing or waiting for: one word, derived from its live tasks."""
+"""The activity of an unfinished run: what it is doing or waiting for, in one word, derived from its live tasks."""
 
 from __future__ import annotations
 

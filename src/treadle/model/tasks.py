@@ -115,7 +115,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     error: str | None = None
     """The last error, as JSON, while it waits for a retry."""
     doing: str | None = None
-    """What a parked function waits for (`model.activity`)."""
+    """The activity of a parked function (`model.activity`)."""
 
     # Set when finished:
     seq: int | None = None

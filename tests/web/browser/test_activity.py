@@ -1,4 +1,4 @@
-"""What runs are doing, in a browser: lists, filters with counts, the step in progress, and takeovers."""
+"""Activities of runs in a browser: lists, filters with counts, the step in progress, and takeovers."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class WaitNote(StoredRow, kw_only=True):
 
 
 def note_waits(waits: Iterable[Recorded]) -> tuple[Doing, str]:
-    """What a function with these waits is doing, and its note as JSON."""
+    """Return the activity of a function with these waits, and its note as JSON."""
     counts: Counter[Doing] = Counter()
     first: tuple[tuple[int, float], Recorded] | None = None
     wake_at: int | None = None

@@ -1,4 +1,4 @@
-"""What a run is doing, from the live tasks that the store has counted by activity. Pure."""
+"""The activity of a run, from the live tasks that the store has counted by activity. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.model.tasks import Task
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What an unfinished run is doing: the most important part of its open work, and the amount of all of it."""
+    """The activity of an unfinished run: the most important part of its open work, and the amount of all of it."""
 
     doing: Doing
     text: str

@@ -107,7 +107,7 @@ class RunReads:
         return {doing: found.get(doing, 0) for doing in _DOINGS}
 
     async def activities(self, runs: Sequence[Run]) -> dict[str, Activity]:
-        """What the unfinished ones of the runs are doing, by id; one query."""
+        """The activities of the unfinished ones of the runs, by id; one query."""
         live = [run.id for run in runs if not run.finished]
         work: dict[str, list[OpenWork]] = {}
         for each in await self._store.list_open_work(live) if live else ():

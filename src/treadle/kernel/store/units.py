@@ -86,7 +86,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     data: str | None = None
     quiet: bool = False
     doing: str | None = None
-    """What a parked function waits for (`model.activity`)."""
+    """The activity of a parked function (`model.activity`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What runs are doing: derived from their live tasks, for pages, filters and counts."""
+"""Activities of runs: derived from their live tasks, for pages, filters and counts."""
 
 from __future__ import annotations
 
