@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -45,6 +47,10 @@ LONG = (
 """Tests that would keep one process busy at the end while the others have nothing left to do."""
 
 
+KEPT_ON_POSTGRES = {"tests/agents/": 1, "tests/contract/": 1, "tests/crash/": 2, "tests/dispatch/": 1, "tests/interfaces/": 1}
+"""The cases of each test that `make test` runs on PostgreSQL; all run on SQLite, where a case takes a tenth of the time."""
+
+
 class Together(LoadScopeScheduling):  # type: ignore[misc]
     """Sends tests one by one to the process that is free, and those that belong together to the same."""
 
@@ -77,6 +83,24 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
             spec.python = command
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    keep_few_on_postgres(items)
+    yield
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+def keep_few_on_postgres(items: list[pytest.Item]) -> None:
+    """Leave the other cases on PostgreSQL of tests that run on SQLite too to `make soak`."""
+    elsewhere = {function_of(item) for item in items if "postgres" not in item.name}
+    seen: Counter[str] = Counter()
+    for item in items:
+        test = function_of(item)
+        if "postgres" in item.name and test in elsewhere and not item.get_closest_marker("soak"):
+            seen[test] += 1
+            if seen[test] > next((kept for place, kept in KEPT_ON_POSTGRES.items() if test.startswith(place)), seen[test]):
+                item.add_marker(pytest.mark.soak)
+
+
+def function_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]

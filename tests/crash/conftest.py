@@ -19,18 +19,3 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             yield made
     finally:
         made.destroy()
-
-
-KEPT_ON_POSTGRES = 3
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On SQLite, `make test` passes every crash point; on PostgreSQL the first few of each test, and `make soak` the rest."""
-    seen: dict[str, int] = {}
-    for item in items:
-        if not item.nodeid.startswith("tests/crash/") or "postgres" not in item.name:
-            continue
-        test = item.nodeid.partition("[")[0]
-        seen[test] = seen.get(test, 0) + 1
-        if seen[test] > KEPT_ON_POSTGRES:
-            item.add_marker(pytest.mark.soak)

@@ -15,7 +15,7 @@ from tests.simulation.history import play
 
 from treadle.testing.simulation import Fault
 
-HISTORIES = 104
+HISTORIES = 64
 PARTS = 8
 VARIED = (21, 3, 91, 76, 58, 149, 98, 136, 75, 142, 54, 56, 120, 63, 46)
 """Seeds of histories that have much in them; together they had all signs when they were chosen."""

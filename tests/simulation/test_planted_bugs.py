@@ -12,11 +12,21 @@ WITHIN = 40
 LONGEST = 120.0
 """Seconds that a history gets to come to its end: with a bug it often does not, and histories without one take less."""
 
+FOUND_BY = {
+    "checkpoints_need_no_claim": 7,
+    "results_are_left_and_nobody_looks": 5,
+    "keys_are_forgotten": 10,
+    "claim_waiters_hear_nothing": 4,
+    "agents_forget_what_they_lost": 13,
+    "trees_are_pruned_while_they_live": 12,
+    "forks_keep_nothing": 5,
+}
+"""Seeds that found a bug late when they were chosen: they are tried first, then all."""
+
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     often, kinds, acts = PLANTS[plant]
     plant(monkeypatch)
-    assert any(play(seed, LONGEST, often, kinds, acts).problems for seed in range(WITHIN)), (
-        f"nothing was seen in {WITHIN} histories"
-    )
+    seeds = (FOUND_BY.get(plant.__name__, 0), *range(WITHIN))
+    assert any(play(seed, LONGEST, often, kinds, acts).problems for seed in seeds), f"nothing was seen in {WITHIN} histories"
