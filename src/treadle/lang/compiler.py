@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ from treadle.lang.emit import emit
 from treadle.lang.encode import encode_with_digest
 from treadle.lang.extensions import check_reference
 from treadle.lang.parse import parse
+
+_DOUBLE = re.compile(rb'"type":"Double","value":([^,}]*)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,6 @@ def _canonical(program: dict[str, Any]) -> bytes:
         data = msgspec.json.encode(program, order="sorted")
     except (OverflowError, ValueError, msgspec.MsgspecError):
         data = b"\x7f"
-    if data.isascii() and b"\x7f" not in data and b'"type":"Double","value"' not in data:
+    if data.isascii() and b"\x7f" not in data and all(repr(float(each)) == each.decode() for each in _DOUBLE.findall(data)):
         return data
     return json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")

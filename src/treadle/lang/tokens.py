@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import msgspec
+
 from treadle.lang.program import BUILTIN_TYPES
 from treadle.lang.tree import Span
 
@@ -83,28 +85,26 @@ PATTERNS = {
 # After `script` or `script python`, `{` opens raw Python that ends with the matching brace outside Python strings and comments.
 
 
-class Token:
+class Token(msgspec.Struct, eq=False, gc=False):
     """A token. `kind` is `name`, `dotted`, `input`, `string`, `float`, `integer`, `code`, `end`, or the sign itself.
 
     `value` is the decoded text of a string or script, `doc` the doc comment before the token, `broken` whether it begins a line.
     The parser sets `role` where it reads a word as a keyword. `reported`: the lexer has reported an error here.
     """
 
-    value = ""
+    kind: str
+    text: str
+    start: int
+    end: int
+    line: int
+    line_start: int
+    broken: bool
+    value: str = ""
     doc: str | None = None
     role: Role | None = None
-    reported = False
-    code_line = 0
+    reported: bool = False
+    code_line: int = 0
     _span: Span | None = None
-
-    def __init__(self, kind: str, text: str, start: int, end: int, line: int, line_start: int, broken: bool) -> None:
-        self.kind = kind
-        self.text = text
-        self.start = start
-        self.end = end
-        self.line = line
-        self.line_start = line_start
-        self.broken = broken
 
     @property
     def span(self) -> Span:
