@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Generator
@@ -76,7 +75,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
     if sys.platform == "linux":
-        os.environ[fork_server.ADDRESS] = fork_server.begin()  # noqa: TID251
+        fork_server.address()  # the workers share it
         command, end = forked_workers.start([str(argument) for argument in config.invocation_params.args])
         config.add_cleanup(end)
         for spec in specs:

@@ -91,25 +91,36 @@ def _ignore_interrupts() -> None:
 
 def begin() -> str:
     """Start the process that imports, which ends with this one; its address."""
-    address = f"treadle-fork-server-{secrets.token_hex(8)}"
+    name = f"treadle-fork-server-{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(f"\0{address}")
+        listener.bind(f"\0{name}")
         listener.listen()
         command = [sys.executable, "-m", "tests.fork_server", str(listener.fileno())]
         process = subprocess.Popen(
             command, cwd=ROOT, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, preexec_fn=_ignore_interrupts
         )
     atexit.register(process.communicate)
-    return address
+    return name
+
+
+def address() -> str:
+    """The address of the process that imports, which is started if there is none yet."""
+    if ADDRESS not in os.environ:  # noqa: TID251
+        os.environ[ADDRESS] = begin()  # noqa: TID251
+    return os.environ[ADDRESS]  # noqa: TID251
+
+
+def command_of(module: str, *arguments: str) -> list[str]:
+    """The command that runs the module in a forked process, for those who start it themselves and send it no signals."""
+    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("forked_command.py")), address(), module, *arguments]
 
 
 class ForkServer:
     """The parent, as those see it who want children."""
 
     def __init__(self) -> None:
-        address = os.environ.get(ADDRESS) or begin()  # noqa: TID251
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._line.connect(f"\0{address}")
+        self._line.connect(f"\0{address()}")
         self._lock = threading.Lock()
         atexit.register(self.close)
 

@@ -57,7 +57,7 @@ def test_programs_of_the_documentation_have_the_same_verdict(grammar: Grammar) -
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if not name.startswith("docs/")])
 def test_mutants_have_the_same_verdict(grammar: Grammar, name: str) -> None:
-    texts = [text for text in mutants(PROGRAMS[name], name, 8) if not BY_LOOKAHEAD.search(text)]
+    texts = [text for text in mutants(PROGRAMS[name], name, 5) if not BY_LOOKAHEAD.search(text)]
     assert [text for text in texts if accepts(text) != grammar.accepts(text)] == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from tests.fork_server import command_of
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
 from treadle.cli.process.mcp_mount import add_mcp
@@ -82,8 +82,8 @@ async def in_request_context(engine: Engine, *scopes: Scope, actor: str = "mcp:a
 async def over_stdio(folder: Path, *args: str, token: str | None = None, mode: str = "auto") -> AsyncIterator[Client]:
     """A client of `treadle mcp`, a process in that folder; what it says on stderr is in the file `stderr`."""
     env = {"TREADLE_TOKEN": token} if token else {}
-    # started as a module of this Python, whatever the path says
-    command = StdioServerParameters(command=sys.executable, args=["-m", "treadle", "mcp", *args], cwd=folder, env=env)
+    program, *arguments = command_of("treadle", "mcp", *args)
+    command = StdioServerParameters(command=program, args=arguments, cwd=folder, env=env)
     with (folder / "stderr").open("w") as errors:
         async with Client(stdio_client(command, errors), mode=mode) as client:
             yield client
