@@ -56,7 +56,7 @@ TEXTS = {
 
 WORDS = {
     "lanes": ("namespace", "kind", "task_list", "name", "limit_key"),
-    "tasks": ("namespace", "state", "owner_id", "scope", "trace_id", "limit_key", "unique_key"),
+    "tasks": ("namespace", "state", "owner_id", "scope", "trace_id", "limit_key", "unique_key", "doing"),
     "finished": ("namespace", "state", "move", "from_state", "actor", "owner_id", "scope", "trace_id", "limit_key", "unique_key"),
     "log": ("entity", "move", "from_state", "to_state", "actor", "trace_id"),
     "servers": ("name", "host", "version", "state", "server_group", "service_name"),

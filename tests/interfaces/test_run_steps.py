@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.interfaces.engines import make_engine
 from tests.interfaces.function_driver import LEASE_FOR, Process, Scene, function_scene, until
+from tests.limits import BOUND
 
 from treadle import RetryPolicy
 from treadle.api.steps import Step
@@ -285,6 +286,6 @@ async def test_a_failed_run_shows_its_open_steps_as_canceled() -> None:
         async with engine.worker():
             run = await engine.start_function("fails")
             with pytest.raises(RunFailed):
-                await engine.run_result(run, timeout=30)
+                await engine.run_result(run, timeout=BOUND)
         (step,) = (await Service(engine, OPEN).steps.list(run.id)).steps
         assert (step.state, step.took_for is not None) == ("failed", True)
