@@ -10,6 +10,7 @@ from tests.api.conftest import Scene
 from treadle.api.flows import SourceText
 from treadle.api.runs import RunStarted
 from treadle.model.access import Access, Scope
+from treadle.model.activity import Doing
 from treadle.model.errors import (
     IdempotencyKeyReused,
     IllegalMove,
@@ -110,6 +111,9 @@ async def test_runs_are_found_by_what_they_are(scene: Scene):
     assert await found(search=runs[2].id[9:]) == []
     assert await found(workflow="tea.Other") == []
     assert await found(kind="function") == []
+    assert (await found(doing="waiting_for_worker"), await found(doing="sleeping")) == ([2, 1], [])
+    assert (await scene.api.runs.counts()).doing == dict.fromkeys(map(str, Doing), 0) | {"waiting_for_worker": 2}
+    assert await found(search=runs[0].id, doing="waiting_for_worker") == []  # a finished run does nothing
     assert await found(task_list="l1") == [1]
     assert await found(root_id=runs[1].id) == [1]
     later = runs[-1].created_at + timedelta(seconds=1)

@@ -298,6 +298,18 @@ def test_operators_pause_resume_cancel_and_rerun(tea: Treadle):
     assert tea("runs", "steps", made["id"], "--state", "failed").out == "No steps.\n"
 
 
+def test_runs_are_listed_by_what_they_are_doing(tea: Treadle):
+    waiting, paused = (tea.json("submit", "tea.afl", "-p", "litres=1")["id"] for _ in range(2))
+    tea.json("runs", "pause", paused)
+    (listed,) = tea.json("runs", "list", "--doing", "waiting_for_worker")["runs"]
+    assert (listed["id"], listed["activity"]["counts"]) == (waiting, {"waiting_for_worker": 1})
+    assert [run["id"] for run in tea.json("runs", "list", "--doing", "held")["runs"]] == [paused]
+    assert "waiting for a worker for tea.Boil" in tea("runs", "show", waiting).out
+    assert {step["state"] for step in tea.json("runs", "steps", paused)["steps"]} == {"paused"}
+    refused = tea("runs", "list", "--doing", "napping", "--json")
+    assert (refused.code, "waiting_for_approval" in refused.error["message"]) == (2, True)
+
+
 def test_flows_are_published_by_name_and_runs_keep_their_version(tea: Treadle):
     assert tea.json("flows", "publish", "tea", "tea.afl")["version"] == 1
     old = tea.json("submit", "tea", "-i", "litres=1")

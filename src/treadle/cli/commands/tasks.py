@@ -63,7 +63,8 @@ def _note(task: Task, now: datetime) -> str:
     if task.owner_id is not None and progress:
         fraction = f"{progress['fraction']:.0%} " if "fraction" in progress else ""
         return short(f"{fraction}{progress.get('message', '')}")
-    waits = f"due {ago(task.wake_at, now)}" if task.owner_id is None and task.wake_at is not None else ""
+    due = task.owner_id is None and task.wake_at is not None and task.state != "awaiting_approval"
+    waits = f"due {ago(task.wake_at, now)}" if due else ""
     return short("; ".join(part for part in (waits, error.get("message", "")) if part))
 
 
@@ -168,7 +169,7 @@ def _facts(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
     ]
     if task.finished_at is not None:
         rows.append(("finished", f"{when(task.finished_at, now)} by {task.actor or task.owner_id}"))
-    elif task.owner_id is None:
+    elif task.owner_id is None and task.why.code != "approval" and (task.wake_at or task.why.code != "suspended"):
         rows.append(("due", when(task.wake_at or task.due_at, now)))
     if task.claimed_at is not None:
         rows.append(("last claimed", when(task.claimed_at, now)))

@@ -131,7 +131,7 @@ def run_rows(look: Look) -> list[tuple[object, ...]]:
             state(run.state),
             run.steps,
             "" if now is None else ago(run.created_at, now),
-            span((run.finished_at - run.created_at).total_seconds() * 1000) if run.finished_at is not None else "",
+            "" if run.took_for is None else span(run.took_for),
             run.id,
         )
         for run in look.runs

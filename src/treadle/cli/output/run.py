@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.api.tasks import WAIT_LIMIT
-from treadle.cli.output.format import facts, grid, plain, pretty, short, state, when
+from treadle.cli.output.format import facts, grid, ms, plain, pretty, short, state, when
 from treadle.cli.session import Session
-from treadle.model.clock import span
+from treadle.model.clock import as_text, span
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -57,6 +57,8 @@ def is_shown(step: Step) -> bool:
 
 def doing(step: Step, task: Task | None) -> str:
     """The most important fact about a step, in a few words."""
+    if step.facet in ("step", "effect") and step.state == "running" and step.worker is not None:
+        return f"since {as_text(ms(step.began_at))}, attempt {step.attempt} on {step.worker}"
     if step.error is not None:
         return short(f"{'caught: ' if step.state == 'completed' else ''}{step.error.cause}", 80)
     if task is not None:
@@ -118,6 +120,8 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
         rows.append(
             ("takeovers", f"{len(run.takeovers)}, the last of {last.path or last.name} {when(last.at, now)} from {last.worker}")
         )
+    if run.activity is not None:
+        rows.insert(0, ("doing", run.activity.text))
     signals = ", ".join(run.awaited_signals)
     for name, value in (("idempotency key", run.idempotency_key), ("made from", run.parent_id), ("awaits signals", signals)):
         if value:
