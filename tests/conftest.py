@@ -50,6 +50,7 @@ max_connections = 200
 shared_buffers = 64MB
 max_wal_size = 128MB
 autovacuum = off
+update_process_title = off
 """
 """A crash of the machine would lose the tests' data, which nobody wants back; speed is all that these are about."""
 
