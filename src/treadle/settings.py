@@ -144,6 +144,9 @@ class Settings:
     by default and with `off`."""
     service_name: str = _setting(DEFAULT_SERVICE, _text, fallback="OTEL_SERVICE_NAME")
     """The name of this service in traces; falls back to `OTEL_SERVICE_NAME`."""
+    finish_on_failure: tuple[str, ...] = _setting((), _words(","))
+    """Workflows (names or globs, separated by commas) whose runs, once they cannot succeed, still run their other branches to the
+    end; by default they start nothing new. `on_failure` of a start takes precedence."""
     warm_functions: int = _setting(1000, _integer(0, 1_000_000))
     """Suspended durable functions that a process keeps in memory; the others are replayed when they continue."""
     handler_roots: tuple[str, ...] = _setting((), _words(":"))

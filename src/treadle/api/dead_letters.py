@@ -71,7 +71,7 @@ class DeadLetterGroup(ApiRecord):
     name: str
     count: int
     of_runs: int
-    """Number that belong to runs and are retried there."""
+    """Number that belong to runs, which are retried as a whole."""
     first_at: Instant
     last_at: Instant
     last_id: str
@@ -95,9 +95,9 @@ class DeadLettersChanged(ApiRecord):
     """Dead letters when the first call was made."""
     done: int
     of_runs: int
-    """Skipped because they belong to runs, which are retried as a whole."""
+    """Of those done, the number that belong to runs, which were retried as a whole."""
     passed_over: int
-    """Skipped because another caller changed them in the meantime."""
+    """Skipped: changed by another caller meanwhile, or their run cannot be retried, or not with another payload."""
     dry_run: bool
     next_after: str | None
     """Pass it as `after` with the same filter to continue; null: nothing is left."""
@@ -144,7 +144,7 @@ class DeadLettersApi(Protocol):
         """Requeue dead letters by id, by filter, or all.
 
         With a filter, one call changes at most `limit` of the dead letters that existed when the first call was made; repeat with
-        `after` until `next_after` is null. Dead letters of runs are skipped: retry their runs instead.
+        `after` until `next_after` is null. For dead letters that belong to runs, everything that failed in the run is retried.
         """
 
     @contract.post("/dead-letters/discard", Scope.OPERATE, lists=True)

@@ -57,6 +57,10 @@ class RunOptions(StartOptions, total=False):
 
     lenient: Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters", default=False)]
     budget: Annotated[float | None, Doc("Maximum cost of model requests, in dollars", 1.5)]
+    on_failure: Annotated[
+        Literal["stop", "finish"] | None,
+        Doc("Once the run cannot succeed: `stop` starts nothing new (default), `finish` runs the other branches to their end"),
+    ]
 
 
 class FunctionOptions(StartOptions, total=False):

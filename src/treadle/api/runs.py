@@ -416,9 +416,12 @@ class RunsApi(Protocol):
         self,
         run_id: RunId,
         *,
-        step: Annotated[str | None, Doc("Id or path of a failed step; null: the step that failed the run", "Checkout.pay")] = None,
+        step: Annotated[str | None, Doc("Only this step and what failed in it; null: the whole run", "Checkout.pay")] = None,
     ) -> Run:
-        """Retry a failed step and continue the run; completed steps are not repeated."""
+        """Retry everything that failed in a run, in one commit, and continue it; completed steps are not repeated.
+
+        Steps that were not started because the run could not succeed are started. The failures leave the dead letters.
+        """
 
     @contract.post("/runs/{run_id}/rerun", Scope.OPERATE, status=201, creates=True)
     async def rerun(

@@ -263,8 +263,14 @@ class TasksApi(Protocol):
         """Requeue a failed, canceled or ignored task with new counters."""
 
     @contract.post("/tasks/{task_id}/pause", Scope.OPERATE, lists=True)
-    async def pause(self, task_id: TaskId) -> Task:
-        """Pause a task that is not running."""
+    async def pause(
+        self,
+        task_id: TaskId,
+        *,
+        reason: Annotated[str | None, Doc("Shown by `why`")] = None,
+        interrupt: Annotated[bool, Doc("Stop an attempt in progress at its next safe point instead of letting it end")] = False,
+    ) -> Task:
+        """Pause a task; an attempt in progress ends normally, or with `interrupt` is repeated after the resume."""
 
     @contract.post("/tasks/{task_id}/resume", Scope.OPERATE, lists=True)
     async def resume(self, task_id: TaskId) -> Task:

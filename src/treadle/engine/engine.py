@@ -249,9 +249,9 @@ class Engine(FormerNames):
         """Make a failed, canceled or ignored task live again, with an edited payload if given."""
         await self.kernel.queue.retry(task, actor=actor, payload=_payload(payload))
 
-    async def pause(self, task: Ref, *, actor: str = "python") -> None:
-        """Hold a task that is not running."""
-        await self.kernel.queue.pause(task, actor=actor)
+    async def pause(self, task: Ref, *, actor: str = "python", reason: str | None = None, interrupt: bool = False) -> None:
+        """Hold a task; an attempt in progress ends normally, or with `interrupt` stops and is repeated after the resume."""
+        await self.kernel.queue.pause(task, actor=actor, reason=reason, interrupt=interrupt)
 
     async def resume(self, task: Ref, *, actor: str = "python") -> None:
         """Release a paused task."""

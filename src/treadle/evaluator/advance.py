@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from treadle.evaluator.blocks import begin_block, child_settled, expand
+from treadle.evaluator.blocks import begin_block, child_settled, expand, finish_block
+from treadle.evaluator.doom import is_handled, note_failure, withdraw
 from treadle.evaluator.draft import Draft, LimitReached, Missing, Turn
 from treadle.evaluator.parameters import misnamed
 from treadle.evaluator.plan import plan_of
 from treadle.evaluator.records import (
+    STOPPED,
     Changes,
     Errored,
     Event,
@@ -70,6 +72,10 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
         except Missing as each:
             missing.append(each)
             draft = Draft(plan, run, view, limits)  # only to collect further needs
+    try:
+        _withdraw_requested(draft)
+    except Missing as each:
+        missing.append(each)
     if missing:
         rows = dict.fromkeys(row for each in missing for row in each.rows)
         children = dict.fromkeys(row for each in missing for row in each.children_of)
@@ -100,15 +106,35 @@ def drain(draft: Draft) -> None:
         turn, row_id = stack.pop()
         row = draft.edit(row_id)
         match turn:
+            case Turn.BEGIN if draft.stopping:
+                withdraw(draft, row, State.FACET_INIT_BEGIN if row.is_step else State.BLOCK_EXECUTION_BEGIN)
             case Turn.BEGIN:
                 (begin_step if row.is_step else begin_block)(draft, row)
             case Turn.SETTLED:
+                if row.state is State.STATEMENT_ERROR:
+                    note_failure(draft, row)
                 parent = draft.edit(row.parent_id or "")
                 (part_settled if parent.is_step else child_settled)(draft, parent, row)
-            case Turn.MORE:
+            case Turn.MORE if not draft.stopping:
                 draft.again[row_id] = None
+            case Turn.MORE:
+                _stop_expanding(draft, row)
             case _:
                 assert_never(turn)
+
+
+def _withdraw_requested(draft: Draft) -> None:
+    """Drop the tasks that this call has requested, if it also found that the run cannot succeed."""
+    while draft.tasks and draft.stopping:
+        row = draft.edit(next(iter(draft.tasks)))
+        stop_waiting(draft, row)
+        withdraw(draft, row, row.state)
+        drain(draft)
+
+
+def _stop_expanding(draft: Draft, row: StepRow) -> None:
+    if row.open == 0 and not row.is_terminal:
+        finish_block(draft, row)
 
 
 def _take(draft: Draft, event: Event) -> str | None:
@@ -139,7 +165,7 @@ def _start(draft: Draft, event: Started) -> str | None:
     if facet is None:
         raise LookupError(f"the program has no workflow {draft.run.workflow}")
     row = draft.create(None, draft.run.root_place, StepKind.WORKFLOW, facet.id, facet=draft.run.workflow)
-    row.params = dict(event.inputs)
+    row.params, row.stops = dict(event.inputs), event.stops
     draft.status = RunState.RUNNING
     return None
 
@@ -179,13 +205,22 @@ def _err(draft: Draft, event: Errored) -> str | None:
     row = _waiting(draft, event)
     if isinstance(row, str):
         return row
+    problem, task_id = event.problem, row.task_id
     stop_waiting(draft, row)
-    problem = event.problem
+    if problem.code == STOPPED:
+        if draft.stopping:
+            withdraw(draft, row, row.state)
+        else:  # a retry came first
+            row.round += 1
+            wait_again(draft, row)
+        return None
     error = _error(row, problem.message, problem.type or problem.code)
     if row.is_step:
         fail_step(draft, row, error, row.state)
     else:
         draft.fail(row, error, row.state)
+    if task_id is not None and is_handled(draft, row):
+        draft.dismissed.append(task_id)
     return None
 
 
@@ -220,9 +255,16 @@ def _expand(draft: Draft, event: Expand) -> str | None:
     if block is None or block.script is not None:
         return f"`{row.path}` has nothing to expand"
     if row.state is State.BLOCK_EXECUTION_BEGIN:
-        begin_block(draft, draft.edit(row.id))
+        row = draft.edit(row.id)
+        if draft.stopping:
+            withdraw(draft, row, row.state)
+        else:
+            begin_block(draft, row)
         return None
     if block.foreach is None or row.state is not State.BLOCK_EXECUTION_CONTINUE or row.expanded >= (row.total or 0):
         return f"`{row.path}` has nothing to expand"
-    expand(draft, draft.edit(row.id), block, block.foreach)
+    if draft.stopping:
+        _stop_expanding(draft, draft.edit(row.id))
+    else:
+        expand(draft, draft.edit(row.id), block, block.foreach)
     return None

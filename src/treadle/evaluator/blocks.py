@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from treadle.evaluator.capture import Merge
-from treadle.evaluator.draft import STOPPED, Draft, Turn, error_in, stopped_at
+from treadle.evaluator.doom import collecting, withdraw
+from treadle.evaluator.draft import Draft, Turn, error_in, stopped_at
 from treadle.evaluator.expressions import evaluate_condition, evaluate_json
 from treadle.evaluator.operators import EvaluationError, describe
 from treadle.evaluator.records import LogEntry, StepError, StepRow
@@ -138,7 +139,10 @@ def _begin_cases(draft: Draft, row: StepRow, block: Block) -> None:
 
 
 def count_settled(parent: StepRow, child: StepRow) -> None:
-    """Record on the parent that a child is terminal, keeping the error of the first failed child by ordinal."""
+    """Record on the parent that a child is terminal, keeping the error of the first failed child by ordinal.
+
+    A withdrawn child counts after all that failed.
+    """
     parent.open -= 1
     if child.state is not State.STATEMENT_ERROR or child.kind is StepKind.CATCH:
         return
@@ -151,7 +155,7 @@ def count_settled(parent: StepRow, child: StepRow) -> None:
 
 def _rank(error: StepError | None, ordinal: int) -> tuple[bool, int]:
     """Order failed children: the first one, but those that only did not start come last."""
-    return error is not None and error.type == STOPPED, ordinal
+    return error is not None and error.stopped, ordinal
 
 
 def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
@@ -164,7 +168,7 @@ def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
                 if isinstance(statement, Step) and draft.find_child(row, statement.name) is not None:
                     continue
                 _start(draft, row, statement)
-    if row.open == 0 and (row.total is None or row.expanded >= row.total or draft.is_stopped(row)):
+    if row.open == 0 and (row.total is None or row.expanded >= row.total or draft.stopping or draft.is_stopped(row)):
         finish_block(draft, row)
 
 
@@ -176,12 +180,15 @@ def _is_complete(draft: Draft, row: StepRow, name: str) -> bool:
 def finish_block(draft: Draft, row: StepRow) -> None:
     """Finish a block in which nothing can move: fail with the first failure, or check the asserts and merge the yields."""
     block = draft.block_of(row)
-    collects = _collects(block, row)
+    collects = collecting(block, row)
     if row.failed and collects is None:
         draft.fail(row, row.error or first_error(draft, row), State.BLOCK_EXECUTION_CONTINUE)
         return
     if row.total is not None and _was_cut(draft, row):
-        draft.fail(row, stopped_at(row), State.BLOCK_EXECUTION_CONTINUE)
+        if draft.stopping:
+            withdraw(draft, row, State.BLOCK_EXECUTION_CONTINUE)
+        else:
+            draft.fail(row, stopped_at(row), State.BLOCK_EXECUTION_CONTINUE)
         return
     merge = Merge(draft)
     scope = BlockScope(draft, row)
@@ -206,16 +213,12 @@ def finish_block(draft: Draft, row: StepRow) -> None:
     draft.complete(row)
 
 
-def _collects(block: Block, row: StepRow) -> str | None:
-    """Return the return that collects the errors of a foreach's items, if it collects them."""
-    return block.foreach.failed if block.foreach is not None and row.kind is not StepKind.ITEM else None
-
-
 def _was_cut(draft: Draft, row: StepRow) -> bool:
-    """Return whether items of a foreach are missing or did not start, because a foreach around it was stopped."""
+    """Return whether items of a foreach are missing or did not start, because the run or a foreach around it was stopped."""
     if row.expanded < (row.total or 0):
         return True
-    return draft.is_stopped(row) and any(each.error is not None and each.error.type == STOPPED for each in draft.children(row))
+    stopped = draft.stopping or draft.is_stopped(row)
+    return stopped and any(each.error is not None and each.error.stopped for each in draft.children(row))
 
 
 def _collected(draft: Draft, item: StepRow) -> dict[str, Json]:

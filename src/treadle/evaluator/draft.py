@@ -10,6 +10,7 @@ from typing import Any
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.plan import Plan, is_fail_fast
 from treadle.evaluator.records import (
+    STOPPED,
     BlobRef,
     Changes,
     Ignored,
@@ -73,6 +74,8 @@ class Draft:
         """The entries that the current one has added, in order."""
         self.status: RunState | None = None
         self.logged: set[tuple[str, str]] = set()
+        self.doomed = False
+        self.dismissed: list[str] = []
         self.sizes = Sizes(limits)
         self._born: dict[str, list[str]] = {}
         self._ids: dict[str, str] = {}
@@ -147,6 +150,12 @@ class Draft:
         if found is None:
             found = self._ids[place] = derived_id(self.run.id, place)
         return found
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run cannot succeed and starts nothing new."""
+        root = self.find(self.run.root_id)
+        return root is not None and root.stops and root.doom is not None
 
     @property
     def full(self) -> bool:
@@ -232,6 +241,7 @@ class Draft:
         changes = Changes(
             created=list(self.created.values()), updated=list(self.updated.values()), tasks=list(self.tasks.values()),
             status=self.status, again=list(self.again), ignored=self.ignored, logs=self.logs,
+            doomed=self.doomed and self.status is not RunState.FAILED, dismissed=self.dismissed,
         )  # fmt: skip
         if self.status in (RunState.COMPLETED, RunState.FAILED):
             root = self.get(self.run.root_id)
@@ -240,12 +250,8 @@ class Draft:
         return changes
 
 
-STOPPED = "not_started"
-"""The type of the error of a row that did not start because another item of a `failFast` foreach had failed."""
-
-
 def stopped_at(row: StepRow) -> StepError:
-    """Return the error of such a row."""
+    """Return the error of a row that did not start because another item of a `failFast` foreach had failed."""
     message = "not started, because another item of the foreach has failed"
     return StepError(message=message, type=STOPPED, path=row.path, step_id=row.id)
 

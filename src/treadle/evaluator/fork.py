@@ -2,7 +2,7 @@
 
 Copied rows keep their places; their ids are derived from the new run. Every ancestor of the step waits again; in each of their
 blocks, the dependents of repeated statements are dropped too. Rows that waited in the old run (for a handler, a script, their
-turn) wait in the new one, with tasks of their own; failures elsewhere are kept.
+turn) wait in the new one, with tasks of their own; rows that were withdrawn begin; failures elsewhere are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from treadle.evaluator.draft import Draft, LimitReached, Missing
 from treadle.evaluator.plan import Plan, plan_of
 from treadle.evaluator.records import Changes, Limits, Need, RunRef, Started, StepError, StepRow, View
 from treadle.evaluator.repair import has_more
-from treadle.evaluator.retry import resume, stopped_beside, waits_for
+from treadle.evaluator.retry import is_cause, resume, stopped_beside, waits_for
 from treadle.evaluator.scope import LINK
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.waits import is_waiting, wait_again
@@ -49,7 +49,7 @@ def fork(
     if target.parent_id is None:
         view = _view_of([], blobs or {})
         view.add_absent(run.root_id)
-        return advance(program, run, view, [Started(dict(inputs))], limits)
+        return advance(program, run, view, [Started(dict(inputs), target.stops)], limits)
     plan = plan_of(program)
     copies = _Cut(plan, run, old, target).copies()
     copies[0].params = {**copies[0].params, **(changed or {})}
@@ -124,6 +124,7 @@ class _Cut:
             run_id=self._run.id,
             parent_id=None if row.parent_id is None else self._new_id(row.parent_id),
             task_id=None,
+            doom=None,
             error=self._error(row.error),
             params=self._relinked(row.params),
             returns=self._relinked(row.returns),
@@ -207,6 +208,10 @@ def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow) -> Changes 
             again.params = dict(target.params)
         resume(draft, stopped_beside(draft, again))
         drain(draft)
+        for copy in copies:
+            if copy.error is not None and copy.error.stopped and is_cause(draft.get(copy.id)):
+                resume(draft, [draft.get(copy.id)])
+                drain(draft)
         for copy in copies:
             row = draft.get(copy.id)
             if not row.is_terminal and is_waiting(draft, row):

@@ -24,6 +24,10 @@ Value = Json
 """The value of an attribute: JSON, or a `BlobRef`."""
 
 
+STOPPED = "not_started"
+"""The type of the error of a row that did not start: its run, or a `failFast` foreach around it, starts nothing new."""
+
+
 class StepError(Stored, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The cause of a failure: the root cause, the path of the step where it occurred, and that step's id."""
 
@@ -33,6 +37,11 @@ class StepError(Stored, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     step_id: str
     origin: str = ""
     """`handler` or `script` for a failed task; empty for an error of the evaluation."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing failed: the row did not start."""
+        return self.type == STOPPED
 
     @property
     def text(self) -> str:
@@ -86,6 +95,10 @@ class StepRow(StoredRow, kw_only=True, omit_defaults=True, gc=False):
     """Number of retries by operators."""
     failed_in: State | None = None
     """The state in which it failed, where a retry continues."""
+    stops: bool = False
+    """Of the root: whether nothing new is started once the run cannot succeed."""
+    doom: StepError | None = None
+    """Of the root: the failure that no catch will handle, because of which the run will fail; a retry removes it."""
 
     @property
     def is_step(self) -> bool:
@@ -98,8 +111,9 @@ class StepRow(StoredRow, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def status(self) -> StepState:
-        """The state in the vocabulary shared by the steps of all runs."""
-        return status_of(self.state)
+        """The state in the vocabulary shared by the steps of all runs; one that did not start is canceled."""
+        stopped = self.state is State.STATEMENT_ERROR and self.error is not None and self.error.stopped
+        return StepState.CANCELED if stopped else status_of(self.state)
 
     @property
     def path(self) -> str:
@@ -173,9 +187,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The run begins with these inputs."""
+    """The run begins with these inputs; `stops`: nothing new is started once it cannot succeed."""
 
     inputs: dict[str, Any] = {}
+    stops: bool = False
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
@@ -218,7 +233,7 @@ class Resend(msgspec.Struct, frozen=True):
 
 
 class RetryStep(msgspec.Struct, frozen=True):
-    """An operator retries a failed step (or everything that failed below a step or block)."""
+    """An operator retries a failed step, or everything that failed below a step or block; the root stands for the whole run."""
 
     step_id: str
 
@@ -347,5 +362,9 @@ class Changes(msgspec.Struct, kw_only=True, gc=False):
     """Blocks that need an `Expand` event."""
     stopped: bool = False
     """Whether the run failed at a limit: it has open rows, whose tasks are to be canceled, and cannot be retried."""
+    doomed: bool = False
+    """Whether this call found that the run cannot succeed: its tasks that have not begun are to be withdrawn."""
+    dismissed: list[str] = []
+    """Failed tasks that need no attention: a catch handles the failure, or the step was retried."""
     ignored: list[Ignored] = []
     logs: list[LogEntry] = []

@@ -1,4 +1,4 @@
-"""An operator's retry: failed rows continue from where they failed, and all of their ancestors wait again.
+"""An operator's retry: failed and withdrawn rows continue from where they failed, and all of their ancestors wait again.
 
 Dependents of a failed step were never created, so nothing has to be undone. A failure that a catch has handled, or is
 handling, cannot be retried: the run has moved on from it.
@@ -6,31 +6,37 @@ handling, cannot be retried: the run has moved on from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from treadle.evaluator.blocks import begin_block, finish_block
-from treadle.evaluator.draft import STOPPED, Draft, Missing, Turn
+from treadle.evaluator.doom import collecting
+from treadle.evaluator.draft import Draft, Missing, Turn
 from treadle.evaluator.plan import is_fail_fast
-from treadle.evaluator.records import StepError, StepRow
+from treadle.evaluator.records import STOPPED, StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import capture, catch_name
-from treadle.evaluator.waits import wait_again
+from treadle.evaluator.waits import task_id_of, wait_again
 from treadle.model.states import RunState
 
+_BY_TASK = (State.EVENT_TRANSMIT, State.FACET_SCRIPTS_BEGIN, State.BLOCK_EXECUTION_BEGIN)
 _BY_CHILDREN = (State.MIXIN_BLOCKS_CONTINUE, State.STATEMENT_BLOCKS_CONTINUE, State.BLOCK_EXECUTION_CONTINUE)
 
 
 def retry(draft: Draft, row: StepRow) -> str | None:
-    """Retry a failed row, or everything that failed below it; return the reason of a refusal."""
-    if row.state is not State.STATEMENT_ERROR:
-        return f"`{row.path}` has not failed"
+    """Retry a failed row, or everything that failed below a row; return the reason of a refusal."""
     root = draft.get(draft.run.root_id)
     if root.state is State.STATEMENT_ERROR and root.open:
         return "the run was stopped at a limit; start it again"
-    refusal = _refusal(draft, row)
+    refusal = _refusal(draft, row) if row.state is State.STATEMENT_ERROR else None
     if refusal is not None:
         return refusal
-    resume(draft, [*_causes(draft, [row]), *stopped_beside(draft, row)])
+    causes = [*_causes(draft, [row]), *stopped_beside(draft, row)]
+    if not causes:
+        return f"`{row.path}` has not failed"
+    unexpanded = _unexpanded(draft, root) if draft.stopping else []
+    draft.edit(root.id).doom = None
+    resume(draft, causes)
+    draft.again |= dict.fromkeys(unexpanded)
     return None
 
 
@@ -70,26 +76,65 @@ def _refusal(draft: Draft, row: StepRow) -> str | None:
     return None
 
 
-def _causes(draft: Draft, level: list[StepRow]) -> list[StepRow]:
-    """Return the rows that caused failures, at or below failed rows; goes down by level, with one `Need` per level."""
+def _causes(draft: Draft, rows: list[StepRow]) -> list[StepRow]:
+    """Return the rows that caused the failures that nothing has handled, at or below these rows."""
     causes: list[StepRow] = []
+
+    def below(row: StepRow, children: list[StepRow]) -> list[StepRow]:
+        failed = [child for child in children if child.state is State.STATEMENT_ERROR and child.kind is not StepKind.CATCH]
+        handled = row.state is State.CATCH_CONTINUE or (
+            not row.is_step and not row.is_terminal and collecting(draft.block_of(row), row) is not None
+        )
+        return [*([] if handled else failed), *(child for child in children if not child.is_terminal)]
+
+    def wanted(row: StepRow) -> bool:
+        if is_cause(row):
+            causes.append(row)
+            return False
+        return row.state is not State.STATEMENT_COMPLETE
+
+    _descend(draft, rows, wanted, below)
+    return causes
+
+
+def _unexpanded(draft: Draft, root: StepRow) -> list[str]:
+    """Return the open foreach blocks that have stopped creating items."""
+    found: list[str] = []
+
+    def wanted(row: StepRow) -> bool:
+        if row.total is not None and row.expanded < row.total:
+            found.append(row.id)
+        return not row.is_terminal
+
+    _descend(draft, [root], wanted, lambda _, children: [child for child in children if not child.is_terminal])
+    return found
+
+
+def _descend(
+    draft: Draft,
+    level: list[StepRow],
+    wanted: Callable[[StepRow], bool],
+    below: Callable[[StepRow, list[StepRow]], list[StepRow]],
+) -> None:
+    """Visit rows, and below each wanted row the chosen children, by level, with one `Need` per level."""
     while level:
-        below: list[StepRow] = []
+        chosen: list[StepRow] = []
         missing: list[str] = []
         for each in level:
-            if each.failed == 0 or each.failed_in not in _BY_CHILDREN:
-                causes.append(each)
+            if not wanted(each):
                 continue
             try:
-                children = draft.children(each)
+                chosen += below(each, draft.children(each))
             except Missing as unseen:
                 missing += unseen.children_of
-                continue
-            below += [child for child in children if child.state is State.STATEMENT_ERROR and child.kind is not StepKind.CATCH]
         if missing:
             raise Missing(children_of=missing)
-        level = below
-    return causes
+        level = chosen
+
+
+def is_cause(row: StepRow) -> bool:
+    """Return whether a row failed, or was withdrawn, of itself and not because of its children."""
+    return row.state is State.STATEMENT_ERROR and (row.failed == 0 or row.failed_in not in _BY_CHILDREN)
 
 
 def _reopen_above(draft: Draft, row: StepRow) -> None:
@@ -133,6 +178,8 @@ def waits_for(child: StepRow) -> State:
 def _again(draft: Draft, row: StepRow) -> None:
     """Continue from where the row failed."""
     failed_in = row.failed_in
+    if failed_in in _BY_TASK:
+        draft.dismissed.append(task_id_of(row, "event" if failed_in is State.EVENT_TRANSMIT else "script"))
     row.error, row.failed_in, row.caught, row.round = None, None, 0, row.round + 1
     if not row.is_step:
         if failed_in is State.BLOCK_EXECUTION_BEGIN:

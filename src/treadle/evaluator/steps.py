@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.evaluator.blocks import count_settled, first_error
 from treadle.evaluator.capture import Merge
+from treadle.evaluator.doom import next_catch, withdraw
 from treadle.evaluator.draft import Draft, error_in, stopped_at
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.parameters import given_at_call, retry_of, return_defaults, timeout_of, with_defaults
@@ -103,14 +104,13 @@ def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
     failed = child.state is State.STATEMENT_ERROR
     if child.kind is StepKind.CATCH:
         if failed and child.error is not None:
-            fail_step(draft, row, child.error, row.failed_in or State.CATCH_CONTINUE)
+            error = row.error if child.error.stopped and row.error is not None else child.error
+            fail_step(draft, row, error, row.failed_in or State.CATCH_CONTINUE)
         else:
             capture(draft, row, child)
     elif row.open == 0:
-        if row.failed and row.error is not None:
-            fail_step(draft, row, row.error, row.state)
-        elif row.failed:
-            fail_step(draft, row, first_error(draft, row), row.state)
+        if row.failed:
+            fail_step(draft, row, row.error or first_error(draft, row), row.state)
         elif child.kind is StepKind.MIXIN:
             row.params = {**row.params, child.name: attributes(draft, child)}
             continue_after_script(draft, row, child.ordinal + 1)
@@ -148,22 +148,19 @@ def capture(draft: Draft, row: StepRow, catch: StepRow | None = None) -> None:
 
 
 def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) -> None:
-    """Enter the next catch clause (the facet's, then the step's own), or fail.
-
-    A facet's catch does not see errors of arguments, because those belong to its caller; a step's own catch sees all.
-    """
-    statement = draft.statement_of(row)
-    facet = draft.facet_of(row)
-    inner = facet.catch if facet is not None and failed_in is not State.FACET_INIT_BEGIN else None
-    clauses = (inner, statement.catch if isinstance(statement, Step) else None)
+    """Enter the next catch clause, or fail."""
     row.error, row.failed_in = error, failed_in
-    for number, clause in enumerate(() if draft.is_stopped(row) else clauses):
-        if number >= row.caught and clause is not None:
-            row.state, row.caught = State.CATCH_CONTINUE, number + 1
-            catch = draft.create(row, catch_name(row, number), StepKind.CATCH, clause.id, ordinal=number)
-            catch.params = {"error": error.message, "error_type": error.type}
-            return
-    draft.fail(row, error, failed_in)
+    found = next_catch(draft, row, failed_in)
+    if found is None:
+        draft.fail(row, error, failed_in)
+        return
+    if draft.stopping:
+        withdraw(draft, row, failed_in, error)
+        return
+    number, clause = found
+    row.state, row.caught = State.CATCH_CONTINUE, number + 1
+    catch = draft.create(row, catch_name(row, number), StepKind.CATCH, clause.id, ordinal=number)
+    catch.params = {"error": error.message, "error_type": error.type}
 
 
 def catch_name(row: StepRow, number: int) -> str:

@@ -11,7 +11,7 @@ from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit
+from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
@@ -62,6 +62,13 @@ class Settler:
 
         `patience` is passed to the committer for tasks without a run; None waits until the store is reachable.
         """
+        answer = await self._settle(task, token, decided, patience)
+        waits = isinstance(decided, Park) and decided.move in ("ask", "retry")
+        if waits and task.run_id is not None and not is_function(task.flow_id) and answer.verdict is Verdict.DONE:
+            await self._advancer.withdraw(task.run_id)
+        return answer
+
+    async def _settle(self, task: Task, token: Claim | Seen, decided: Finish | Park, patience: float | None) -> Answer:
         if isinstance(decided, Ask) and isinstance(token, Claim):
             return await self._approvals.ask(task, token, decided)
         if (other := self._by_kind.get(task.kind)) is not None and isinstance(token, Claim):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.runs import Run, RunId, RunOutputs, SignalSent
+from treadle.api.runs import BulkResult, Run, RunAction, RunId, RunOutputs, SignalSent
 from treadle.api.steps import Step
 from treadle.api.tasks import TaskLogLine
 from treadle.api.wire import Instant, record_of
@@ -264,4 +264,32 @@ async def run_signal(
     return await context.api.runs.signal(run_id, name, payload, idempotency_key=idempotency_key)
 
 
-TOOLS = (run_list, run_show, run_steps, step_show, run_logs, run_outputs, run_signal)
+@tool(Scope.OPERATE)
+async def run_retry(
+    context: RequestContext,
+    run_id: RunId,
+    step: Annotated[str | None, Doc("Only this step and what failed in it; null: the whole run", "Checkout.pay")] = None,
+) -> RunSummary:
+    """Retry everything that failed in a run, in one commit; completed steps are not repeated."""
+    return run_summary(await context.api.runs.retry(run_id, step=step))
+
+
+@tool(Scope.OPERATE, ends=True)
+async def run_bulk(
+    context: RequestContext,
+    action: Annotated[RunAction, Doc("The action", "retry")],
+    dry_run: Annotated[bool, Doc("Return only the number of matching runs; change nothing")] = True,
+    state: Annotated[Sequence[str], Doc("Only these states, out of those that allow the action")] = (),
+    workflow: Annotated[str | None, Doc("Only this workflow (qualified name) or function", "shop.Checkout")] = None,
+    flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")] = None,
+    search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")] = None,
+    limit: Annotated[int, Doc("Maximum number of runs in this call, up to 1000", 100)] = 100,
+    before: Before = None,
+) -> BulkResult:
+    """Pause, resume, cancel or retry the newest matching runs; a preview that only counts them, unless `dry_run` is false."""
+    return await context.api.runs.bulk(
+        action, dry_run=dry_run, state=state, workflow=workflow, flow=flow, search=search, limit=limit, before=before
+    )
+
+
+TOOLS = (run_list, run_show, run_steps, step_show, run_logs, run_outputs, run_signal, run_retry, run_bulk)

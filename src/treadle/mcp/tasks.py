@@ -155,4 +155,21 @@ async def task_retry(
     return task_line(await context.api.tasks.retry(task_id, payload=payload))
 
 
-TOOLS = (task_enqueue, task_list, task_show, task_result, task_cancel, task_retry)
+@tool(Scope.OPERATE)
+async def task_pause(
+    context: RequestContext,
+    task_id: TaskId,
+    reason: Annotated[str | None, Doc("Shown by `why`")] = None,
+    interrupt: Annotated[bool, Doc("Stop an attempt in progress at its next safe point instead of letting it end")] = False,
+) -> TaskLine:
+    """Pause a task; an attempt in progress ends normally, or with `interrupt` is repeated after the resume."""
+    return task_line(await context.api.tasks.pause(task_id, reason=reason, interrupt=interrupt))
+
+
+@tool(Scope.OPERATE)
+async def task_resume(context: RequestContext, task_id: TaskId) -> TaskLine:
+    """Resume a paused task."""
+    return task_line(await context.api.tasks.resume(task_id))
+
+
+TOOLS = (task_enqueue, task_list, task_show, task_result, task_cancel, task_retry, task_pause, task_resume)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 from treadle.api.dead_letters import (
@@ -60,7 +61,7 @@ class DeadLetters(Group, DeadLettersApi):
 
     async def get(self, task_id: str) -> DeadLetterDetail:
         task = await self.find_task(task_id)
-        if task.state != TaskState.FAILED:
+        if task.state != TaskState.FAILED or task.fingerprint == "":  # a catch handled it, or its run was retried
             raise TaskNotFound(task_id, "dead letter")
         return await task_detail(self.engine, task, DeadLetterDetail)
 
@@ -78,12 +79,11 @@ class DeadLetters(Group, DeadLettersApi):
         _check_choice(ids, which, everything)
         letters = self.engine.kernel.dead_letters
         if ids:
-            return await self._each(
-                ids, dry_run, lambda task_id: self.engine.kernel.queue.retry(task_id, actor=self.actor, payload=payload)
-            )
+            return await self._each(ids, dry_run, partial(letters.retry_one, actor=self.actor, payload=payload))
+        edited = payload is not None
         if dry_run:
-            return _changed(await letters.count_retry(await self._filter(which)))
-        at, walk = await self._walk(which, after, letters.begin_retry)
+            return _changed(await letters.count_retry(await self._filter(which), edited=edited))
+        at, walk = await self._walk(which, after, partial(letters.begin_retry, edited=edited))
         return _page(at, walk, *await letters.retry_some(walk, actor=self.actor, payload=payload, limit=limit))
 
     async def discard(
@@ -99,7 +99,7 @@ class DeadLetters(Group, DeadLettersApi):
         _check_choice(ids, which, everything)
         letters = self.engine.kernel.dead_letters
         if ids:
-            return await self._each(ids, dry_run, lambda task_id: self.engine.kernel.queue.discard(task_id, actor=self.actor))
+            return await self._each(ids, dry_run, partial(self.engine.kernel.queue.discard, actor=self.actor))
         if dry_run:
             return _changed(await letters.count_discard(await self._filter(which)))
         at, walk = await self._walk(which, after, letters.begin_discard)
@@ -110,9 +110,11 @@ class DeadLetters(Group, DeadLettersApi):
         if len(ids) > BATCH:
             raise InvalidInput(f"One call may name at most {BATCH} tasks, not {len(ids)}.")
         tasks = [await self.find_task(task_id) for task_id in dict.fromkeys(ids)]
+        of_runs: set[str] = set()
         for task in tasks if not dry_run else ():
-            await act(task.id)
-        return _changed(Bulk(len(tasks), len(tasks), dry_run=dry_run))
+            if task.run_id not in of_runs and await act(task.id) is True:
+                of_runs.add(task.run_id or "")
+        return _changed(Bulk(len(tasks), len(tasks), sum(task.run_id in of_runs for task in tasks), dry_run=dry_run))
 
     async def _walk(
         self, which: DeadLetterConditions, after: str | None, begin: Callable[[DeadLetterFilter], Awaitable[Walk]]

@@ -140,8 +140,8 @@ class Tasks(Group, TasksApi):
     async def retry(self, task_id: str, *, payload: dict[str, Json] | None = None) -> Task:
         return await self._changed(task_id, partial(self.engine.kernel.queue.retry, payload=payload))
 
-    async def pause(self, task_id: str) -> Task:
-        return await self._changed(task_id, self.engine.kernel.queue.pause)
+    async def pause(self, task_id: str, *, reason: str | None = None, interrupt: bool = False) -> Task:
+        return await self._changed(task_id, partial(self.engine.kernel.queue.pause, reason=reason, interrupt=interrupt))
 
     async def resume(self, task_id: str) -> Task:
         return await self._changed(task_id, self.engine.kernel.queue.resume)

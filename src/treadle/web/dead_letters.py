@@ -100,7 +100,7 @@ def _entered(fields: Fields) -> dict[str, str]:
 def _summary(done: int, of_runs: int, passed_over: int, word: str) -> str:
     parts = [f"{done} {'letter' if done == 1 else 'letters'} {word}."]
     if of_runs:
-        parts.append(f"{of_runs} belong to runs and were skipped: retry the runs.")
+        parts.append(f"{of_runs} of them with their runs.")
     if passed_over:
-        parts.append(f"{passed_over} changed meanwhile and were skipped.")
+        parts.append(f"{passed_over} skipped: changed meanwhile, or of runs that cannot be retried.")
     return " ".join(parts)

@@ -64,6 +64,8 @@ def add(site: Site) -> None:
                 done = await service.tasks.retry(task_id, payload=parse_object(form.get("payload")))
             case "pause":
                 done = await service.tasks.pause(task_id)
+            case "interrupt":
+                done = await service.tasks.pause(task_id, interrupt=True)
             case "resume":
                 done = await service.tasks.resume(task_id)
             case other:

@@ -119,7 +119,7 @@ class Kernel:
             keep_completed_for=round(settings.keep_completed * 1000),
             keep_failed_for=round(settings.keep_failed * 1000),
         )
-        self.dead_letters = DeadLetters(store, committer, self.queue, namespace=namespace)
+        self.dead_letters = DeadLetters(store, committer, self.queue, self._retry_run, namespace=namespace)
         self.lists = Lists(store, committer, emit, namespace=namespace)
         self.registrations = Registrations(store, emit, namespace=namespace)
         self.reads = Reads(store, namespace=namespace, why_awaiting=self.why_awaiting)
@@ -300,6 +300,9 @@ class Kernel:
         tasks, rows = await self._follow(task, finish)
         rows = (*rows, *await self.approvals.rows_for_end(task), *await self.external_jobs.rows_for_end(task))
         return (*tasks, *await self.external_jobs.tasks_for_end(task)), rows
+
+    async def _retry_run(self, run_id: str, actor: str) -> None:
+        await self.run_services.runs.retry_dead(run_id, actor=actor)
 
     async def _repeated_steps(self, task: Task) -> list[str]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []

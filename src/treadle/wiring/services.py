@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.evaluator import Limits
@@ -50,6 +51,7 @@ class RunServices:
             ),
             cancel_rows=kernel.cancel_rows,
             cancel_tasks=external_jobs.tasks_for_run,
+            withdraw_rows=partial(kernel.approvals.rows_for_run, why="its run will fail"),
         )
         self.reads = RunReads(store, value_store, namespace=namespace, why_awaiting=kernel.why_awaiting)
         self.step_reads = StepReads(store, value_store, self.reads)
@@ -76,6 +78,7 @@ class RunServices:
             self.function_runs,
             namespace=namespace,
             current_trace_id=current_trace_id,
+            finishing=kernel.settings.finish_on_failure,
         )
         self.bulk = BulkRuns(self.runs, self.reads)
         self.settler = Settler(

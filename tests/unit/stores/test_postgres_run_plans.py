@@ -166,7 +166,7 @@ async def check_functions(connection: Connection) -> None:
 
 
 async def check_tasks_of_a_run(connection: Connection) -> None:
-    for name, more in (("hold_run", ()), ("free_run", ()), ("cancel_run_tasks", ("'ann'", "'{}'"))):
+    for name, more in (("hold_run", ()), ("free_run", ()), ("cancel_run_tasks", ("'ann'", "'{}'", "null"))):
         plan = await explain(connection, "commit/rows.sql", name, RUN, *more)
         assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}, name  # locked in order, then changed by id
         plan.reads_few_rows(2 * BATCH)

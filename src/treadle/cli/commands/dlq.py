@@ -113,7 +113,7 @@ async def retry(
     payload: Annotated[str | None, option(metavar="JSON", help="A new payload for all of them: a JSON object, @file or -")] = None,
     **which: Unpack[Choice],
 ) -> None:
-    """Retry dead letters, by id or by filter, in batches. Tasks of runs are retried with `treadle runs retry`."""
+    """Retry dead letters, by id or by filter, in batches. For those of runs, everything that failed in the run is retried."""
     edited, parts = parse_payload(payload), _batches(ids, which)
     async with session.api() as api:
         await _tell(session, "retried", _changes(parts, lambda **options: api.dead_letters.retry(payload=edited, **options)))
@@ -149,15 +149,15 @@ async def _tell(session: Session, word: str, changes: AsyncIterator[DeadLettersC
     async for part in changes:
         done, of_runs, passed_over = done + part.done, of_runs + part.of_runs, passed_over + part.passed_over
         matched, dry_run = max(matched, part.matched), part.dry_run
-        met = done + of_runs + passed_over
+        met = done + passed_over
         if part.next_after is not None:
             tell_progress(session, f"{met} of {matched} {word}")
     end_progress(session)
     lines = [f"{done} {'would be ' if dry_run else ''}{word}"]
     if of_runs:
-        lines.append(f"{of_runs} skipped: they belong to runs (`treadle runs retry RUN`)")
+        lines.append(f"{of_runs} of them with their runs")
     if passed_over:
-        lines.append(f"{passed_over} skipped: changed concurrently by another caller")
+        lines.append(f"{passed_over} skipped: changed meanwhile, or of runs that cannot be retried so")
     value = {"matched": met, "done": done, "of_runs": of_runs, "passed_over": passed_over, "dry_run": dry_run}
     session.show(value, lambda: plain("; ".join(lines)))
 

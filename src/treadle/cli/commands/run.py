@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from click.exceptions import Exit
@@ -173,6 +174,13 @@ def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequen
     tell_error("interrupted", message, as_json=session.json)
 
 
+class OnFailure(StrEnum):
+    """The effect of a failure on the other branches of a run."""
+
+    STOP = "stop"
+    FINISH = "finish"
+
+
 async def submit(
     session: Session,
     places: Places,
@@ -184,6 +192,10 @@ async def submit(
     ] = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers select tasks from")] = DEFAULT_LIST,
     priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
+    on_failure: Annotated[
+        OnFailure | None,
+        option(help="Once the run cannot succeed: start nothing new (stop, the default), or run the other branches to their end"),
+    ] = None,
     version: Annotated[int | None, option("--version", metavar="N", help="Version of the flow; default: the newest")] = None,
     lenient: LenientOption = False,
     strict: StrictOption = False,
@@ -213,6 +225,7 @@ async def submit(
             idempotency_key=idempotency_key,
             task_list=task_list,
             priority=priority,
+            on_failure=None if on_failure is None else on_failure.value,
         )
         if not session.json:
             tell_what_is_missing(started)

@@ -186,11 +186,11 @@ async def retry(
     session: Session,
     run_id: RunId,
     step: Annotated[
-        str | None, argument(metavar="[STEP]", help="A failed step's id or path; default: the step that failed the run")
+        str | None, argument(metavar="[STEP]", help="Only this step or block, and what failed below it: its id or path")
     ] = None,
     handlers: HandlersHere = None,
 ) -> None:
-    """Retry a failed step and continue the run from there. Completed steps are not repeated."""
+    """Retry everything that failed in a run, and continue it. Completed steps are not repeated."""
     async with _api(session, handlers) as (api, engine):
         await _go_on(session, engine, await api.runs.retry(run_id, step=step), handlers)
 

@@ -112,10 +112,17 @@ async def retry(
         _done(session, await api.tasks.retry(task_id, payload=value))
 
 
-async def pause(session: Session, task_id: TaskId) -> None:
-    """Pause a task that is not running."""
+async def pause(
+    session: Session,
+    task_id: TaskId,
+    reason: Annotated[str | None, option(help="Shown by `treadle why`")] = None,
+    interrupt: Annotated[
+        bool, option("--interrupt", help="Stop an attempt in progress at its next safe point; it is repeated after the resume")
+    ] = False,
+) -> None:
+    """Pause a task. An attempt in progress ends normally, unless --interrupt is given."""
     async with session.api() as api:
-        _done(session, await api.tasks.pause(task_id))
+        _done(session, await api.tasks.pause(task_id, reason=reason, interrupt=interrupt))
 
 
 async def resume(session: Session, task_id: TaskId) -> None:

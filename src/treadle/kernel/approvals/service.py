@@ -247,12 +247,12 @@ class Approvals(ApprovalReads):
         record = await self._find_pending(task)
         return () if record is None else self._rows.cancel(record, await self._any_approval(record), "its task was ended")
 
-    async def rows_for_run(self, run: Run) -> tuple[Row, ...]:
-        """Return the rows that cancel all pending approvals of a canceled run."""
+    async def rows_for_run(self, run: Run, why: str = "its run was canceled") -> tuple[Row, ...]:
+        """Return the rows that cancel all pending approvals of a run."""
         rows: tuple[Row, ...] = ()
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,), run_id=run.id)
         async for record in every_record(self._store, which):
-            rows += self._rows.cancel(record, await self._any_approval(record), "its run was canceled")
+            rows += self._rows.cancel(record, await self._any_approval(record), why)
         return rows
 
     async def close_orphan(self, record: Record) -> bool:

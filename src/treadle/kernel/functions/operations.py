@@ -29,7 +29,7 @@ from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import TaskStore
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import Dismiss, Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import IllegalMove, Refused, StepNotFound
 from treadle.model.ids import Ids, Ref, derived_id, parse_id
@@ -145,7 +145,7 @@ class FunctionRuns:
         task = await self._functions.own_task(run.id)
         if task is None or not task.finished:
             raise Refused(f"The run {run.id} has no finished task to revive; start a new run with `treadle runs fork`.")
-        rows: list[Row] = []
+        rows: list[Row] = [Dismiss(run.id)]
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
         rows.append(MoveRun(run.id, "retry", run.state, RunState.RUNNING, actor=actor))

@@ -34,7 +34,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.repeats import check_run_repeat
-from treadle.kernel.store.units import Answer, Finish, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError
 from treadle.model.ids import Ids, Ref, derived_id, parse_id
@@ -278,7 +278,8 @@ class Functions:
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store with the end of a function run's task; the result is in stored form."""
         if task.step_id is not None:
-            return (), (task_message(task, finish, self._value_store),)
+            told = task_message(task, finish, self._value_store)  # the function handles a failure, or fails itself
+            return (), (told, Dismiss(task.run_id or "", (task.id,))) if finish.state == TaskState.FAILED else (told,)
         run = await self._store.find_run(task.run_id or "")
         if run is None or run.finished:
             return (), ()

@@ -8,7 +8,9 @@ operation can be stopped at any time and started again.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from treadle.kernel.queue.service import PATIENCE, Queue
@@ -17,7 +19,7 @@ from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
-from treadle.model.errors import InvalidInput, NothingMatches, Refused
+from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, NothingMatches, Refused
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import TASK, TaskState
 from treadle.model.tasks import Task
@@ -28,6 +30,9 @@ BATCH = 500
 
 _BATCH_SIZE = 8 * 1024 * 1024
 
+RetryRun = Callable[[str, str], Awaitable[object]]
+"""Retries everything that failed in a run, for an actor."""
+
 Progress = Callable[[int, int], None]
 """Called after each batch with the number done and the total."""
 
@@ -36,7 +41,8 @@ Progress = Callable[[int, int], None]
 class Bulk:
     """Counts of a bulk operation (with `dry_run`, of its preview).
 
-    `of_runs` belong to runs, which are retried as a whole; `passed_over` were changed by someone else meanwhile.
+    `of_runs` of those done belong to runs, which were retried as a whole. `passed_over` were skipped: changed by someone else
+    meanwhile, or their run cannot be retried, or not with another payload.
     """
 
     matched: int
@@ -66,7 +72,10 @@ class Walk:
 class DeadLetters:
     """The dead letters of one namespace."""
 
-    def __init__(self, store: Store, committer: Committer, queue: Queue, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(
+        self, store: Store, committer: Committer, queue: Queue, retry_run: RetryRun, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
+        self._retry_run = retry_run
         self._store = store
         self._committer = committer
         self._queue = queue
@@ -127,12 +136,12 @@ class DeadLetters:
     ) -> Bulk:
         """Make the dead letters live again, with an edited payload if given (the same for all).
 
-        Tasks of runs are skipped, since only their run can repeat the step. Raises `Refused` if there are no others, and
-        `NothingMatches` if nothing matches.
+        Of tasks that belong to runs, the runs are retried as a whole, unless a payload is given. Raises `NothingMatches` if nothing
+        matches, and `Refused` if a payload is given and all belong to runs.
         """
         if dry_run:
-            return await self.count_retry(which)
-        walk = await self.begin_retry(which)
+            return await self.count_retry(which, edited=payload is not None)
+        walk = await self.begin_retry(which, edited=payload is not None)
 
         async def some(walk: Walk) -> tuple[Bulk, Walk | None]:
             return await self.retry_some(walk, actor=actor, payload=payload)
@@ -159,19 +168,20 @@ class DeadLetters:
 
     # the same, batch by batch
 
-    async def count_retry(self, which: DeadLetterFilter) -> Bulk:
-        """Preview `retry`."""
-        matched, of_runs, _ = await self._count(which, refuse_runs=True)
-        return Bulk(matched, matched - of_runs, of_runs, dry_run=True)
+    async def count_retry(self, which: DeadLetterFilter, *, edited: bool = False) -> Bulk:
+        """Preview `retry`, with another payload if `edited`."""
+        matched, of_runs, _ = await self._count(which, refuse_runs=edited)
+        skipped = of_runs if edited else 0
+        return Bulk(matched, matched - skipped, of_runs - skipped, skipped, dry_run=True)
 
     async def count_discard(self, which: DeadLetterFilter) -> Bulk:
         """Preview `discard`."""
         matched, _, _ = await self._count(which)
         return Bulk(matched, matched, dry_run=True)
 
-    async def begin_retry(self, which: DeadLetterFilter) -> Walk:
+    async def begin_retry(self, which: DeadLetterFilter, *, edited: bool = False) -> Walk:
         """Begin `retry` with all current dead letters that match; refuses as `retry` does."""
-        matched, _, last_seq = await self._count(which, refuse_runs=True)
+        matched, _, last_seq = await self._count(which, refuse_runs=edited)
         return Walk(replace(which, until_seq=last_seq), matched)
 
     async def begin_discard(self, which: DeadLetterFilter) -> Walk:
@@ -191,7 +201,18 @@ class DeadLetters:
             text, blobs = (None, ()) if payload is None else self._queue.pack(payload, dead_letter.root_id)
             return Revive("requeue", actor, text), blobs
 
-        return await self._some(walk, revived, min(limit, max(_BATCH_SIZE // size, 1)) if size else limit)
+        return await self._some(
+            walk, revived, min(limit, max(_BATCH_SIZE // size, 1)) if size else limit, actor if payload is None else None
+        )
+
+    async def retry_one(self, task_id: str, *, actor: str = "operator", payload: Json = None) -> bool:
+        """Retry one task as `retry` does; returns whether its run was retried."""
+        task = await self._store.find_task(task_id)
+        if task is None or task.run_id is None or task.state != TaskState.FAILED or payload is not None:
+            await self._queue.retry(task_id, actor=actor, payload=payload)
+            return False
+        await self._retry_run(task.run_id, actor)
+        return True
 
     async def discard_some(self, walk: Walk, *, actor: str = "operator", limit: int = BATCH) -> tuple[Bulk, Walk | None]:
         """Discard the next batch of up to `limit`; returns its counts and the rest (None at the end)."""
@@ -203,22 +224,35 @@ class DeadLetters:
         if not matched:
             raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` lists the groups.")
         if refuse_runs and of_runs == matched:
-            raise Refused(
-                f"All {matched} belong to runs: retry their runs instead (`treadle runs retry RUN`), or discard them here."
-            )
+            raise Refused(f"All {matched} belong to runs, which keep their inputs: retry them without another payload.")
         return matched, of_runs, last_seq
 
     async def _some(
-        self, walk: Walk, decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None], limit: int
+        self,
+        walk: Walk,
+        decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None],
+        limit: int,
+        runs_for: str | None = None,
     ) -> tuple[Bulk, Walk | None]:
+        """Process the next batch; retry the runs of those that are not decided for the actor `runs_for`, or skip them."""
         check_limit(limit, BATCH)
         found = await self._store.walk_dead_letters(walk.todo, limit)
         decided = [(dead_letter, decide(dead_letter)) for dead_letter in found]
         units = [Unit(dead_letter.seen, what[0], rows=what[1]) for dead_letter, what in decided if what is not None]
         answers = await asyncio.gather(*[self._committer.submit(unit, PATIENCE) for unit in units])
-        done, of_runs = sum(answer.verdict is Verdict.DONE for answer in answers), len(found) - len(units)
+        of_runs = await self._retry_runs([letter.run_id or "" for letter, what in decided if what is None], runs_for)
+        done = sum(answer.verdict is Verdict.DONE for answer in answers) + of_runs
         left = Walk(replace(walk.todo, after_seq=found[-1].seq), walk.matched) if len(found) == limit else None
-        return Bulk(len(found), done, of_runs, len(units) - done), left
+        return Bulk(len(found), done, of_runs, len(found) - done), left
+
+    async def _retry_runs(self, run_ids: Sequence[str], actor: str | None) -> int:
+        """Retry each run once; return how many of the ids are of runs that were retried."""
+        done = 0
+        for run_id, count in Counter(run_ids).items() if actor is not None else ():
+            with suppress(Contended, IllegalMove, NotFound, Refused):
+                await self._retry_run(run_id, actor or "")
+                done += count
+        return done
 
 
 async def _whole(walk: Walk, some: Callable[[Walk], Awaitable[tuple[Bulk, Walk | None]]], progress: Progress) -> Bulk:

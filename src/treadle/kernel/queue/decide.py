@@ -16,7 +16,7 @@ from treadle.kernel.store.units import Finish, Park, Revive
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
 from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp, UnreadableValue
 from treadle.model.external import ExternalProductionHandle, Production
-from treadle.model.names import ADVANCE, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE
+from treadle.model.names import ADVANCE, FUNCTION, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE
 from treadle.model.outcomes import (
     AwaitingApproval,
     AwaitingExternal,
@@ -297,11 +297,15 @@ def refuse_of_run(task: Task) -> None:
         raise Refused(f"Task {task.id} belongs to run {task.run_id}; retry it there: `treadle runs retry {task.run_id}`.")
 
 
-def paused(task: Task, now: int, actor: str, reason: str | None) -> Park:
-    """Hold a task that is not running."""
-    if task.owner_id is not None:
-        raise IllegalMove("task", task.id, "running", "pause", ("cancel",))
-    return _held(task, "pause", task.hold | Hold.TASK_PAUSED, now, actor, reason)
+def paused(task: Task, now: int, actor: str, reason: str | None, *, interrupt: bool = False) -> Park:
+    """Hold a task; an attempt in progress goes on under its claim, or with `interrupt` is repeated after the resume."""
+    if task.owner_id is not None and task.kind == FUNCTION:
+        raise Refused(f"Task {task.id} executes a function: pause its run with `treadle runs pause {task.run_id}`.")
+    held = _held(task, "pause", task.hold | Hold.TASK_PAUSED, now, actor, reason)
+    if task.owner_id is None or not interrupt:
+        return held
+    attempt = task.attempt + (task.state == TaskState.PENDING)
+    return msgspec.structs.replace(held, stays=False, delay=None, attempt=attempt)
 
 
 def resumed(task: Task, now: int, actor: str) -> Park:
@@ -320,6 +324,8 @@ def _held(task: Task, move: str, hold: int, now: int, actor: str, reason: str | 
         task.takeovers,
         hold=hold,
         delay=None if task.wake_at is None else max(task.wake_at - now, 0) or None,
+        stays=task.owner_id is not None,
+        doing=task.doing,
         checkpoint=task.checkpoint,
         error=task.error,
         actor=actor,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
+from treadle.kernel.queue.owners import find_owner
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
@@ -17,7 +18,7 @@ from treadle.kernel.store.repeats import check_task_repeat, is_same_request
 from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidInput, TaskNotFound
+from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidInput, Refused, TaskNotFound
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
@@ -32,6 +33,7 @@ PATIENCE = 15.0
 """Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
 
 _TASKS_PER_UNIT = 1000
+_OWNERS_MOVES = frozenset({"cancel", "requeue", "pause", "resume"})
 _PRIORITIES = range(-1_000_000, 1_000_001)
 
 
@@ -211,10 +213,15 @@ class Queue:
         amended = Amend("discard", TaskState.CANCELED, actor)
         return await self._operate(task_id, "discard", lambda _: amended, unless=TaskState.CANCELED)
 
-    async def pause(self, task_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Task:
-        """Hold a task that is not running; no worker claims it until it is resumed."""
+    async def pause(self, task_id: Ref, *, actor: str = "operator", reason: str | None = None, interrupt: bool = False) -> Task:
+        """Hold a task: no worker claims it until it is resumed.
+
+        An attempt in progress ends normally, and if that completes the task, there is nothing to hold. With `interrupt` it is
+        taken from its worker, which stops the handler at its next safe point (an `await`, or a check of `ctx.cancelled`); after the
+        resume another attempt begins, with the last checkpoint.
+        """
         now = await self._store.now()
-        return await self._operate(task_id, "pause", lambda task: paused(task, now, actor, reason))
+        return await self._operate(task_id, "pause", lambda task: paused(task, now, actor, reason, interrupt=interrupt))
 
     async def resume(self, task_id: Ref, *, actor: str = "operator") -> Task:
         """Resume a paused task."""
@@ -238,6 +245,8 @@ class Queue:
                 raise TaskNotFound(task_id)
             if task.state == unless:
                 return task
+            if move in _OWNERS_MOVES and (owner := await find_owner(self._store, task, move)) is not None:
+                raise Refused(f"Task {task.id} is the engine's own: {owner}")
             if TASK.target(task.state, move) is None:
                 raise IllegalMove("task", task_id, task.shown_state, move, TASK.possible(task.state))
             seen = Seen.of(task)

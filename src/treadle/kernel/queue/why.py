@@ -43,6 +43,8 @@ class WaitContext:
     """Some of the tasks admitted under the task's limit key."""
     waits_for: Reason | None = None
     """A more precise reason for a task that awaits an approval or external job."""
+    pause: str | None = None
+    """The actor and the reason of the pause of a paused task."""
 
 
 def shown_server_state(server: Server, now: int) -> str:
@@ -76,7 +78,8 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
     if task.finished:
         return _why_finished(task)
     if task.hold & Hold.TASK_PAUSED:
-        return Reason("paused", "paused; resume it with `treadle tasks resume`")
+        running = "" if task.owner_id is None else "; its attempt in progress may end"
+        return Reason("paused", f"paused{context.pause or ''}{running}; resume it with `treadle tasks resume`")
     if task.hold & Hold.RUN_PAUSED:
         return Reason("run_paused", f"its run {task.run_id} is paused")
     if task.hold & Hold.LIST_PAUSED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from treadle.kernel.queue.owners import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.reads.demand import Scaling, check_bounds, load_of, scaling
 from treadle.kernel.reads.event_pages import EventFilter, EventPage, last_page, page_after
@@ -160,6 +161,8 @@ class Reads:
 
     async def _wait_context(self, task: Task) -> WaitContext:
         """The settings of the task's lane, list and limit key, if they can be its reason to wait."""
+        if task.hold & Hold.TASK_PAUSED and not task.finished:
+            return WaitContext(pause=await find_pause(self._store, task))
         awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL) and task.owner_id is None
         if awaiting and self._why_awaiting is not None and (reason := await self._why_awaiting(task)) is not None:
             return WaitContext(waits_for=reason)

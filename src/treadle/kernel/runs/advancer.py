@@ -38,13 +38,14 @@ from treadle.kernel.runs.decide import (
     once,
     repair_move,
     rows_of,
+    withdrawn,
 )
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.views import ENDS, INBOX_LIMIT, EvaluatorFailed, Known, RunViews
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import RunStore
-from treadle.kernel.store.units import Answer, ClearInbox, Finish, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import Answer, ClearInbox, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import BIG, ValueStore
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble, log_event
 from treadle.model.errors import Contended, Refused, RunNotFound, StoreError, UnreadableValue
@@ -96,9 +97,10 @@ class Advancer:
         *,
         cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
         cancel_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None,
+        withdraw_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
     ) -> None:
         """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the early end of a run, such as those
-        that end its approvals and external jobs."""
+        that end its approvals and external jobs; `withdraw_rows` withdraws the approvals of a run that will fail."""
         self._store = store
         self._committer = committer
         self._value_store = value_store
@@ -106,6 +108,7 @@ class Advancer:
         self._emit = emit
         self._cancel_rows = cancel_rows
         self._cancel_tasks = cancel_tasks
+        self._withdraw_rows = withdraw_rows or _no_rows
         self.views = RunViews(store, flows, value_store, limits or Limits())
         self._waiting: dict[str, list[_Request]] = {}
         self._drains: set[asyncio.Task[None]] = set()
@@ -256,6 +259,12 @@ class Advancer:
             if changes.stopped:
                 closing, closed = await self.early_end(known.run)
                 tasks, rows = (*tasks, *closing), (*rows, *closed)
+            elif changes.doomed:
+                rows = (*rows, *await self._withdraw_rows(known.run))
+            if any(isinstance(event, RetryStep) and event.step_id == known.ref.root_id for event in _done(batch[0], changes)):
+                rows = (*rows, Dismiss(known.run.id))
+            if len(known.inbox) == INBOX_LIMIT:  # there may be more
+                tasks = (*tasks, advance_task(known.run, derived_id(known.run.id, f"inbox/{known.run.version + 1}")))
             answer = Answer(Verdict.DONE)
             if batch[0].guard or tasks or rows:
                 if batch[0].repair is not None:
@@ -311,6 +320,21 @@ class Advancer:
         """Return the tasks and rows to store with the end of a run that has live tasks, beside the end of these."""
         tasks = await self._cancel_tasks(run) if self._cancel_tasks is not None else ()
         return tasks, await self._cancel_rows(run) if self._cancel_rows is not None else ()
+
+    async def withdraw(self, run_id: str) -> None:
+        """End the tasks not in progress of a run that starts nothing new, after one of its tasks was parked; else a no-op."""
+
+        async def attempt() -> None:
+            run = await self._store.find_run(run_id)
+            root = None if run is None or run.state != RunState.RUNNING else await self.views.find_root(run)
+            if run is None or root is None or not root.stops or root.doom is None:
+                return
+            later, withdrawal = withdrawn(run, self._value_store)
+            rows = (withdrawal, *await self._withdraw_rows(run))
+            await self._committer.commit(Unit(tasks=(later,), run=RunGuard(run_id, run.version), rows=rows))
+            self.views.forget(run_id)
+
+        await self._committer.transact(attempt, f"withdraw tasks of the run {run_id}")
 
     # when the run cannot be advanced now
 
@@ -420,6 +444,10 @@ def _done(request: _Request, changes: Changes) -> list[Event]:
     """The events of the request that changed something."""
     ignored = [each.event for each in changes.ignored]
     return [event for event in request.events if not any(event is each for each in ignored)]
+
+
+async def _no_rows(run: Run) -> tuple[Row, ...]:
+    return ()
 
 
 def _future() -> asyncio.Future[Answer]:

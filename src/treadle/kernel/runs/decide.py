@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from treadle.evaluator import BlobRef, Changes, Errored, Event, Expand, Finished, Started, StepRow, TaskRequest
+from treadle.evaluator.records import STOPPED
 from treadle.kernel.runs.step_codec import store_step
-from treadle.kernel.store.units import CancelRunTasks, Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
+from treadle.kernel.store.units import CancelRunTasks, Dismiss, Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE, DEFAULT_LIST, HANDLER, SCRIPT, Lane
@@ -53,7 +54,21 @@ def rows_of(
     if changes.stopped and changes.error is not None:
         error = encode({"code": changes.error.type, "message": changes.error.text}, "error", VALUE_LIMIT)
         rows.append(CancelRunTasks(run.id, actor or "engine", error))
+    if changes.doomed:
+        later, withdrawal = withdrawn(run, value_store)
+        tasks.append(later)
+        rows.append(withdrawal)
+    if changes.dismissed:
+        rows.append(Dismiss(run.id, tuple(changes.dismissed)))
     return tuple(tasks), once(rows), stored
+
+
+def withdrawn(run: Run, value_store: ValueStore) -> tuple[NewTask, CancelRunTasks]:
+    """The row that ends the tasks not in progress of a run that cannot succeed, and the task that advances the run after it."""
+    message = "Not started: the run cannot succeed. A retry of the run starts it."
+    error = encode({"code": STOPPED, "message": message}, "error", VALUE_LIMIT)
+    inbox = value_store.seal(encode({"error": error}, "inbox", VALUE_LIMIT))
+    return advance_task(run, derived_id(run.id, f"withdrawn/{run.version + 1}")), CancelRunTasks(run.id, "engine", error, inbox)
 
 
 def once(rows: Iterable[Row]) -> tuple[Row, ...]:

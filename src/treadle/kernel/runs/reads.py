@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from treadle.evaluator import StepRow
+from treadle.evaluator import RunRef, StepRow
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
+from treadle.kernel.queue.owners import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.activity import Activity, activity_of
 from treadle.kernel.runs.shown_steps import RunWork, ShownStep, took_for
@@ -256,11 +257,17 @@ class RunReads:
         own = next((task for task in tasks if is_suspended(task)), None) if run.state == RunState.RUNNING else None
         if own is not None and (reason := await self._why_suspended(own)):
             return reason
-        rows = await self._store.load_steps(run.id, rows=[task.step_id for task in tasks[:_SHOWN] if task.step_id])
-        paths = {row.id: row.path for row in (show_step(row, self._value_store) for row in rows)}
+        root_id = RunRef(id=run.id, workflow=run.workflow).root_id
+        rows = await self._store.load_steps(run.id, rows=[root_id, *(task.step_id for task in tasks[:_SHOWN] if task.step_id)])
+        shown = [show_step(row, self._value_store) for row in rows]
+        paths = {row.id: row.path for row in shown}
+        doom = next((row.doom for row in shown if row.id == root_id), None)
         broken = None if run.finished else await self._find_broken(run, tasks)
         context = await self._wait_context(tasks[:_NAMED])
-        return why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, context)
+        reason = why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, context)
+        if doom is None or run.finished:
+            return reason
+        return Reason("will_fail", f"will fail: {doom.text}; until then it {reason.text}")
 
     async def _why_suspended(self, own: Task) -> Reason | None:
         """The reason why the function of this task is suspended; None if no recorded step is waiting."""
@@ -280,11 +287,16 @@ class RunReads:
         return why_suspended(waiting, reasons, unserved)
 
     async def _wait_context(self, tasks: Sequence[Task]) -> dict[str, WaitContext]:
-        """Reasons of the tasks that await an approval or external job, by task."""
-        if self._why_awaiting is None:
-            return {}
-        awaiting = [task for task in tasks if task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)]
-        return {task.id: WaitContext(waits_for=await self._why_awaiting(task)) for task in awaiting}
+        """Reasons of the tasks that are paused, or await an approval or external job, by task."""
+        found = {task.id: WaitContext(pause=pause) for task in tasks if (pause := await find_pause(self._store, task))}
+        for task in tasks:
+            if (
+                self._why_awaiting is not None
+                and task.id not in found
+                and task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)
+            ):
+                found[task.id] = WaitContext(waits_for=await self._why_awaiting(task))
+        return found
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
         """The last task that failed to advance the run, if its input is still there and no other advance is pending (D60)."""

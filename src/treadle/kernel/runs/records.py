@@ -32,6 +32,8 @@ class StartOptions(TypedDict, total=False):
     """The owner that drives the run in this process; its handler tasks are preclaimed by that owner (D56)."""
     actor: str | None
     """Recorded in the log."""
+    on_failure: str | None
+    """`stop` or `finish` the other branches once the run cannot succeed; default: `stop`, unless the setting names the workflow."""
 
 
 class ExecutionStatus(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Unpack
 
 import msgspec
@@ -13,42 +14,48 @@ from treadle.evaluator import (
     RetryStep,
     RunRef,
     Started,
-    State,
     StepRow,
-    Updated,
     View,
     fork,
 )
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.queue.decide import canceled_error, failure
+from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.runs.advancer import Advancer
+from treadle.kernel.runs.agent_steps import INPUTS_LIMIT, AgentSteps
 from treadle.kernel.runs.decide import once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow
-from treadle.kernel.runs.preflight import check_inputs, check_result
+from treadle.kernel.runs.preflight import check_inputs
 from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
 from treadle.kernel.runs.repair import Repairs
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.runs.views import Known
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.repeats import check_run_repeat
-from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, MoveRun, PutFlow, PutRun, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import (
+    CancelRunTasks,
+    Dismiss,
+    HoldRun,
+    MoveRun,
+    PutFlow,
+    PutRun,
+    Row,
+    RunGuard,
+    Unit,
+)
 from treadle.kernel.store.value_store import ValueStore
-from treadle.lang import Program
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound
 from treadle.model.ids import Ids, Ref, parse_id
-from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, SCRIPT, check_key, check_name
-from treadle.model.outcomes import Problem
+from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, SCRIPT, check_key, check_name, handles
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
 from treadle.model.tasks import Preclaimed
 from treadle.model.values import Json, decode, encode
 
-_INPUTS_LIMIT = 64 * 1024 * 1024
 _PAGE = 1000
 _TASKS_LIMIT = 1000
 _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
@@ -61,7 +68,7 @@ _ENDED: dict[str, ExecutionStatus] = {
 }
 
 
-class Runs:
+class Runs(AgentSteps):
     """The runs of one namespace."""
 
     def __init__(
@@ -77,8 +84,10 @@ class Runs:
         namespace: str = DEFAULT_NAMESPACE,
         patience: float = PATIENCE,
         current_trace_id: Callable[[], str | None] = lambda: None,
+        finishing: Sequence[str] = (),
     ) -> None:
-        """`current_trace_id` is the caller's trace."""
+        """`current_trace_id` is the caller's trace; the workflows `finishing` (names or globs) go on after a failure."""
+        self._finishing = finishing
         self._store = store
         self._committer = committer
         self._advancer = advancer
@@ -120,9 +129,12 @@ class Runs:
         run_id: str | None = None,
         preclaimed: Preclaimed | None = None,
         actor: str | None = None,
+        on_failure: str | None = None,
     ) -> NewRun:
         """Build the unit of `start`, for a caller that commits it with other rows."""
         check_priority(priority)
+        if on_failure not in (None, "stop", "finish"):
+            raise InvalidInput(f"on_failure must be stop or finish, not {on_failure!r}.")
         stored: Flow | None = None
         if isinstance(flow, str):
             found = await self._flows.get_flow(flow, version)
@@ -134,9 +146,9 @@ class Runs:
         given = dict(inputs or {})
         check_inputs(program, entry, given, lenient=lenient)
         run_id = run_id or self._ids.new_id()
-        encode(given, "inputs", _INPUTS_LIMIT)
+        encode(given, "inputs", INPUTS_LIMIT)
         folded = self._value_store.fold(given, run_id, "inputs")
-        packed, _ = self._value_store.pack(folded.attributes, run_id, "inputs", _INPUTS_LIMIT)
+        packed, _ = self._value_store.pack(folded.attributes, run_id, "inputs", INPUTS_LIMIT)
         run = Run(
             id=run_id,
             namespace=self._namespace,
@@ -153,7 +165,8 @@ class Runs:
         known = Known(run, View())
         known.view.blobs.update(folded.values)
         known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
-        changes = await self._advancer.views.evaluate(known, [Started(folded.attributes)])
+        stops = on_failure == "stop" if on_failure else not handles(self._finishing, run.workflow)
+        changes = await self._advancer.views.evaluate(known, [Started(folded.attributes, stops)])
         return self._new(run, stored, folded.blobs, known, changes, actor, preclaimed)
 
     def _new(
@@ -292,24 +305,33 @@ class Runs:
         return run
 
     async def retry(self, run_id: Ref, step_id: str | None = None, *, actor: str = "operator") -> Run:
-        """Repeat a failed step (by default the one that failed the run) and continue the run from there.
+        """Repeat in one commit everything that failed in the run, or below one step or block, and continue the run from there.
 
-        A block, or a step that failed because of others, stands for every failed step below it.
+        What completed is kept, and what was not started because the run could not succeed is started. The failures leave the dead
+        letters.
         """
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.retry(run_id, step_id, actor=actor)
         run = await self.get_run(run_id)
         if run.state not in (RunState.FAILED, RunState.RUNNING):
             raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
-        chosen = step_id or run.failed_step_id
-        if chosen is None:
-            raise Refused(f"The run {run.id} is {run.state}; name the failed step to repeat.")
-        row = await self.get_step(run.id, chosen)
+        row = await self.get_step(run.id, step_id or RunRef(id=run.id, workflow=run.workflow).root_id)
         if (await self._flows.program(run.flow_id)).find_node(row.statement_id) is None:
             raise Refused(f"The steps of the run {run.id} are not those of its flow (it was imported): rerun it.")
         if ignored := await self._advancer.offer(run.id, RetryStep(row.id), actor=actor):
-            raise Refused(f"The step cannot be repeated: {ignored[0]}.")
+            raise Refused(f"The {'step' if step_id else 'run'} cannot be repeated: {ignored[0]}.")
         return await self.get_run(run_id)
+
+    async def retry_dead(self, run_id: Ref, *, actor: str = "operator") -> Run:
+        """Retry the run of a dead letter; first process results that could not be processed."""
+        run = await self.get_run(run_id)
+        if run.state != RunState.RUNNING:
+            return await self.retry(run.id, actor=actor)
+        await self.repair(run.id, actor=actor)
+        with suppress(Refused):  # nothing has failed: the letter was about the advance of the run
+            await self.retry(run.id, actor=actor)
+        await self._committer.submit(Unit(rows=(Dismiss(run.id),)), self._patience)
+        return await self.get_run(run.id)
 
     async def rerun(self, run_id: Ref, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None) -> StartedRun:
         """Start the same workflow of the same flow again, with the same inputs unless others are given."""
@@ -317,6 +339,7 @@ class Runs:
         given = await self.inputs(run) if inputs is None else inputs
         if is_function(run.flow_id) and self._of_functions is not None:
             return StartedRun(await self._of_functions.rerun(run, given, actor=actor))
+        root = await self._advancer.views.find_root(run)
         return await self.start(
             run.flow_id,
             run.workflow,
@@ -326,6 +349,7 @@ class Runs:
             parent_id=run.id,
             lenient=True,
             actor=actor,
+            on_failure=None if root is None else "stop" if root.stops else "finish",
         )
 
     async def fork(
@@ -346,7 +370,7 @@ class Runs:
         given = {**await self.inputs(run), **(inputs or {})}
         if inputs:
             check_inputs(program, find_workflow(program, run.workflow), given)
-            encode(given, "inputs", _INPUTS_LIMIT)
+            encode(given, "inputs", INPUTS_LIMIT)
         new_id = self._ids.new_id()
         folded = self._value_store.fold(given, run.root_id, "inputs")
         changed = {name: folded.attributes[name] for name in inputs or {}}
@@ -357,7 +381,7 @@ class Runs:
             workflow=run.workflow,
             task_list=run.task_list,
             priority=run.priority,
-            inputs=self._value_store.pack(folded.attributes, run.root_id, "inputs", _INPUTS_LIMIT)[0],
+            inputs=self._value_store.pack(folded.attributes, run.root_id, "inputs", INPUTS_LIMIT)[0],
             parent_id=run.id,
             root_id=run.root_id,  # one tree: shared values are kept as long as either run
             trace_id=run.trace_id,
@@ -411,80 +435,3 @@ class Runs:
             return await self.get_run(run_id)
 
         return await self._committer.transact(attempt, f"{move} the run {run_id}")
-
-    # agents
-
-    async def continue_step(
-        self,
-        run_id: Ref,
-        step_id: str,
-        result: Mapping[str, Json] | None = None,
-        *,
-        actor: str = "agent",
-        lenient: bool = False,
-    ) -> bool:
-        """Complete a waiting event step, regardless of the holder of its task; returns False without changes if it already has
-        a result.
-
-        Raises `IllegalMove` for a step that never waits for a handler, and `InvalidInput` for names that its facet does not
-        return, unless `lenient`.
-        """
-        if result is not None and not isinstance(result, Mapping):
-            raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
-        finish = Finish("succeed", TaskState.COMPLETED, result=encode(dict(result or {}), "result", _INPUTS_LIMIT), actor=actor)
-        return await self._end_step(run_id, step_id, "continue", finish, None if lenient else result)
-
-    async def fail_step(
-        self, run_id: Ref, step_id: str, message: str | Problem, *, code: str = "failed", actor: str = "agent"
-    ) -> bool:
-        """Fail a waiting event step; returns False without changes if it no longer waits."""
-        problem = message if isinstance(message, Problem) else Problem(code, message)
-        return await self._end_step(run_id, step_id, "fail", msgspec.structs.replace(failure(problem), actor=actor))
-
-    async def update_step(self, run_id: Ref, step_id: str, partial: Mapping[str, Json]) -> bool:
-        """Merge partial results into a waiting step; returns False without changes if it no longer waits."""
-        if not isinstance(partial, Mapping):
-            raise InvalidInput(f"Partial results are a dict (a JSON object), not {type(partial).__name__}.")
-        encode(dict(partial), "partial results", _INPUTS_LIMIT)
-        row = await self.get_step(run_id, step_id)
-        if not await self._waits(row, "update"):
-            return False
-        return not await self._advancer.offer(row.run_id, Updated(row.id, dict(partial)))
-
-    async def _waits(self, row: StepRow, move: str) -> bool:
-        """Whether an event step waits for its handler; raises for steps that never do."""
-        facet = None if row.facet is None else (await self._program_of(row)).find_facet(row.facet)
-        if facet is None or not facet.is_event or not row.is_step:
-            raise IllegalMove("step", row.path, f"not an event step (it is in {row.state})", move)
-        if row.state is State.EVENT_TRANSMIT:
-            return True
-        if row.state in (State.FACET_SCRIPTS_BEGIN, State.MIXIN_BLOCKS_CONTINUE):
-            raise IllegalMove("step", row.path, f"not waiting for its handler yet (it is in {row.state})", move, ("wait",))
-        return False
-
-    async def _program_of(self, row: StepRow) -> Program:
-        return await self._flows.program((await self.get_run(row.run_id)).flow_id)
-
-    async def _end_step(
-        self, run_id: Ref, step_id: str, move: str, finish: Finish, checked: Mapping[str, Json] | None = None
-    ) -> bool:
-        async def attempt() -> bool:
-            row = await self.get_step(run_id, step_id)
-            if not await self._waits(row, move):
-                return False
-            facet = (await self._program_of(row)).find_facet(row.facet or "")
-            if facet is not None:
-                check_result(facet, checked or {})
-            task = None if row.task_id is None else await self._store.find_task(row.task_id)
-            if task is None or task.finished:
-                return False
-            if task.state == TaskState.AWAITING_APPROVAL:
-                raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
-            if task.state == TaskState.AWAITING_EXTERNAL:
-                raise Refused(f"The step waits for an external job; cancel that first: `treadle external cancel {task.id}`.")
-            answer = await self._advancer.settle(task, Seen.of(task), finish)
-            if answer.verdict is not Verdict.DONE:
-                raise Stale
-            return True
-
-        return await self._committer.transact(attempt, f"{move} the step {step_id}")

@@ -36,6 +36,10 @@ class Known:
     inbox: dict[str, Event] = field(default_factory=dict)
     """Events found in inboxes, by step."""
 
+    @property
+    def ref(self) -> RunRef:
+        return RunRef(id=self.run.id, workflow=self.run.workflow, rows=self.run.steps)
+
 
 class EvaluatorFailed(Exception):
     """Wraps an exception of the evaluator or its inputs."""
@@ -104,13 +108,17 @@ class RunViews:
     async def evaluate(self, known: Known, events: Sequence[Event]) -> Changes:
         """Evaluate the events, loading the rows that the evaluator asks for."""
         program = await self._flows.program(known.run.flow_id)
-        ref = RunRef(id=known.run.id, workflow=known.run.workflow, rows=known.run.steps)
         unseen = [step_id for step_id in steps_of(events, self._limits) if step_id not in known.view.rows]
         if unseen:
             await self._load(known, Need(), unseen)
-        while isinstance(result := advance(program, ref, known.view, events, self._limits), Need):
+        while isinstance(result := advance(program, known.ref, known.view, events, self._limits), Need):
             await self._load(known, result)
         return result
+
+    async def find_root(self, run: Run) -> StepRow | None:
+        """The stored root row of the run."""
+        root_id = RunRef(id=run.id, workflow=run.workflow).root_id
+        return next((load_step(step, self._value_store) for step in await self._store.load_steps(run.id, rows=[root_id])), None)
 
     async def _load(self, known: Known, need: Need, near: Sequence[str] = ()) -> None:
         """Load the requested rows into the view."""

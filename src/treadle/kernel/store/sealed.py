@@ -37,6 +37,7 @@ from treadle.kernel.store.units import (
     Answer,
     CancelRunTasks,
     ClearInbox,
+    Dismiss,
     Finish,
     HoldRun,
     Keep,
@@ -151,8 +152,10 @@ class SealedStore:
             case PutOutcome(outcome):
                 sealed = {"response": self._seal(outcome.response), "details": self._seal(outcome.details)}
                 return replace(row, outcome=msgspec.structs.replace(outcome, **sealed))
-            case PutRun() | PutSteps() | PutInbox() | ClearInbox() | PutFlow() | PutBlob() | HoldRun() | TakeMessages() | Await():
+            case PutRun() | PutSteps() | PutInbox() | ClearInbox() | PutFlow() | PutBlob() | HoldRun() | Dismiss():
                 return row  # without texts, or with values that the `ValueStore` sealed
+            case TakeMessages() | Await():
+                return row
             case _:
                 assert_never(row)
 

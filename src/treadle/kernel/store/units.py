@@ -16,7 +16,7 @@ from treadle.model.runs import Flow, Run, Step
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import encode
 
-DOUBTFUL_MOVES = frozenset({"release", "retry", "fail", "cancel"})
+DOUBTFUL_MOVES = frozenset({"release", "retry", "fail", "cancel", "pause"})
 """Moves that may end a claim during an effect, whose outcome is then unknown (`PutOutcome`); so may `expire`."""
 
 # --- guards: the condition of a unit ---
@@ -68,8 +68,9 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     """Release the task with these new values; it stays live without an owner, and the log records `move`.
 
     `delay` None makes it ready immediately, otherwise it becomes ready that much later by the store's clock. `hold`
-    replaces the bits of the task's hold except the run-paused bit, which only `HoldRun` changes; a task that awaits an
-    external job has none (D20). A `quiet` park writes no row to the log and counts as no move: it is for frequent events
+    replaces the bits of the task's hold except the run-paused bit, which only `HoldRun` changes (a task that awaits an external
+    job has none, D20), and the task-paused bit, which only the move `resume` clears. A park that `stays` changes only the hold: the
+    owner keeps its claim and its lease. A `quiet` park writes no row to the log and counts as no move: it is for frequent events
     such as polls. Resending it after it was committed yields `claim_lost`, because it leaves no trace.
     """
 
@@ -87,6 +88,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     quiet: bool = False
     doing: str | None = None
     """The activity of a parked function (`model.activity`)."""
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +208,27 @@ class HoldRun:
 
 @dataclass(frozen=True, slots=True)
 class CancelRunTasks:
-    """End all live tasks of the run as canceled, including claimed ones."""
+    """End all live tasks of the run as canceled, including claimed ones.
+
+    With an `inbox`, only tasks of steps that are not in progress (never claimed, waiting for a retry, or awaiting an approval), and
+    leave it in the empty inboxes of their steps.
+    """
 
     run_id: str
     actor: str
     error: str
+    inbox: str | None = None
 
 
-Row = PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks | EntityRow
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Take failed tasks of the run out of the dead letters: these, or all (None). They stay failed."""
+
+    run_id: str
+    task_ids: tuple[str, ...] | None = None
+
+
+Row = PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks | Dismiss | EntityRow
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):

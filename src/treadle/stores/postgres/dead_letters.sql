@@ -4,7 +4,7 @@
 select finished.*, lanes.kind, lanes.task_list, lanes.name
 from finished
 join lanes on lanes.id = finished.lane_id
-where finished.state = 'failed'
+where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($1::text is null or lanes.namespace = $1)
   and ($2::text is null or lanes.kind = $2)
   and ($3::text is null or lanes.task_list = $3)
@@ -24,7 +24,7 @@ select finished.id::text, finished.version, finished.claim_version, finished.seq
   finished.run_id::text
 from finished
 join lanes on lanes.id = finished.lane_id
-where finished.state = 'failed'
+where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($1::text is null or lanes.namespace = $1)
   and ($2::text is null or lanes.kind = $2)
   and ($3::text is null or lanes.task_list = $3)
@@ -44,7 +44,7 @@ select finished.fingerprint, finished.error_code, lanes.name, count(*), count(fi
   max(finished.finished_at), (array_agg(finished.id::text order by finished.seq desc))[1]
 from finished
 join lanes on lanes.id = finished.lane_id
-where finished.state = 'failed'
+where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($1::text is null or lanes.namespace = $1)
   and ($2::text is null or lanes.kind = $2)
   and ($3::text is null or lanes.task_list = $3)
@@ -64,7 +64,7 @@ limit $11::bigint;
 select count(*), count(finished.run_id), coalesce(max(finished.seq), 0)
 from finished
 join lanes on lanes.id = finished.lane_id
-where finished.state = 'failed'
+where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($1::text is null or lanes.namespace = $1)
   and ($2::text is null or lanes.kind = $2)
   and ($3::text is null or lanes.task_list = $3)
@@ -81,7 +81,7 @@ where finished.state = 'failed'
 select count(*), count(finished.run_id), coalesce(max(finished.seq), 0)
 from finished
 join lanes on lanes.id = finished.lane_id
-where finished.state = 'failed'
+where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($1::text is null or lanes.namespace = $1)
   and ($2::text is null or lanes.kind = $2)
   and ($3::text is null or lanes.task_list = $3)

@@ -77,7 +77,7 @@ class Settlements:
     def doubtful(self) -> list[tuple[Any, ...]]:
         """The guards (id, claim version, owner, version) of tasks whose claim may end during an effect."""
         changes: tuple[Change[Any], ...] = (*self.finishes, *self.parks)
-        return [change.guard[:4] for change in changes if change.what.move in DOUBTFUL_MOVES]
+        return [change.guard[:4] for change in changes if change.what.move in DOUBTFUL_MOVES and not _stays(change.what)]
 
     def follow(self, moved: Mapping[str, int]) -> None:
         """Let the guards match tasks that have made so many moves since they were read."""
@@ -106,6 +106,10 @@ class Settlements:
             self.amends.append(Change(*start, what.actor, what))
         else:
             raise InvalidInput(f"A caller without the claim can finish, park, revive or amend a task, but not {what!r}.")
+
+
+def _stays(what: Finish | Park) -> bool:
+    return isinstance(what, Park) and what.stays
 
 
 def kept_answer(hold: int) -> Answer:

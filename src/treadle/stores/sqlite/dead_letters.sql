@@ -6,7 +6,7 @@ from (
   from (
     select f.id, f.seq
     from finished as f cross join lanes as l on l.id = f.lane_id
-    where f.state = 'failed'
+    where f.state = 'failed' and f.fingerprint is not ''
       and f.seq > coalesce(:after_seq, -1)
       and f.seq <= coalesce(:until_seq, 9223372036854775807)
       and l.namespace = coalesce(:namespace, l.namespace)
@@ -27,7 +27,7 @@ from (
 -- List failed tasks without their values, the oldest failure first.
 select f.id, f.version, f.claim_version, f.seq, f.root_id, f.run_id
 from finished as f cross join lanes as l on l.id = f.lane_id
-where f.state = 'failed'
+where f.state = 'failed' and f.fingerprint is not ''
   and f.seq > coalesce(:after_seq, -1)
   and f.seq <= coalesce(:until_seq, 9223372036854775807)
   and l.namespace = coalesce(:namespace, l.namespace)
@@ -48,7 +48,7 @@ from (
   select f.fingerprint, f.error_code, l.name, count(*) as count, count(f.run_id) as of_runs, min(f.finished_at) as first_at,
     max(f.finished_at) as last_at, max(f.seq) as last_seq
   from finished as f cross join lanes as l on l.id = f.lane_id
-  where f.state = 'failed'
+  where f.state = 'failed' and f.fingerprint is not ''
     and f.seq > coalesce(:after_seq, -1)
     and f.seq <= coalesce(:until_seq, 9223372036854775807)
     and l.namespace = coalesce(:namespace, l.namespace)
@@ -69,7 +69,7 @@ order by g.count desc, g.last_seq desc;
 -- Count failed tasks and those of runs, and return the greatest seq.
 select count(*), count(f.run_id), coalesce(max(f.seq), 0)
 from finished as f cross join lanes as l on l.id = f.lane_id
-where f.state = 'failed'
+where f.state = 'failed' and f.fingerprint is not ''
   and f.seq > coalesce(:after_seq, -1)
   and f.seq <= coalesce(:until_seq, 9223372036854775807)
   and l.namespace = coalesce(:namespace, l.namespace)
@@ -84,7 +84,7 @@ where f.state = 'failed'
 -- name: count_dead_letters_in
 -- Count failed tasks by lane only, from an index alone.
 select count(*), count(f.run_id), coalesce(max(f.seq), 0)
-from lanes as l cross join finished as f on f.lane_id = l.id and f.state = 'failed'
+from lanes as l cross join finished as f on f.lane_id = l.id and f.state = 'failed' and f.fingerprint is not ''
 where l.namespace = coalesce(:namespace, l.namespace)
   and l.kind = coalesce(:kind, l.kind)
   and l.task_list = coalesce(:task_list, l.task_list)

@@ -221,6 +221,21 @@ async def test_parking_replaces_all_bits_of_the_hold_but_that_of_a_paused_run(st
     assert await claim(store) == []
 
 
+async def test_a_park_that_stays_changes_only_the_hold_which_later_parks_keep(store, clock):
+    taken = await put_and_claim(store)
+    await settle(store, taken.claim, Keep('{"at":1}'))
+    assert await settle(store, seen(taken), park(taken, "pause", hold=8, actor="ann", stays=True)) == DONE
+    after = await get(store, taken.id)
+    assert (after.owner_id, after.wake_at, after.claim_version) == (taken.owner_id, taken.wake_at, taken.claim_version)
+    assert (after.hold, after.checkpoint, after.version) == (8, '{"at":1}', taken.version + 1)
+    assert await settle(store, taken.claim, park(taken, "retry", failures=1)) == DONE
+    held = await get(store, taken.id)
+    assert (held.owner_id, held.hold, held.failures) == (None, 8, 1)
+    assert await claim(store) == []
+    await settle(store, seen(held), park(held, "resume", hold=0))
+    assert [each.id for each in await claim(store)] == [taken.id]
+
+
 async def test_parking_with_nothing_clears_the_checkpoint_and_the_error(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, park(taken, checkpoint="[1]", error='{"code":"e"}'))

@@ -101,6 +101,7 @@ ENDS = {
     "retry": lambda store, clock, task: settle(store, task.claim, park(task, "retry")),
     "fail": lambda store, clock, task: settle(store, task.claim, fail()),
     "cancel": lambda store, clock, task: settle(store, seen(task), cancel()),
+    "pause": lambda store, clock, task: settle(store, seen(task), park(task, "pause", hold=8)),
     "cancel run": lambda store, clock, task: write(store, CancelRunTasks(task.run_id, "ada", "{}")),
 }
 

@@ -15,6 +15,7 @@ from treadle.kernel.store.units import (
     Answer,
     CancelRunTasks,
     ClearInbox,
+    Dismiss,
     HoldRun,
     MoveRun,
     PutBlob,
@@ -89,6 +90,7 @@ class _Kinds:
     awaits: list[Await] = field(default_factory=list)
     outcomes: list[PutOutcome] = field(default_factory=list)
     holds: list[tuple[int, HoldRun | CancelRunTasks]] = field(default_factory=list)
+    dismissed: list[Dismiss] = field(default_factory=list)
     sent: list[tuple[int, Message]] = field(default_factory=list)
 
     def add(self, position: int, row: Row) -> None:
@@ -118,6 +120,8 @@ class _Kinds:
                 self.outcomes.append(row)
             case HoldRun() | CancelRunTasks():
                 self.holds.append((position, row))
+            case Dismiss():
+                self.dismissed.append(row)
             case PutMessage(message):
                 self.sent.append((position, message))
             case _:
@@ -159,10 +163,16 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
         if isinstance(change, HoldRun):
             found = await connection.fetch(_SQL["hold_run" if change.held else "free_run"], change.run_id)
         else:
-            await doubt_effects(connection, [each[0] for each in await connection.fetch(_SQL["lock_run_tasks"], change.run_id)])
-            found = await connection.fetch(_SQL["cancel_run_tasks"], change.run_id, change.actor, change.error)
+            ended = await connection.fetch(_SQL["lock_run_tasks"], change.run_id, change.inbox)
+            await doubt_effects(connection, [each[0] for each in ended])
+            found = await connection.fetch(_SQL["cancel_run_tasks"], change.run_id, change.actor, change.error, change.inbox)
         lanes.setdefault(position, set()).update(each[0] for each in found if each[0] is not None)
         keys.update((each[1], each[2]) for each in found if each[2] is not None)
+    for row in kinds.dismissed:
+        if row.task_ids is None:
+            await connection.execute(_SQL["dismiss_run"], row.run_id)
+        else:
+            await connection.execute(_SQL["dismiss_tasks"], sorted(row.task_ids))
     if kinds.sent:
         await put_messages(connection, kinds.sent, keys, lanes)
     return lanes

@@ -110,9 +110,13 @@ with locked as materialized (
 select distinct case when hold = 0 and owner_id is null and wake_at is null then lane_id end, namespace, limit_key from freed;
 
 -- name: cancel_run_tasks
--- Move the run's live tasks to finished, as canceled by $2 with error $3; return their limit keys.
+-- Move the run's live tasks to finished, as canceled by $2 with error $3; return their limit keys. With $4, only those that are
+-- not in progress, and leave $4 in the empty inboxes of their steps.
 with locked as materialized (
-  select id from tasks where run_id = $1::uuid order by id for update
+  select id from tasks
+  where run_id = $1::uuid and ($4::text is null or (tasks.step_id is not null and (tasks.state = 'awaiting_approval'
+    or (tasks.owner_id is null and tasks.state = 'pending' and (tasks.claim_version = 0 or tasks.failures > 0)))))
+  order by id for update
 ), ended as (
   delete from tasks using locked where tasks.id = locked.id returning tasks.*
 ), made as (
@@ -121,8 +125,18 @@ with locked as materialized (
     'canceled'
   from ended
   returning namespace, limit_key
+), left_over as (
+  update steps set inbox = $4::text from ended where $4::text is not null and steps.id = ended.step_id and steps.inbox is null
 )
 select distinct null::integer, namespace, limit_key from made where limit_key is not null;
+
+-- name: dismiss_tasks
+-- Take failed tasks out of the dead letters.
+update finished set fingerprint = '' where id = any($1::uuid[]) and state = 'failed';
+
+-- name: dismiss_run
+-- Take all failed tasks of the run out of the dead letters.
+update finished set fingerprint = '' where run_id = $1::uuid and state = 'failed' and fingerprint is distinct from '';
 
 -- name: put_checkpoints
 -- Store steps (from $5), each under the claim ($2 ids, $3 versions, $4 owners) of its unit ($1), if it is held; of a step
@@ -169,5 +183,8 @@ set tool_call_id = excluded.tool_call_id, status = excluded.status, response_has
 where idempotency_outcomes.status = 'unknown';
 
 -- name: lock_run_tasks
--- Lock the live tasks of a run in order of id.
-select id::text from tasks where run_id = $1::uuid order by id for update;
+-- Lock the live tasks of a run in order of id; with $2, those that are not in progress.
+select id::text from tasks
+where run_id = $1::uuid and ($2::text is null or (tasks.step_id is not null and (tasks.state = 'awaiting_approval'
+    or (tasks.owner_id is null and tasks.state = 'pending' and (tasks.claim_version = 0 or tasks.failures > 0)))))
+order by id for update;

@@ -112,6 +112,7 @@ async def _park(connection: Connection, changes: Sequence[Change[Park]], rows: d
         sparse([park.data for park in parks]),
         [park.quiet for park in parks],
         sparse([park.doing for park in parks]),
+        [park.stays for park in parks],
     )
 
 

@@ -21,23 +21,24 @@ using unnest($1::uuid[]) as given (id)
 where tasks.id = given.id and exists (select from finished where finished.id = given.id);
 
 -- name: park
--- Give locked tasks new values and no owner, and log the move of those that are not quiet.
+-- Give locked tasks new values and no owner, unless it stays, and log the move of those that are not quiet.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
-    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[], $15::text[])
-    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data, quiet, doing)
+    $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[], $15::text[], $16::boolean[])
+    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data, quiet, doing, stays)
 ), parked as (
   update tasks
   set state = given.to_state,
       attempt = given.attempt,
       failures = given.failures,
       takeovers = given.takeovers,
-      hold = case when given.to_state = 'awaiting_external' then 0 else tasks.hold & 4 end | given.hold
-        | (tasks.limit_key is not null)::integer,
-      owner_id = null,
-      wake_at = (select treadle_now()) + given.delay,
-      checkpoint = given.checkpoint,
+      hold = case when given.to_state = 'awaiting_external' then 0 else tasks.hold & 4 end
+        | case when given.move = 'resume' then 0 else tasks.hold & 8 end | given.hold
+        | (tasks.limit_key is not null and not given.stays)::integer,
+      owner_id = case when given.stays then tasks.owner_id end,
+      wake_at = case when given.stays then tasks.wake_at else (select treadle_now()) + given.delay end,
+      checkpoint = case when given.stays then tasks.checkpoint else given.checkpoint end,
       error = given.error,
       doing = given.doing,
       version = tasks.version + (not given.quiet)::integer

@@ -14,6 +14,7 @@ from treadle.kernel.store.units import (
     Answer,
     CancelRunTasks,
     ClearInbox,
+    Dismiss,
     HoldRun,
     MoveRun,
     PutBlob,
@@ -83,6 +84,10 @@ def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now
             case CancelRunTasks():
                 keys.update(list_run_keys(connection, row.run_id))
                 _cancel_tasks(connection, row, now)
+            case Dismiss(run_id, None):
+                connection.execute(_SQL["dismiss_run"], {"run_id": run_id})
+            case Dismiss(_, task_ids):
+                connection.execute(_SQL["dismiss_tasks"], {"ids": to_json(task_ids)})
             case PutItems():
                 put_items(connection, row)
             case PutMessage(message):
@@ -125,14 +130,16 @@ def _move_run(connection: apsw.Connection, row: MoveRun, now: int) -> None:
 
 
 def _cancel_tasks(connection: apsw.Connection, row: CancelRunTasks, now: int) -> None:
-    count = read_value(connection, _SQL["count_run_tasks"], {"run_id": row.run_id})
+    which = {"run_id": row.run_id, "inbox": row.inbox}
+    count = read_value(connection, _SQL["count_run_tasks"], which)
     if count:
-        task_ids = _decode(read_value(connection, _SQL["list_run_task_ids"], {"run_id": row.run_id}))
+        task_ids = _decode(read_value(connection, _SQL["list_run_task_ids"], which))
         doubt_effects(connection, [(task_id, None, None, None) for task_id in task_ids], now)
-        first = take_seqs(connection, count)
-        values = {"run_id": row.run_id, "actor": row.actor, "error": row.error, "first_seq": first, "now": now}
+        values = which | {"actor": row.actor, "error": row.error, "first_seq": take_seqs(connection, count), "now": now}
         connection.execute(_SQL["cancel_run_tasks"], values)
-        connection.execute(_SQL["drop_run_tasks"], {"run_id": row.run_id})
+        if row.inbox is not None:
+            connection.execute(_SQL["leave_in_inboxes"], which)
+        connection.execute(_SQL["drop_run_tasks"], which)
 
 
 def _put_outcome(connection: apsw.Connection, row: PutOutcome, now: int) -> None:

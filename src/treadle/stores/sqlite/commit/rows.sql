@@ -71,20 +71,38 @@ update tasks set hold = hold & ~4 where run_id = :run_id;
 select json_group_array(distinct lane_id) from tasks where run_id = :run_id and owner_id is null and wake_at is null and hold = 0;
 
 -- name: count_run_tasks
--- Count the live tasks of the run.
-select count(*) from tasks where run_id = :run_id;
+-- Count the live tasks of the run; with an inbox, those that are not in progress.
+select count(*) from tasks where run_id = :run_id and (:inbox is null or (step_id is not null and (state = 'awaiting_approval'
+    or (owner_id is null and state = 'pending' and (claim_version = 0 or failures > 0)))));
 
 -- name: cancel_run_tasks
--- Copy the run's live tasks to finished, as canceled.
+-- Copy the run's live tasks to finished, as canceled; with an inbox, those that are not in progress.
 insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, error, error_code)
 select {carried}, :first_seq + row_number() over (order by id) - 1, 'canceled', 'cancel', state, :actor, version + 1, :now, :error,
   'canceled'
 from tasks
-where run_id = :run_id;
+where run_id = :run_id and (:inbox is null or (step_id is not null and (state = 'awaiting_approval'
+    or (owner_id is null and state = 'pending' and (claim_version = 0 or failures > 0)))));
+
+-- name: leave_in_inboxes
+-- Store the same result in the empty inboxes of the steps whose tasks are not in progress.
+update steps
+set inbox = :inbox
+where inbox is null and id in (select step_id from tasks where run_id = :run_id and (:inbox is null or (step_id is not null and (state = 'awaiting_approval'
+    or (owner_id is null and state = 'pending' and (claim_version = 0 or failures > 0))))));
 
 -- name: drop_run_tasks
--- Delete the run's live tasks.
-delete from tasks where run_id = :run_id;
+-- Delete the run's live tasks; with an inbox, those that are not in progress.
+delete from tasks where run_id = :run_id and (:inbox is null or (step_id is not null and (state = 'awaiting_approval'
+    or (owner_id is null and state = 'pending' and (claim_version = 0 or failures > 0)))));
+
+-- name: dismiss_tasks
+-- Take failed tasks out of the dead letters.
+update finished set fingerprint = '' where id in (select value from json_each(:ids)) and state = 'failed';
+
+-- name: dismiss_run
+-- Take all failed tasks of the run out of the dead letters.
+update finished set fingerprint = '' where run_id = :run_id and state = 'failed' and fingerprint is not '';
 
 -- name: put_outcomes
 -- Insert outcomes (key, call, status, hash, response, root, task, details, doubted), or replace unknown ones.
@@ -101,5 +119,6 @@ set tool_call_id = excluded.tool_call_id, status = excluded.status, response_has
 where status = 'unknown';
 
 -- name: list_run_task_ids
--- List the live tasks of a run.
-select json_group_array(id) from tasks where run_id = :run_id;
+-- List the live tasks of a run; with an inbox, those that are not in progress.
+select json_group_array(id) from tasks where run_id = :run_id and (:inbox is null or (step_id is not null and (state = 'awaiting_approval'
+    or (owner_id is null and state = 'pending' and (claim_version = 0 or failures > 0)))));

@@ -260,4 +260,5 @@ def _park_row(change: Change[Park]) -> tuple[Any, ...]:
         w.error,
         w.data,
         w.doing,
+        w.stays,
     )

@@ -42,12 +42,15 @@ where t.claim_version = r.value ->> 1
   and t.version = coalesce(r.value ->> 3, t.version);
 
 -- name: park
--- Write the new values of tasks whose move `log_parks` has logged, and remove their owner.
+-- Write the new values of tasks whose move `log_parks` has logged, and remove their owner, unless it stays.
 update tasks
 set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
-  hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
-  owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
-  doing = r.value ->> 15, version = tasks.version + 1
+  hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | iif(r.value ->> 6 = 'resume', 0, tasks.hold & 8)
+    | (r.value ->> 10) | (tasks.limit_key is not null and not (r.value ->> 16)),
+  owner_id = iif(r.value ->> 16, tasks.owner_id, null),
+  wake_at = iif(r.value ->> 16, tasks.wake_at, :now + (r.value ->> 11)),
+  checkpoint = iif(r.value ->> 16, tasks.checkpoint, r.value ->> 12),
+  error = r.value ->> 13, doing = r.value ->> 15, version = tasks.version + 1
 from jsonb_each(:rows) as r, log as l
 where l.seq = :first_seq + r.key and tasks.id = l.entity_id;
 
@@ -56,7 +59,8 @@ where l.seq = :first_seq + r.key and tasks.id = l.entity_id;
 -- without a log entry; return the ids, the lanes in which tasks became ready, and limit keys.
 update tasks
 set state = r.value ->> 5, attempt = r.value ->> 7, failures = r.value ->> 8, takeovers = r.value ->> 9,
-  hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (r.value ->> 10) | (tasks.limit_key is not null),
+  hold = iif(r.value ->> 5 = 'awaiting_external', 0, tasks.hold & 4) | (tasks.hold & 8) | (r.value ->> 10)
+    | (tasks.limit_key is not null),
   owner_id = null, wake_at = :now + (r.value ->> 11), checkpoint = r.value ->> 12, error = r.value ->> 13,
   doing = r.value ->> 15
 from jsonb_each(:rows) as r

@@ -1,0 +1,234 @@
+"""A run that cannot succeed starts nothing new; one retry repairs the whole run; its failures leave the dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import url_of
+from tests.interfaces.run_driver import Hands, hands_on
+
+from treadle.kernel.queue.decide import settlement
+from treadle.kernel.store.queries import DeadLetterFilter
+from treadle.model.approvals import ApprovalRequest
+from treadle.model.errors import InvalidInput, Refused
+from treadle.model.outcomes import AwaitingApproval, Paused, Problem, Retry
+from treadle.model.retry import RetryPolicy
+from treadle.model.tasks import Task
+
+FLOW = [
+    (
+        "shop.afl",
+        """
+namespace shop {
+    event facet Pay(n: Long) => (receipt: String)
+    event facet Ask(n: Long) => (receipt: String)
+    workflow Import(items: Json) => (receipts: Json) andThen foreach item in $.items {
+        pay = Pay(n = $.item)
+        twice = Pay(n = pay.receipt ++ "!")
+        yield Import(receipts = [twice.receipt])
+    }
+    workflow Careful(items: Json) => (receipts: Json) andThen foreach item in $.items {
+        pay = Pay(n = $.item) catch { yield Pay(receipt = "none") }
+        yield Careful(receipts = [pay.receipt])
+    }
+    workflow Careless(n: Long) => (receipt: String) andThen {
+        pay = Pay(n = $.n) catch { other = Pay(n = -1) yield Pay(receipt = other.receipt) }
+        yield Careless(receipt = pay.receipt)
+    }
+    workflow Asked(n: Long) => (receipt: String) andThen {
+        ask = Ask(n = $.n)
+        pay = Pay(n = $.n)
+        yield Asked(receipt = ask.receipt ++ pay.receipt)
+    }
+}
+""",
+    )
+]
+
+
+@pytest.fixture
+async def hands() -> AsyncIterator[Hands]:
+    async with hands_on("memory://") as made:
+        yield made
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def both(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hands]:
+    async with hands_on(url_of(request.param, request, tmp_path)) as made:
+        yield made
+
+
+def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+    return {"receipt": f"r{payload['n']}"}
+
+
+async def dead(hands: Hands) -> int:
+    return (await hands.engine.kernel.store.count_dead_letters(DeadLetterFilter()))[0]
+
+
+async def item(hands: Hands, task: Task) -> int:
+    return int((await hands.payload(task))["n"])
+
+
+def receipts(count: int, kept: int) -> dict[str, Any]:
+    return {"receipts": ["rkept!" if n == kept else f"rr{n}!" for n in range(count)]}
+
+
+async def start(hands: Hands, workflow: str, inputs: dict[str, Any], **options: Any) -> str:
+    return (await hands.engine.start_run(FLOW, workflow, inputs, **options)).id
+
+
+async def test_once_a_run_cannot_succeed_nothing_new_starts_and_one_retry_completes_it(both: Hands) -> None:
+    hands = both
+    run_id = await start(hands, "Import", {"items": [0, 1, 2, 3]})
+    first, second = await hands.claim(limit=2)
+    await hands.fail(first, "card declined")
+    reason = await hands.engine.kernel.run_reads.why(run_id)
+    assert reason.code == "will_fail"
+    assert reason.text.startswith(f"will fail: Import[{await item(hands, first)}].pay: handler failed: card declined; ")
+    await hands.advance()
+    assert await hands.claim() == []  # those that were ready are withdrawn
+    await hands.settle(second, {"receipt": "kept"})
+    run = await hands.engine.runs.get_run(run_id)
+    assert run.state == "failed"
+    assert "card declined" in (run.error or "")
+    assert await dead(hands) == 1
+    await hands.nothing_is_left(run_id)
+    await hands.engine.runs.retry(run_id, actor="ann")
+    assert await dead(hands) == 0
+    await hands.work(answer)
+    assert await hands.engine.run_result(run_id) == receipts(4, await item(hands, second))
+    assert [move.move for move in await hands.engine.kernel.run_reads.list_moves(run_id)] == ["start", "fail", "retry", "succeed"]
+    await hands.nothing_is_left(run_id)
+
+
+async def test_a_run_may_finish_its_other_branches(hands: Hands) -> None:
+    run_id = await start(hands, "Import", {"items": [0, 1]}, on_failure="finish")
+    first, second = await hands.claim()
+    await hands.fail(first)
+    assert (await hands.engine.kernel.run_reads.why(run_id)).code == "will_fail"
+    await hands.settle(second, {"receipt": "kept"})
+    await hands.work(answer)
+    assert (await hands.engine.runs.get_run(run_id)).state == "failed"
+    assert (await hands.states(run_id))[f"Import[{await item(hands, second)}].twice"] == "Complete"
+    with pytest.raises(InvalidInput, match="stop or finish"):
+        await start(hands, "Import", {"items": []}, on_failure="wait")
+
+
+async def test_the_setting_names_workflows_that_finish() -> None:
+    async with hands_on("memory://", finish_on_failure=("shop.Imp*",)) as hands:
+        await start(hands, "Import", {"items": [0, 1]})
+        first, second = await hands.claim()
+        await hands.fail(first)
+        await hands.settle(second, {"receipt": "x"})
+        assert len(await hands.claim()) == 1
+
+
+async def test_the_retry_of_a_run_while_it_still_fails_continues_it(hands: Hands) -> None:
+    run_id = await start(hands, "Import", {"items": [0, 1, 2]})
+    first, second = await hands.claim(limit=2)
+    await hands.fail(first)
+    await hands.engine.runs.retry(run_id)  # the inboxes of what was withdrawn are not processed yet
+    await hands.settle(second, {"receipt": "kept"})
+    await hands.work(answer)
+    assert await hands.engine.run_result(run_id) == receipts(3, await item(hands, second))
+    assert await dead(hands) == 0
+    await hands.nothing_is_left(run_id)
+
+
+async def test_failures_that_a_catch_handles_never_enter_the_dead_letters(both: Hands) -> None:
+    run_id = await start(both, "Careful", {"items": [0, 1]})
+    first, second = await both.claim()
+    await both.fail(first)
+    await both.settle(second, {"receipt": "one"})
+    assert sorted((await both.engine.run_result(run_id))["receipts"]) == ["none", "one"]
+    assert await dead(both) == 0
+    task = await both.engine.kernel.reads.get_task(first.id)
+    assert task.state == "failed"
+
+
+async def test_a_retry_after_a_failed_catch_repeats_the_step_itself(hands: Hands) -> None:
+    run_id = await start(hands, "Careless", {"n": 1})
+    await hands.fail(await hands.claim_one())
+    assert await dead(hands) == 0
+    await hands.fail(await hands.claim_one())
+    assert (await hands.engine.runs.get_run(run_id)).state == "failed"
+    assert await dead(hands) == 1
+    await hands.engine.runs.retry(run_id)
+    assert await dead(hands) == 0
+    await hands.work(answer)
+    assert await hands.engine.run_result(run_id) == {"receipt": "r1"}
+
+
+async def test_dead_letters_of_runs_are_retried_as_runs(hands: Hands) -> None:
+    runs = [await start(hands, "Import", {"items": [n, n + 1]}, on_failure="finish") for n in (0, 10)]
+    for task in await hands.claim():
+        await hands.fail(task)
+    letters = hands.engine.kernel.dead_letters
+    would = await letters.retry(await letters.filter(name="shop.Pay"), dry_run=True)
+    assert (would.matched, would.done, would.of_runs) == (4, 4, 4)
+    done = await letters.retry(await letters.filter(name="shop.Pay"), actor="ann")
+    assert (done.matched, done.done, done.of_runs, done.passed_over) == (4, 4, 4, 0)
+    assert await dead(hands) == 0
+    await hands.work(answer)
+    for run_id in runs:
+        assert (await hands.engine.runs.get_run(run_id)).state == "completed"
+        assert [move.actor for move in await hands.engine.kernel.run_reads.list_moves(run_id) if move.move == "retry"] == ["ann"]
+
+
+async def test_another_payload_is_not_for_dead_letters_of_runs(hands: Hands) -> None:
+    await start(hands, "Import", {"items": [0]})
+    await hands.fail(await hands.claim_one())
+    letters = hands.engine.kernel.dead_letters
+    with pytest.raises(Refused, match="without another payload"):
+        await letters.retry(await letters.filter(name="shop.Pay"), payload={"n": 2})
+    assert await dead(hands) == 1
+
+
+async def ask(hands: Hands, run_id: str) -> Any:
+    """The two tasks of the workflow, of which the first now waits for a person."""
+    tasks = {task.name: task for task in await hands.claim()}
+    asked = tasks["shop.Ask"]
+    decided = settlement(asked, AwaitingApproval(ApprovalRequest(title="Pay?")), RetryPolicy())
+    await hands.engine.kernel.run_services.settler.settle(asked, asked.claim, decided)
+    return tasks["shop.Pay"]
+
+
+async def test_open_approval_requests_of_a_run_that_cannot_succeed_are_withdrawn(both: Hands) -> None:
+    run_id = await start(both, "Asked", {"n": 1})
+    pay = await ask(both, run_id)
+    (approval,) = (await both.engine.kernel.approvals.list())[:1]
+    await both.fail(pay)
+    await both.advance()
+    assert (await both.engine.kernel.approvals.show(approval.id)).state == "canceled"
+    assert (await both.engine.runs.get_run(run_id)).state == "failed"
+    await both.nothing_is_left(run_id)
+    await both.engine.runs.retry(run_id)
+    await both.work(answer)
+    assert await both.engine.run_result(run_id) == {"receipt": "r1r1"}
+
+
+async def test_a_question_or_a_retry_of_a_step_is_withdrawn_if_the_run_was_found_to_fail_meanwhile(hands: Hands) -> None:
+    for outcome in (AwaitingApproval(ApprovalRequest(title="Pay?")), Retry(Problem("busy", "busy"), 3_600_000)):
+        run_id = await start(hands, "Asked", {"n": 1})
+        tasks = {task.name: task for task in await hands.claim()}
+        await hands.fail(tasks["shop.Pay"])
+        await hands.advance()
+        asked = tasks["shop.Ask"]
+        decided = settlement(asked, outcome, RetryPolicy(3))
+        await hands.engine.kernel.run_services.settler.settle(asked, asked.claim, decided)
+        await hands.advance()
+        assert (await hands.engine.runs.get_run(run_id)).state == "failed"
+        await hands.nothing_is_left(run_id)
+
+
+async def test_why_shows_the_reason_of_a_pause(hands: Hands) -> None:
+    run_id = await start(hands, "Careless", {"n": 1})
+    task = await hands.claim_one()
+    decided = settlement(task, Paused("the bank is closed"), RetryPolicy())
+    await hands.engine.kernel.run_services.settler.settle(task, task.claim, decided)
+    assert "paused: the bank is closed; resume" in (await hands.engine.kernel.reads.why(task.id)).text
+    assert "paused: the bank is closed" in (await hands.engine.kernel.run_reads.why(run_id)).text

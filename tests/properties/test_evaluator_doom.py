@@ -1,0 +1,140 @@
+"""A run that cannot succeed starts nothing new, ends as it would have ended, and completes after one retry of the run.
+
+The harness does the kernel's part: when a call reports `doomed`, the tasks that have not begun are withdrawn.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.properties.test_evaluator_orders import check_counters, play_in_order, stored, write_program
+
+from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, TaskRequest
+from treadle.evaluator.records import STOPPED
+from treadle.model.outcomes import Problem
+from treadle.model.states import RunState
+from treadle.model.values import encode
+from treadle.testing.workflows import SimulatedRun, compile_program
+
+
+def answer(run: SimulatedRun, task: TaskRequest, repaired: bool) -> Event:
+    payload = run.payload(task)
+    if payload.pop("fail", False) and not repaired:
+        return Errored(task.step_id, Problem("failed", f"no {payload['n']}"), task.id)
+    return Finished(task.step_id, {"r": zlib.crc32(encode(payload).encode())}, task.id)
+
+
+class Kernel:
+    """Plays a run in a random order; tasks begin at random, before they end."""
+
+    def __init__(self, source: str, rng: random.Random, *, stops: bool = True) -> None:
+        self.rng = rng
+        limits = Limits(expand=rng.choice([1, 2, 500]), rows=rng.choice([1, 5, 5000]))
+        self.run = SimulatedRun(compile_program(source), "W", limits=limits, preload=rng.random() < 0.5)
+        self.begun: set[str] = set()
+        self.called: list[str] = []
+        self.doomed = False
+        self.apply(Started(stops=stops))
+
+    def apply(self, *events: Event) -> Changes:
+        changes = self.run.apply(*events)
+        if self.doomed and not any(isinstance(event, RetryStep) for event in events):
+            assert not changes.tasks, "a run that cannot succeed requests no tasks"
+        if changes.doomed:
+            self.doomed = True
+            held = [task for task in self.run.tasks.values() if task.id not in self.begun]
+            self.apply(*(Errored(task.step_id, Problem(STOPPED, "withdrawn"), task.id) for task in held))
+        return changes
+
+    def play(self, *, repaired: bool = False) -> None:
+        while self.run.status is RunState.RUNNING:
+            self.begun |= {task.id for task in self.run.tasks.values() if self.rng.random() < 0.4}
+            begun = [task for task in self.run.tasks.values() if task.id in self.begun]
+            possible: list[Event] = [*(answer(self.run, task, repaired) for task in begun), *map(Expand, self.run.again)]
+            if not possible:
+                assert self.run.tasks, "a running run has work"
+                continue
+            event = self.rng.choice(possible)
+            if isinstance(event, Expand):
+                del self.run.again[event.block_id]
+            else:
+                self.called.append(self.run.tasks[event.step_id].id)
+            self.apply(event)
+
+    def retry(self) -> None:
+        self.doomed = False
+        changes = self.apply(RetryStep(self.run.run.root_id))
+        assert not changes.ignored
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
+def test_a_run_that_cannot_succeed_ends_as_before_with_fewer_steps(program: int, schedule: int) -> None:
+    source = write_program(program)
+    whole = Kernel(source, random.Random(schedule), stops=False)
+    whole.play()
+    some = Kernel(source, random.Random(schedule))
+    some.play()
+    assert some.run.status is whole.run.status
+    assert set(some.called) <= set(whole.called)
+    rows = some.run.rows()
+    assert all(row.is_terminal for row in rows)
+    if some.run.status is RunState.COMPLETED:
+        check_counters(some.run)
+        assert some.run.outputs == whole.run.outputs
+        return
+    assert some.run.error is not None
+    errors = {row.place: row.error for row in whole.run.rows() if row.state is State.STATEMENT_ERROR}
+    assert some.run.error in errors.values(), "the error of a run is one of its failures, never that of a withdrawn row"
+    unhandled = {error.step_id for error in errors.values() if error}
+    if len(unhandled) == 1:
+        assert some.run.error == whole.run.error
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
+def test_one_retry_of_a_repaired_run_yields_what_a_run_without_failures_yields(program: int, schedule: int) -> None:
+    source = write_program(program)
+    sound = Kernel(source, random.Random(schedule))
+    sound.play(repaired=True)
+    rng = random.Random(schedule)
+    found = Kernel(source, rng)
+    found.play()
+    if found.run.status is not RunState.FAILED or sound.run.status is not RunState.COMPLETED:
+        return
+    found.retry()
+    found.play(repaired=True)
+    assert found.run.status is RunState.COMPLETED
+    if not any(row.kind is StepKind.CATCH for row in found.run.rows()):
+        assert found.run.outputs == sound.run.outputs
+        assert {place: row.returns for place, row in stored(found.run).items()} == {
+            place: row.returns for place, row in stored(sound.run).items()
+        }
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
+def test_a_retry_while_the_run_still_fails_loses_nothing(program: int, schedule: int) -> None:
+    """The operator retries as soon as the run is known to fail: while tasks are running, and blocks are not expanded."""
+    source = write_program(program)
+    rng = random.Random(schedule)
+    found = Kernel(source, rng)
+    while found.run.status is RunState.RUNNING and not found.doomed:
+        found.begun |= {task.id for task in found.run.tasks.values() if rng.random() < 0.4}
+        begun = [task for task in found.run.tasks.values() if task.id in found.begun]
+        possible: list[Event] = [*(answer(found.run, task, False) for task in begun), *map(Expand, found.run.again)]
+        if possible:
+            event = rng.choice(possible)
+            if isinstance(event, Expand):
+                del found.run.again[event.block_id]
+            found.apply(event)
+    if found.run.status is not RunState.RUNNING:
+        return
+    found.retry()
+    found.play(repaired=True)
+    expected = play_in_order(source.replace("fail = true", "fail = false"))
+    if expected.status is RunState.COMPLETED:
+        assert found.run.status is RunState.COMPLETED
