@@ -210,14 +210,11 @@ def test_a_tool_that_raises_fails_its_step_and_the_service_goes_on(memory):
         assert memory.run(memory.engine.result(add(memory, "x.Y"), timeout=BOUND)) == {}
 
 
-def test_work_that_does_not_end_within_shutdown_timeout_is_released_for_others(memory, tmp_path):
-    gate = tmp_path / "gate"
+def test_work_that_does_not_end_within_shutdown_timeout_is_released_for_others(memory):
+    gate = threading.Event()
 
     def slow(_: dict) -> dict:
-        import time
-
-        while not gate.exists():
-            time.sleep(0.01)
+        assert gate.wait(BOUND)
         return {}
 
     service = a_service(memory, tools_of(x__Slow=slow), shutdown_timeout_ms=50)
@@ -225,7 +222,7 @@ def test_work_that_does_not_end_within_shutdown_timeout_is_released_for_others(m
         task_id = add(memory, "x.Slow")
         until(lambda: memory.get_task(task_id).state == TaskState.RUNNING)
     assert memory.get_task(task_id).state == TaskState.PENDING
-    gate.touch()
+    gate.set()
 
 
 def test_a_lock_on_a_work_item_is_extended_while_it_is_processed_so_that_no_other_runner_takes_it(persistence):

@@ -138,7 +138,7 @@ async def test_sync_handlers_share_the_threads_whatever_their_own_bounds_are(mak
 
 async def test_a_thread_that_was_given_up_still_counts(make_shop: MakeShop) -> None:
     shop, gate = make_shop(threads=2), ThreadGate()
-    shop.handler("stuck", timeout=0.02)(gate)
+    shop.handler("stuck", timeout=0.5)(gate)
     shop.handler("fine")(lambda payload: None)
     (stuck,) = await enqueue_many(shop, 1, "stuck")
     shop.start()
