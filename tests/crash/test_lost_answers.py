@@ -173,12 +173,12 @@ async def test_on_a_half_open_connection_a_handler_stops_before_its_successor_st
         seen.append("second starts")
 
     async with direct, cut_off:
-        async with cut_off.worker(lease=3, grace=0):
+        async with cut_off.worker(lease=5, grace=0):
             task = await direct.enqueue("work")
             async with asyncio.timeout(BOUND):
                 await started.wait()
                 proxy.hangs = True
-                async with direct.worker(lease=3):
+                async with direct.worker(lease=5):
                     await direct.result(task)
             proxy.cut()
         assert seen == ["first starts", "first stops", "second starts"]
