@@ -18,6 +18,7 @@ from tests.attack.judge import Evidence, judge, read_ledger
 from tests.attack.tally import Tally
 from tests.chaos.stage import Process
 from tests.crash.private_server import PrivateServer, private_server
+from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.model.access import Scope
@@ -219,7 +220,7 @@ async def arena(tally: Tally, size: Size, seed: int, place: Path | None = None) 
         with database(tally.store, place or folder) as (url, server):
             engine = Engine(url, settings=Settings(), emit=lambda event: None)
             dice = random.Random(f"{seed} {tally.section} {tally.store}")
-            http = httpx.AsyncClient(timeout=60, verify=False)
+            http = httpx.AsyncClient(timeout=BOUND, verify=False)
             made = Arena(tally, url, folder, size, dice, engine, server, http)
             try:
                 async with engine, http, asyncio.timeout(size.patience):

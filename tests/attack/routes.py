@@ -10,6 +10,7 @@ import asyncpg
 import httpx
 from tests.attack.arena import Arena
 from tests.http.callers import CALLERS, Rows, headers_of, populate, postgres_rows, request_of, sqlite_rows
+from tests.limits import BOUND
 
 from treadle.api.contract import Call
 from treadle.api.facade import all_calls
@@ -41,7 +42,7 @@ async def _call(arena: Arena, rows: Rows, ids: dict[str, Any], callers: Sequence
     check, counts = arena.tally.check, arena.tally.counts
     for who in callers:
         headers = await headers_of(arena.engine, who)
-        async with httpx.AsyncClient(base_url=arena.base, headers=headers, timeout=60, verify=False) as client:
+        async with httpx.AsyncClient(base_url=arena.base, headers=headers, timeout=BOUND, verify=False) as client:
             for call in all_calls():
                 before = await rows.dump()
                 answer = await client.request(**request_of(call, ids))

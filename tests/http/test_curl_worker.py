@@ -39,7 +39,7 @@ class Yard:
     secret: str
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        answer = httpx.post(f"{self.url}/v1{path}", json=body, headers={"Authorization": f"Bearer {self.secret}"})
+        answer = httpx.post(f"{self.url}/v1{path}", json=body, headers={"Authorization": f"Bearer {self.secret}"}, timeout=BOUND)
         answer.raise_for_status()
         return answer.json()
 
@@ -47,7 +47,7 @@ class Yard:
         return self.post("/tasks", {"name": "shell.Do", "payload": payload, **options})["id"]
 
     def show(self, task_id: str) -> dict[str, Any]:
-        answer = httpx.get(f"{self.url}/v1/tasks/{task_id}", headers={"Authorization": f"Bearer {self.secret}"})
+        answer = httpx.get(f"{self.url}/v1/tasks/{task_id}", headers={"Authorization": f"Bearer {self.secret}"}, timeout=BOUND)
         return answer.json()
 
     def worker(self, who: str, *command: str, **environment: str) -> subprocess.Popen[str]:

@@ -84,7 +84,7 @@ async def test_without_a_token_nobody_else_may_reach_it(host: str):
 async def test_with_a_token_it_listens_anywhere_and_is_never_open():
     async with Engine("memory://") as engine:
         made = await engine.kernel.tokens.create("ada", [Scope.ADMIN])
-        async with HttpServer(engine, HttpOptions(host="0.0.0.0", port=0)) as server, httpx.AsyncClient() as client:
+        async with HttpServer(engine, HttpOptions(host="0.0.0.0", port=0)) as server, httpx.AsyncClient(timeout=BOUND) as client:
             assert not server.open
             assert (await client.get(f"{server.url}/v1/time")).status_code == 401
             await engine.kernel.tokens.revoke("ada")
@@ -99,7 +99,7 @@ async def test_what_a_trusted_proxy_says_is_believed_and_no_other():
         for allowed, secure in (("127.0.0.1", True), ("192.0.2.1", False), ("", False)):
             async with (
                 HttpServer(engine, HttpOptions(port=0, open_access=True, forwarded_allow=allowed)) as server,
-                httpx.AsyncClient() as client,
+                httpx.AsyncClient(timeout=BOUND) as client,
             ):
                 said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
                 answer = await client.post(f"{server.url}/login", json={"token": secret}, headers=said)
@@ -119,10 +119,10 @@ async def test_a_connection_on_which_no_request_comes_is_closed(sent: bytes):
 
 
 async def test_a_request_that_begins_after_an_answer_has_to_come_too_and_a_long_answer_is_not_cut():
-    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True, head_within=0.1)) as server:
+    async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True, head_within=1)) as server:
         task = await engine.enqueue("never")
         reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
-        writer.write(f"GET /v1/tasks/{task.id}/result?wait_for=0.3 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        writer.write(f"GET /v1/tasks/{task.id}/result?wait_for=1.5 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         assert b" 200 " in await reader.readline()
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length:")[2].split()[0])
@@ -206,7 +206,7 @@ async def test_a_request_that_is_being_answered_comes_to_its_end():
             await go.wait()
             return await now()
 
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=BOUND) as client:
             async with HttpServer(engine, ANY) as server:
                 engine.kernel.store.now = slow  # type: ignore[method-assign]
                 asking = asyncio.create_task(client.get(f"{server.url}/health"))
@@ -223,14 +223,14 @@ def test_up_serves_http_beside_its_worker_and_says_where(treadle: Treadle):
     with treadle.started("up", "--json") as up:
         started = json.loads(up.first)
         assert started["open"] is False
-        assert httpx.get(f"{started['url']}/health").json()["access"] == "token"
-        assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}).status_code == 401
+        assert httpx.get(f"{started['url']}/health", timeout=BOUND).json()["access"] == "token"
+        assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}, timeout=BOUND).status_code == 401
         file = Path(started["token_file"])
         assert (file.parent, file.stat().st_mode & 0o777) == (treadle.folder, 0o600)
         shown = {"Authorization": f"Bearer {file.read_text().strip()}"}
-        assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}, headers=shown).status_code == 201
+        assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}, headers=shown, timeout=BOUND).status_code == 201
         assert treadle.json("tasks", "list", "--server", started["url"])["tasks"]  # commands find the file
-        with httpx.Client() as browser:
+        with httpx.Client(timeout=BOUND) as browser:
             assert browser.get(started["sign_in"]).status_code == 200
             assert browser.get(f"{started['url']}/session").json()["actor"] == "local"
         ended = up.stop()
@@ -244,7 +244,7 @@ def test_serve_serves_without_a_worker_and_needs_a_token_beyond_loopback(treadle
     with treadle.started("serve", "--host", "0.0.0.0", "--json") as serving:
         started = json.loads(serving.first)
         assert started["open"] is False
-        assert httpx.get(f"{started['url']}/v1/tasks").status_code == 401
+        assert httpx.get(f"{started['url']}/v1/tasks", timeout=BOUND).status_code == 401
         assert treadle("tasks", "list", "--server", started["url"], TREADLE_TOKEN=secret).code == 0
         assert treadle("servers").code == 0
         assert serving.stop().code == 0
@@ -286,6 +286,7 @@ def test_a_first_start_is_closed_even_through_a_plain_proxy_and_after_the_last_t
                         f"http://127.0.0.1:{port}/v1/tokens",
                         json={"name": "evil", "scopes": ["admin"]},
                         headers={"Host": host, **headers},
+                        timeout=BOUND,
                     )
                     assert answer.status_code == 401
     assert [token["name"] for token in treadle.json("token", "list")["tokens"]] == ["local"]
@@ -298,8 +299,8 @@ def test_open_is_a_choice_that_is_shown_and_stays_on_loopback(treadle: Treadle):
     with treadle.started("serve", "--open", "--json") as serving:
         started = json.loads(serving.first)
         assert (started["open"], "sign_in" in started) == (True, False)
-        assert httpx.get(f"{started['url']}/v1/tasks").status_code == 200
-        assert "This server is open" in httpx.get(f"{started['url']}/").text
+        assert httpx.get(f"{started['url']}/v1/tasks", timeout=BOUND).status_code == 200
+        assert "This server is open" in httpx.get(f"{started['url']}/", timeout=BOUND).text
         status = treadle("status", "--server", started["url"])
         assert "open to every caller" in status.out
         assert started["url"] in treadle("status").out

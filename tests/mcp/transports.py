@@ -13,6 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from tests.fork_server import command_of
+from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
 from treadle.cli.process.mcp_mount import add_mcp
@@ -94,7 +95,7 @@ async def over_http(url: str, token: str | None = None, mode: str = "auto") -> A
     """A client of a server's `/mcp`."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        httpx2.AsyncClient(headers=headers, timeout=BOUND) as http,
         Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client

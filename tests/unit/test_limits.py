@@ -15,6 +15,8 @@ VIRTUAL = ("simulation/", "fuzz/")
 POSITIONS = {"timeout": 0, "wait_for": 1, "wait": 0, "join": 0, "until": 1}
 """Calls that wait up to a limit, with the position of that argument; it may also be called `timeout` or `bound`."""
 WAITS = {*POSITIONS, "get", "run", "check_output", "communicate", "urlopen", "result", "run_result", "Barrier"}
+HTTPX, HTTPX_LIMIT = {"get", "post", "put", "delete", "request", "stream", "Client", "AsyncClient"}, 5.0
+"""Calls of httpx, and the seconds after which they give up if nothing is said."""
 CLOCKS = {"monotonic", "perf_counter", "time"}
 """Clocks to which nobody adds the time that something may take."""
 SHORT = {
@@ -58,9 +60,18 @@ def limits(node: ast.AST) -> list[float]:
     """The seconds after which that gives up."""
     if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Call) and name_of(node.left) in CLOCKS:
         return [*numbers([node.right])] if isinstance(node.op, ast.Add) and not node.left.args else []
-    if not isinstance(node, ast.Call) or name_of(node) not in WAITS:
+    if not isinstance(node, ast.Call):
         return []
-    if isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "ctx":
+    if (
+        isinstance(node.func, ast.Attribute)
+        and getattr(node.func.value, "id", "") in ("httpx", "httpx2")
+        and name_of(node) in HTTPX
+    ):
+        given = {each.arg: each.value for each in node.keywords}
+        return [*numbers([given["timeout"]])] if "timeout" in given else [] if "transport" in given else [HTTPX_LIMIT]
+    if name_of(node) not in WAITS:
+        return []
+    if of == "ctx":
         return []
     given = [each.value for each in node.keywords if each.arg in ("timeout", "bound")]
     given += node.args[POSITIONS[name_of(node)] :][:1] if name_of(node) in POSITIONS else []
@@ -106,6 +117,10 @@ def test_waits_only_end_hangs_and_no_lease_ends_by_itself() -> None:
         ("process.communicate(timeout=30)", [30]),
         ("time.monotonic() + 60", [60]),
         ("asyncio.timeout(BOUND)", []),
+        ("httpx.get(url)", [5]),
+        ("httpx.Client(timeout=60)", [60]),
+        ("httpx.Client(timeout=BOUND)", []),
+        ("httpx.AsyncClient(transport=made)", []),
         ("ctx.wait_for('go', timeout=3)", []),
         ("engine.worker(lease=1)", [1]),
         ("scene.start_worker('--lease', 1, '--name', 'a')", [1]),
