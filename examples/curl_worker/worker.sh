@@ -173,7 +173,8 @@ leave() {
     rm -rf "$dir"
 }
 
-trap 'stopping=yes; for each in $work $beats $poll; do kill "$each" 2>/dev/null; done' TERM INT
+# The heartbeats end with the work: killed before they are heard, they would leave `handle` waiting for them.
+trap 'stopping=yes; for each in $work $poll; do kill "$each" 2>/dev/null; done' TERM INT
 trap leave EXIT
 
 register() {

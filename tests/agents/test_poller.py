@@ -104,7 +104,7 @@ def test_poll_once_must_not_start_threads_or_leave_tasks_behind(persistence):
         threading.Thread.start = before  # type: ignore[method-assign]
     assert started == []
     assert set(threading.enumerate()) <= threads
-    until(lambda: persistence.run(tasks()) == background)
+    until(lambda: persistence.run(tasks()) <= background)  # some of the start may have been under way before
     assert evaluator.resume(run_id).outputs == {"receipt": "t-1.0", "sent": True}
     assert persistence.list_servers() == []
 

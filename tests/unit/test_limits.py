@@ -62,16 +62,11 @@ def limits(node: ast.AST) -> list[float]:
         return [*numbers([node.right])] if isinstance(node.op, ast.Add) and not node.left.args else []
     if not isinstance(node, ast.Call):
         return []
-    if (
-        isinstance(node.func, ast.Attribute)
-        and getattr(node.func.value, "id", "") in ("httpx", "httpx2")
-        and name_of(node) in HTTPX
-    ):
-        given = {each.arg: each.value for each in node.keywords}
-        return [*numbers([given["timeout"]])] if "timeout" in given else [] if "transport" in given else [HTTPX_LIMIT]
-    if name_of(node) not in WAITS:
-        return []
-    if of == "ctx":
+    of = getattr(node.func.value, "id", "") if isinstance(node.func, ast.Attribute) else ""
+    if of in ("httpx", "httpx2") and name_of(node) in HTTPX:
+        options = {each.arg: each.value for each in node.keywords}
+        return [*numbers([options["timeout"]])] if "timeout" in options else [] if "transport" in options else [HTTPX_LIMIT]
+    if name_of(node) not in WAITS or of == "ctx":
         return []
     given = [each.value for each in node.keywords if each.arg in ("timeout", "bound")]
     given += node.args[POSITIONS[name_of(node)] :][:1] if name_of(node) in POSITIONS else []
