@@ -30,6 +30,13 @@ async def test_what_was_done_is_said_once(visit: Visit):
     assert "is now paused." not in await visit.page("/tasks")
 
 
+async def test_a_live_refresh_neither_shows_nor_takes_what_was_done(visit: Visit):
+    visit.browser.cookies.set("treadle_said", "0" + b"greet is now paused.".hex())
+    refreshed = await visit.browser.get("/tasks", headers={"X-Live": "1"})
+    assert ("is now paused." in refreshed.text, "Set-Cookie" in refreshed.headers) == (False, False)
+    assert "is now paused." in await visit.page("/tasks")
+
+
 async def test_a_page_that_is_not_there_says_so(visit: Visit):
     answer = await visit.browser.get("/tasks/01935b8e-7c3a-7000-8000-000000000000")
     assert (answer.status_code, "There is no task" in answer.text) == (404, True)

@@ -150,7 +150,7 @@ class Site:
         service: Service | None = values.pop("service", None)
         access: Access | None = None if service is None else service.access
         now = None if service is None else (await service.system.time()).now
-        flash = request.cookies.get(FLASH_COOKIE, "")
+        flash = "" if "X-Live" in request.headers else request.cookies.get(FLASH_COOKIE, "")
         text = self.templates.get_template(template).render(
             path=request.url.path,
             query=request.query_params,

@@ -27,6 +27,8 @@ async def test_a_button_does_what_it_says_and_asks_first_where_it_hurts(screen: 
     await screen.go(f"/tasks/{made.id}")
     await screen.page.get_by_role("button", name="Pause").click()
     await screen.sees("greet is now paused.")
+    await screen.page.evaluate("treadle.refresh()")
+    assert await screen.page.get_by_role("status").get_by_text("greet is now paused.").count() == 1  # until the next page
     screen.page.once("dialog", lambda dialog: dialog.dismiss())
     await screen.page.get_by_role("button", name="Cancel").click()
     assert (await screen.engine.get_task(made)).shown_state == "paused"

@@ -22,6 +22,8 @@
       const fresh = page.getElementById("main"), here = document.getElementById("main");
       if (!fresh || !here) return;
       document.title = page.title;
+      const said = document.getElementById("flash");
+      if (said) fresh.prepend(said.cloneNode(true));  // a refresh has no message of its own
       if (window.Idiomorph) Idiomorph.morph(here, fresh, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep } });
       else here.replaceWith(fresh);
       document.dispatchEvent(new CustomEvent("treadle:fresh"));
