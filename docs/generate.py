@@ -85,6 +85,8 @@ STEP_ERRORS = {
     "evaluation_error": "An expression has no value: a wrong type, a missing key, division by zero.",
     "assertion_failed": "A `sys.assert` was false.",
     "not_started": "Another item of a `foreach` with `failFast` had failed before this could start.",
+    "approval_denied": "A person denied the request of a `sys.approval`, or of a handler that asked.",
+    "approval_expired": "Nobody decided such a request in time.",
     "foreach_error": "The value that a `foreach` iterates over is not a list.",
     "too_deep": "Steps are nested more than 100 deep (`TREADLE_RUN_DEPTH`), probably by infinite recursion. Stops the run, also "
     "if there is a `catch`.",

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from tests.crash.scene import Scene, until
+from tests.limits import BOUND
 
 from treadle.model.values import decode
 
@@ -48,6 +49,21 @@ async def test_a_worker_that_dies_while_asking_leaves_one_question_or_none(scene
     (ended,) = await scene.finished([task.id])
     assert decode(ended.result) == {"by": "ada", "pid": second.pid}
     await scene.check(2)
+
+
+@pytest.mark.parametrize("point", ["settle.before_commit", "settle.after_commit"])
+async def test_a_worker_that_dies_while_it_asks_for_a_step_leaves_one_question_or_none(scene: Scene, point: str) -> None:
+    source = 'workflow W() => (by: String) andThen { ok = sys.approval(question = "Go on?") yield W(by = ok.by) }'
+    run = await scene.engine.start_run([("w.afl", source)], "W")
+    first = scene.start("worker", "--lease", 1, "--crash-at", point)
+    assert await first.ended() == KILLED
+    assert len(await scene.engine.approvals.list()) == (0 if point == "settle.before_commit" else 1)
+    second = await scene.start_worker()
+    await until(lambda: asked(scene), second)
+    assert len(await scene.engine.approvals.list(states=())) == 1
+    assert await scene.start("decider").ended() == 0
+    assert await scene.engine.run_result(run, timeout=BOUND) == {"by": "ada"}
+    assert (await scene.engine.kernel.verify()).holds
 
 
 async def test_what_is_due_comes_about_after_a_restart(scene: Scene) -> None:

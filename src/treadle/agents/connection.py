@@ -24,7 +24,7 @@ from treadle.kernel.queue.locks import Lock, Locks
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.store.units import Verdict
 from treadle.model.errors import InvalidInput, TreadleError
-from treadle.model.names import ADVANCE, HANDLER, SCRIPT, short_name
+from treadle.model.names import ADVANCE, APPROVAL, HANDLER, SCRIPT, short_name
 from treadle.model.outcomes import Failed, Outcome, Released
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.tasks import LogLine, Task
@@ -186,7 +186,7 @@ class Connection:
         if self._scripts is None:
             self._scripts = ScriptRunner()
         handlers = builtin_handlers(self._scripts, self.kernel.retention)
-        held = await self.claim_where(lambda kind, _: kind in (ADVANCE, SCRIPT), None, limit)
+        held = await self.claim_where(lambda kind, _: kind in (ADVANCE, APPROVAL, SCRIPT), None, limit)
         for each in held:
             self.claims.take(each.task.id)
             problem = refusal(each.task, 2**31 if each.task.kind == ADVANCE else 5)

@@ -36,7 +36,7 @@ from treadle.evaluator.records import (
 from treadle.evaluator.retry import retry
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import begin_step, continue_after_event, continue_after_script, fail_step, part_settled
-from treadle.evaluator.waits import is_waiting, stop_waiting, wait_again
+from treadle.evaluator.waits import is_built_in_facet, is_waiting, stop_waiting, wait_again
 from treadle.lang.program import Program
 from treadle.model.states import RunState
 
@@ -188,7 +188,7 @@ def _finish(draft: Draft, event: Finished) -> str | None:
         return row
     stop_waiting(draft, row)
     if row.state is State.EVENT_TRANSMIT and (wrong := misnamed(draft, row, event.result)) is not None:
-        fail_step(draft, row, _error(row, wrong, "unexpected_result"), row.state)
+        fail_step(draft, row, _error(draft, row, wrong, "unexpected_result"), row.state)
     elif row.state is State.EVENT_TRANSMIT:
         row.returns = {**row.returns, **event.result}
         continue_after_event(draft, row)
@@ -214,7 +214,7 @@ def _err(draft: Draft, event: Errored) -> str | None:
             row.round += 1
             wait_again(draft, row)
         return None
-    error = _error(row, problem.message, problem.type or problem.code)
+    error = _error(draft, row, problem.message, problem.type or problem.code)
     if row.is_step:
         fail_step(draft, row, error, row.state)
     else:
@@ -224,8 +224,8 @@ def _err(draft: Draft, event: Errored) -> str | None:
     return None
 
 
-def _error(row: StepRow, message: str, kind: str) -> StepError:
-    origin = "handler" if row.state is State.EVENT_TRANSMIT else "script"
+def _error(draft: Draft, row: StepRow, message: str, kind: str) -> StepError:
+    origin = "" if is_built_in_facet(draft, row) else "handler" if row.state is State.EVENT_TRANSMIT else "script"
     return StepError(message=message, type=kind, path=row.path, step_id=row.id, origin=origin)
 
 

@@ -323,6 +323,8 @@ class TaskRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     timeout_for: int | None = None
     policy: str | None = None
     script: ScriptRequest | None = None
+    built_in: bool = False
+    """Whether the engine itself has the handler of the facet."""
 
     @property
     def is_script(self) -> bool:

@@ -39,7 +39,13 @@ def _request(draft: Draft, row: StepRow, what: str, payload: dict[str, Value], s
         timeout_for=None if script else row.timeout_for,
         policy=None if script else row.policy,
         script=script,
+        built_in=script is None and is_built_in_facet(draft, row),
     )
+
+
+def is_built_in_facet(draft: Draft, row: StepRow) -> bool:
+    """Return whether the engine itself has the handler of the row's facet."""
+    return row.facet not in draft.plan.program.facets and draft.facet_of(row) is not None
 
 
 def task_id_of(row: StepRow, what: str = "event") -> str:

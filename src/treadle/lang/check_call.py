@@ -7,6 +7,7 @@ from itertools import islice
 
 from treadle.lang import tree
 from treadle.lang.bindings import Context
+from treadle.lang.builtins import SOURCE
 from treadle.lang.check_expr import infer, note_step
 from treadle.lang.check_value import check_argument, check_value, free, misspelt
 from treadle.lang.definitions import Definition
@@ -22,6 +23,8 @@ def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | No
     """Check a step's call and return its callee."""
     opening, scope.filled = scope.opening, filled_by(call.args)
     declared = resolve_callee(call, opening, context)
+    if declared is not None and declared.opening.source is SOURCE:
+        context.extensions.append((declared.node.name.text, opening.source, call.target.span))
     check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", opening, context)
     if declared is None:
         for arg in call.args:
@@ -237,7 +240,9 @@ def _check_timeout(mixin: tree.Mixin, host: Declared | None, scope: Scope, conte
 
 
 def _warn_without_effect(mixin: tree.Mixin, what: str, host: Declared | None, scope: Scope, context: Context) -> None:
-    if host is not None and isinstance(host.node, tree.Facet) and host.node.kind is not tree.FacetKind.EVENT:
+    if host is None or not isinstance(host.node, tree.Facet):
+        return
+    if host.node.kind is not tree.FacetKind.EVENT or host.opening.source is SOURCE:
         message = f"`{mixin.target.text}` has no effect on {host.node.kind} `{host.qualified_name}`: {what}"
         context.reporter.warn("mixin-without-effect", scope.opening.source, mixin.target.span, message)
 

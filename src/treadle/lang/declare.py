@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from treadle.lang import tree
+from treadle.lang.builtins import built_in_declarations
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Declared, Opening, Symbols
 
@@ -10,6 +11,7 @@ from treadle.lang.names import Declared, Opening, Symbols
 def declare(files: list[tuple[Source, tree.File]], reporter: Reporter) -> Symbols:
     """Enter all declarations of all sources; the first of several with one name stays."""
     symbols = Symbols()
+    symbols.facets.exact.update(built_in_declarations())
     for source, file in files:
         symbols.openings.extend(_openings(source, file, reporter))
     for opening in symbols.openings:

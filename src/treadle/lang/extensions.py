@@ -8,6 +8,7 @@ from treadle.lang.bindings import Context
 
 EXTENSIONS: Mapping[str, tuple[str, str]] = {
     "after": ("`after`", "pass a value of the earlier step, on which the later one then depends"),
+    "approval": ("`sys.approval(...)`", "call an event facet whose handler returns `AwaitingApproval`"),
     "collectErrors": ("`collectErrors(...)`", "catch the failure in the items"),
     "failFast": ("`failFast`", "leave it out, so that the other items finish"),
     "retry": ("`with Retry(...)`", "set the policy of the handler instead"),

@@ -461,8 +461,8 @@ class Program:
         return tuple(facet for facet in self.facets.values() if facet.is_event)
 
     def find_facet(self, name: str) -> Facet | None:
-        """Return the facet of any kind with this qualified name."""
-        return self.facets.get(name)
+        """Return the facet of any kind with this qualified name, declared or built in."""
+        return self.facets.get(name) or (_built_in(name) if name.startswith("sys.") else None)
 
     def find_schema(self, name: str) -> Schema | None:
         """Return the schema with this qualified name."""
@@ -490,3 +490,9 @@ class Program:
         if len(every) < 2:
             return every
         return tuple(sorted(every, key=lambda implicit: implicit.namespace != namespace))
+
+
+def _built_in(name: str) -> Facet | None:
+    from treadle.lang.builtins import built_in_facets
+
+    return built_in_facets().get(name)

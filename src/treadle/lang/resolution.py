@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from treadle.lang import tree
 from treadle.lang.bindings import Context
+from treadle.lang.builtins import built_in_declarations
 from treadle.lang.diagnostics import Edit, Fix
 from treadle.lang.functions import FUNCTIONS, WORDS, hint
 from treadle.lang.mixins import BUILTIN_MIXINS
@@ -87,6 +88,7 @@ def _near(name: tree.Name, tables: Iterable[Table], opening: Opening, context: C
     if not context.reporter.detailed:
         return _Near(valid=[], near=name.text, fixes=[])
     same = sorted(each.qualified_name for table in tables for each in table.short.get(name.short, ()))
+    same = same or [each for each, known in built_in_declarations().items() if known.node.name.text == name.text]
     if same:
         fixes = [Fix(f"Change `{name.text}` to `{each}`", (Edit(name.span, each),)) for each in same[:12]]
         return _Near(valid=same, near=same[0], fixes=fixes)

@@ -110,9 +110,11 @@ class _Completer:
     def qualified(self) -> Iterator[Item]:
         """Complete the declarations of a namespace, and the rest of its name."""
         prefix = ".".join(self.context.path)
-        for each in self.index.symbols.taken.values():
+        for each in (self.index.symbols.taken | self.index.symbols.facets.exact).values():
             if each.opening.namespace == prefix:
                 yield _item(self.index.declaration(each), call=not self.wants_type())
+        if prefix == "sys" and self.context.before is not None and self.context.before.text != "=":
+            yield from map(_word, ("log", "assert"))
         for name in sorted(self.index.namespaces):
             if name.startswith(prefix + "."):
                 yield _item(Symbol(Kind.NAMESPACE, name.removeprefix(prefix + ".").partition(".")[0]))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from treadle.lang import tree
+from treadle.lang.builtins import built_in_declarations
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.docs import parse_doc
 from treadle.lang.mixins import BUILTIN_MIXINS
@@ -87,7 +88,7 @@ class Index:
         self._made: dict[int, Symbol] = {}
         self._occurrences: dict[str, list[Occurrence]] = {}
         self._owners: dict[int, Declared] = {}
-        for declared in self.symbols.taken.values():
+        for declared in [*self.symbols.taken.values(), *built_in_declarations().values()]:
             node = declared.node
             params = node.fields if isinstance(node, tree.Schema) else node.params + node.returns
             self._owners.update((id(param), declared) for param in params)

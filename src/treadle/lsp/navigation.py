@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
+from treadle.lang.builtins import SOURCE
 from treadle.lang.definitions import Kind
 from treadle.lang.diagnostics import Severity
 from treadle.lang.tokens import KEYWORDS, TYPES
@@ -50,7 +51,7 @@ def everywhere(workspace: Workspace, index: Index, symbol: Symbol) -> list[tuple
 
 def check_rename(symbol: Symbol) -> None:
     """Raise `CannotRename` for a name that is built in."""
-    if symbol.kind in _FIXED:
+    if symbol.kind in _FIXED or symbol.path == SOURCE.name:
         sort = "a value of a script" if symbol.kind is Kind.SCRIPT else "built in"
         raise CannotRename(f"`{symbol.name}` is {sort} and cannot be renamed.")
 

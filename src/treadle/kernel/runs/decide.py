@@ -12,7 +12,7 @@ from treadle.kernel.runs.step_codec import store_step
 from treadle.kernel.store.units import CancelRunTasks, Dismiss, Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.ids import derived_id
-from treadle.model.names import ADVANCE, DEFAULT_LIST, HANDLER, SCRIPT, Lane
+from treadle.model.names import ADVANCE, APPROVAL, DEFAULT_LIST, HANDLER, SCRIPT, Lane
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState
@@ -137,7 +137,8 @@ def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: li
         attributes = {f"{PARAM}{param}": value for param, value in request.payload.items()}
         attributes["script"] = msgspec.to_builtins(request.script)
     else:
-        kind, name, attributes = HANDLER, request.facet, request.payload
+        kind, name = (APPROVAL, APPROVAL) if request.built_in else (HANDLER, request.facet)
+        attributes = request.payload
     text, blobs = value_store.pack_known(attributes, run.root_id, "payload", VALUE_LIMIT)
     rows += blobs
     return NewTask(

@@ -110,7 +110,7 @@ def needed_handlers(program: Program, workflow: Facet) -> list[str]:
         seen[facet.qualified_name] = None
         called = [program.find_facet(name) for name in _called(facet)]
         left += [each for each in reversed(called) if each is not None]
-    return [name for name in seen if program.facets[name].is_event]
+    return [name for name in seen if name in program.facets and program.facets[name].is_event]
 
 
 def missing_handlers(needed: Iterable[str], here: Iterable[str], servers: Sequence[Server], task_list: str, now: int) -> list[str]:

@@ -50,7 +50,17 @@ from treadle.kernel.store.units import (
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound
 from treadle.model.ids import Ids, Ref, parse_id
-from treadle.model.names import ADVANCE, DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, SCRIPT, check_key, check_name, handles
+from treadle.model.names import (
+    ADVANCE,
+    APPROVAL,
+    DEFAULT_LIST,
+    DEFAULT_NAMESPACE,
+    HANDLER,
+    SCRIPT,
+    check_key,
+    check_name,
+    handles,
+)
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
 from treadle.model.tasks import Preclaimed
@@ -255,7 +265,8 @@ class Runs(AgentSteps):
         if await self._store.list_inbox(run.id, 1):
             return ExecutionStatus.RUNNING
         live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _TASKS_LIMIT)
-        waits = any(task.kind == HANDLER for task in live) and not any(task.kind in (ADVANCE, SCRIPT) for task in live)
+        own = any(task.kind in (ADVANCE, SCRIPT, APPROVAL) and task.state == TaskState.PENDING for task in live)
+        waits = any(task.kind in (HANDLER, APPROVAL) for task in live) and not own
         return ExecutionStatus.PAUSED if waits else ExecutionStatus.RUNNING
 
     # operators
