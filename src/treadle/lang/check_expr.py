@@ -158,7 +158,7 @@ def _reference(expr: tree.Ref, scope: Scope, context: Context) -> Type:
         return _follow(where.loop.type, expr, 1, scope, context)
     if not note_step(expr, where, step, scope, context):
         return UNKNOWN
-    if step.node.value is not None:
+    if step.definition.kind is Kind.VALUE:
         context.bindings.values.add(id(expr))
         return _follow(step.definition.type, expr, 1, scope, context)
     if len(expr.path) == 1:
