@@ -256,3 +256,52 @@ async def test_inlay_hints_show_the_types_of_steps_and_loop_variables(shop: Edit
         (10, ": bank.Money"),
         (11, ": (receipt: String, paid: Money)"),
     ]
+
+
+VALUES = """namespace values {
+    schema Line { sku: String, qty: Long? }
+    event facet Load() => (lines: [Line])
+    workflow Sum() => (n: Long, sku: String?) andThen {
+        load = Load()
+        total = count(load.lines) + 1
+        line = load.lines[0]
+        twice = total * 2
+        yield Sum(n = twice + total, sku = line.sku)
+    }
+}
+"""
+
+
+async def test_values_functions_and_optional_types_have_meanings_and_types(shop: Editor) -> None:
+    assert await shop.open("values.afl", VALUES) == []
+    for marker, offset, part in [
+        ("total *", 0, "(value) total: Long"),
+        ("line.sku", 0, "(value) line: values.Line"),
+        ("line.sku", 5, "(field) sku: String"),
+        ("count(", 0, "The number of elements of a list."),
+        ("qty: Long?", 0, "(field) qty: Long?"),
+    ]:
+        assert part in await hover(shop, marker, offset, name="values.afl"), marker
+    assert await places(shop, "values.afl", "total =") == [("values.afl", line) for line in (5, 7, 8)]
+    whole = types.Range(types.Position(0, 0), types.Position(99, 0))
+    hints = await shop.client.text_document_inlay_hint_async(types.InlayHintParams(shop.document("values.afl"), whole)) or []
+    assert [each.label for each in hints] == [": (lines: [Line])", ": Long", ": values.Line", ": Long"]
+    renamed = await shop.client.text_document_rename_async(
+        types.RenameParams(new_name="all", **shop.place("values.afl", "total *"))
+    )
+    assert renamed is not None
+    assert [len(edits) for edits in (renamed.changes or {}).values()] == [3]
+    with pytest.raises(JsonRpcException, match="built in"):
+        await shop.client.text_document_rename_async(types.RenameParams(new_name="n", **shop.place("values.afl", "count(")))
+    text = VALUES.replace("yield Sum(n = twice + total, sku = line.sku)", "yield Sum(n = twice + ")
+    await shop.change("values.afl", text)
+    asked = types.CompletionParams(**shop.place("values.afl", "twice + ", 8))
+    offered = await shop.client.text_document_completion_async(asked)
+    assert isinstance(offered, list)
+    assert {"total", "twice", "line", "load", "count", "flatten"} <= {each.label for each in offered}
+    await shop.change("values.afl", VALUES.replace("line.sku)", "line.)"))
+    asked = types.CompletionParams(**shop.place("values.afl", "line.)", 5))
+    offered = await shop.client.text_document_completion_async(asked)
+    assert isinstance(offered, list)
+    assert {each.label for each in offered} == {"sku", "qty"}
+    await shop.close("values.afl")

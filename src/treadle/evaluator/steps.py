@@ -6,6 +6,7 @@ from treadle.evaluator.blocks import count_settled, first_error
 from treadle.evaluator.capture import Merge
 from treadle.evaluator.doom import next_catch, withdraw
 from treadle.evaluator.draft import Draft, error_in, stopped_at
+from treadle.evaluator.expressions import evaluate
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.parameters import given_at_call, retry_of, return_defaults, timeout_of, with_defaults
 from treadle.evaluator.plan import is_built_in
@@ -47,7 +48,10 @@ def _initialize(draft: Draft, row: StepRow) -> None:
     if isinstance(statement, Step):
         mixins = statement.call.mixins
         scope = BlockScope(draft, draft.get(row.parent_id or ""))
-        given = given_at_call(statement.call.args, mixins, scope)
+        if statement.call.is_value:
+            given = {arg.name: evaluate(arg.value, scope) for arg in statement.call.args}
+        else:
+            given = given_at_call(statement.call.args, mixins, scope)
     elif isinstance(statement, Mixin):
         scope = SignatureScope(draft, draft.get(row.parent_id or "").params)
         given = given_at_call(statement.args, (), scope)

@@ -18,15 +18,20 @@ def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Symb
         if bracket.loop is not None:
             name, over = bracket.loop
             found[name] = Symbol(Kind.LOOP, name, type=_element(index, opening, context, number, over, found))
-        last = number == len(context.brackets) - 1
-        current = "" if last or context.brackets[number + 1].kind == "block" else next(reversed(bracket.steps), "")
-        if last and not context.starts_line:
-            current = next(reversed(bracket.steps), "")
+        current = next(reversed(bracket.steps), "") if _in_step(context, number) else ""
         for name, callee in bracket.steps.items():
             if name != current:
                 value = None if callee else index.value(opening.source.name, name)
                 found[name] = value or Symbol(Kind.STEP, name, declared=index.resolve_callee(callee, opening))
     return found
+
+
+def _in_step(context: Context, number: int) -> bool:
+    """Return whether the cursor is in the last step that a block has so far, outside of its body."""
+    if number == len(context.brackets) - 1:
+        return not context.starts_line
+    inner = context.brackets[number + 1]
+    return inner.kind not in ("block", "cases", "yield") and not inner.name.startswith("sys.")
 
 
 def inputs_at(index: Index, opening: Opening, context: Context) -> dict[str, Symbol]:
