@@ -161,6 +161,8 @@ class ExpressionParser(Cursor):
 
     def _word(self, token: Token) -> tree.Expr:
         text = token.text
+        if token.broken and self.begins_statement():
+            raise self.unexpected("a value")
         if text in _CONSTANTS and not self.names_something():
             self.keyword()
             return tree.Literal(*_CONSTANTS[text], token.span)
@@ -219,9 +221,11 @@ class ExpressionParser(Cursor):
     def calls_function(self) -> bool:
         """Return whether a call follows whose form is that of a function here or elsewhere: its arguments have no names."""
         path, _, name = self.tok.text.rpartition(".")
-        if name not in functions.WORDS or (path and path.partition(".")[0] not in self.bound):
+        if path:
+            return name in functions.WORDS and path.partition(".")[0] in self.bound
+        if self.ahead(2).kind == ")" or self.ahead(3).kind in ("=", ":"):
             return False
-        return bool(path) or (self.ahead(2).kind != ")" and self.ahead(3).kind not in ("=", ":"))
+        return name in functions.WORDS or ((name.isupper() or name.islower()) and functions.meant(name) is not None)
 
     def _parentheses(self) -> tree.Expr:
         level = len(self.brackets)
@@ -277,6 +281,8 @@ class ExpressionParser(Cursor):
             name = self.advance()
             self._method(self.source.part(value.span), name.text, value.span.to(name.span))
             return True
+        if token.kind == "." and self.ahead().broken:
+            raise self.failed(token.span, "expected a name after `.`")
         if token.kind == "." and self.ahead().kind in WORDS:
             self.advance()
             name = self.advance()
@@ -371,6 +377,9 @@ class ExpressionParser(Cursor):
 
     def type(self) -> tree.Type:
         """Parse a type."""
+        if self.tok.kind == "?" and self.ahead().kind in (*WORDS, "["):
+            self.report(self.tok.span, "unexpected `?` before a type", "the mark follows the type, as in `Long?`")
+            self.advance()
         type_ = self._plain_type()
         while self.tok.kind == "?":
             mark = self.advance().span

@@ -44,7 +44,7 @@ WORDS = frozenset([*FUNCTIONS, *_MEANT, *_OTHERS])
 
 def meant(name: str) -> str | None:
     """Return the function that a name of another language or a typo stands for."""
-    return _MEANT.get(name) or (nearest(name, list(FUNCTIONS)) if name not in _OTHERS else None)
+    return _MEANT.get(name.lower()) or _MEANT.get(name) or (nearest(name.lower(), list(FUNCTIONS)) if name not in _OTHERS else None)
 
 
 def hint(name: str) -> str:
