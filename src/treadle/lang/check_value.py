@@ -22,6 +22,7 @@ from treadle.lang.types import (
     describe,
     is_number,
     misfit,
+    optional,
     required,
     words,
 )
@@ -60,15 +61,13 @@ def check_default(expr: tree.Expr, definition: Definition, what: str, scope: Sco
 
 
 def check_argument(arg: tree.Arg, definition: Definition, what: str, scope: Scope, context: Context) -> Type:
-    """Check the value for a parameter, return or field, which may be null only if its own default is."""
+    """Check the value for a parameter, return or field, which may be null if its type is optional or its own default is null."""
     context.use(scope.opening.source, arg.name, definition)
-    node = definition.node
-    if _is_null(arg.value) and isinstance(node, tree.Param) and _is_null(node.default):
-        return infer(arg.value, scope, context)
-    hint = None
+    node, hint = definition.node, None
+    wanted = optional(definition.type) if isinstance(node, tree.Param) and _is_null(node.default) else definition.type
     if scope.loop is not None and isinstance(required(definition.type), ListType) and what.startswith("return"):
         hint = "in a foreach, each element yields a list, and the lists are joined: write `[...]`"
-    return check_value(arg.value, definition.type, what, scope, context, hint=hint)
+    return check_value(arg.value, wanted, what, scope, context, hint=hint)
 
 
 def misspelt(unknown: Iterable[tree.Arg | tree.Entry], names: Iterable[str], given: set[str], context: Context) -> set[str]:
