@@ -14,6 +14,7 @@ from treadle.lang import tree
 from treadle.lang.builtins import built_in_declarations
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.docs import parse_doc
+from treadle.lang.functions import FUNCTIONS
 from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared, Opening
 from treadle.lang.program import Doc
@@ -123,7 +124,9 @@ class Index:
         for name, source, span in self.analysis.queries.context.extensions:
             if name == "function" and source.name == path:
                 start, end = document.offsets(span)
-                yield Occurrence(start, end, Symbol(Kind.FUNCTION, document.text[start:end]), False)
+                word = document.text[start:end]
+                if word in FUNCTIONS:  # not in a broken file, which has the places of its last good text
+                    yield Occurrence(start, end, Symbol(Kind.FUNCTION, word), False)
         before = ""
         for token in scan(document.text):
             if token.kind == "word" and before in (":", "[") and token.text in BUILTIN:
