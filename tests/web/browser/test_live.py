@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.web.browser.conftest import IN_BROWSER, Screen
+
+from treadle.web.site import STATIC
 
 pytestmark = IN_BROWSER
 
@@ -57,6 +60,25 @@ namespace shop {
 """
 
 
+@pytest.mark.skipif(not (STATIC / "vendor/codemirror.js").is_file(), reason="CodeMirror is not bundled: `make assets`")
+async def test_the_editor_colours_afl_and_marks_diagnostics_in_the_text(screen: Screen):
+    page = screen.page
+    await screen.go("/editor")
+    source = page.locator(".cm-content")
+    await source.fill(SHOP.replace("paid.receipt", "paid.recipt"))
+    await source.locator("span.tok-keyword", has_text="namespace").wait_for()
+    await source.locator(".cm-lintRange-error", has_text="paid.recipt").wait_for()
+    await page.locator(".diagnostic.error").click()
+    await page.keyboard.insert_text("paid.receipt /* ")
+    await page.keyboard.press("End")
+    await page.keyboard.insert_text(" */)")
+    await screen.sees("It compiles")
+    await source.locator(".cm-lintRange-error").wait_for(state="detached")
+    await page.get_by_role("button", name="Format").click()
+    await screen.sees("It compiles")
+    assert "yield Checkout(receipt = paid.receipt" in await page.locator(".cm-content").inner_text()
+
+
 async def test_a_flow_is_mended_in_the_editor_published_started_and_seen_to_finish(screen: Screen):
     @screen.engine.handler("shop.Charge")
     async def charge(payload: dict[str, int]) -> dict[str, str]:
@@ -64,9 +86,9 @@ async def test_a_flow_is_mended_in_the_editor_published_started_and_seen_to_fini
 
     page = screen.page
     await screen.go("/editor")
-    await page.get_by_label("Source").fill(SHOP.replace("paid.receipt", "paid.recipt"))
+    await page.get_by_role("textbox", name="Source").fill(SHOP.replace("paid.receipt", "paid.recipt"))
     await screen.sees("It does not compile")
-    await page.get_by_label("Source").fill(SHOP)
+    await page.get_by_role("textbox", name="Source").fill(SHOP)
     await screen.sees("It compiles")
     await page.get_by_role("textbox", name="Name").fill("shop")
     await page.get_by_role("button", name="Publish").click()

@@ -1,8 +1,15 @@
-// Check the text shortly after the last keystroke and show the diagnostics in place; Tab indents.
+// Check the text shortly after the last keystroke and show the diagnostics in place; Tab indents. With CodeMirror
+// (vendor/codemirror.js), an editor with colours and diagnostics in the text takes the place of each text area.
 (() => {
   const form = document.querySelector("[data-editor]"), place = document.getElementById("check");
   if (!form || !place) return;
   let timer = null, number = 0;
+  const areas = [...form.querySelectorAll("textarea")];
+  const codes = window.treadleCode ? areas.map((area) => window.treadleCode(area)) : [];
+
+  function areaOf(source) {
+    return Math.max([...form.querySelectorAll("input[name=name]")].findIndex((each) => each.value === source), 0);
+  }
 
   async function check() {
     const mine = ++number;
@@ -16,7 +23,12 @@
 
   function mark() {
     const bad = place.querySelectorAll(".diagnostic.error").length;
-    for (const area of form.querySelectorAll("textarea")) area.setAttribute("aria-invalid", String(bad > 0));
+    for (const area of areas) area.setAttribute("aria-invalid", String(bad > 0));
+    const found = [...place.querySelectorAll("[data-line]")].map(({ dataset: d }) => ({
+      area: areaOf(d.source), line: +d.line, column: +d.column, endLine: +d.endLine, endColumn: +d.endColumn,
+      severity: d.severity, message: d.message,
+    }));
+    codes.forEach((code, index) => code.show(found.filter((each) => each.area === index)));
   }
 
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(check, 350); });
@@ -30,8 +42,8 @@
   place.addEventListener("click", (event) => {
     const found = event.target.closest("[data-line]");
     if (!found) return;
-    const name = [...form.querySelectorAll("input[name=name]")].findIndex((each) => each.value === found.dataset.source);
-    const area = form.querySelectorAll("textarea")[Math.max(name, 0)];
+    const index = areaOf(found.dataset.source), area = areas[index];
+    if (codes[index]) return codes[index].go(Number(found.dataset.line), Number(found.dataset.column));
     const at = area.value.split("\n").slice(0, Number(found.dataset.line) - 1).join("\n").length + 1;
     area.focus();
     area.setSelectionRange(at, at);
