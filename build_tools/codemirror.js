@@ -39,7 +39,7 @@ window.treadleCode = (area) => {
     extensions: [
       lineNumbers(), highlightActiveLineGutter(), lintGutter(), history(), indentOnInput(), bracketMatching(), afl(),
       syntaxHighlighting(colours), theme, changed, keymap.of([...defaultKeymap, ...historyKeymap, indentWithTab]),
-      EditorView.contentAttributes.of({ "aria-label": "Source", spellcheck: "false" }),
+      EditorView.contentAttributes.of({ "aria-label": "Source", spellcheck: "false", tabindex: "0" }),
     ],
   });
   const at = (line, column) => {
