@@ -1,6 +1,6 @@
 """The same end whatever the order: events in any order and in batches, delivered twice, decided twice, with any limits.
 
-Random programs (events, bodies, foreach, when, catch, failures) are run once in order and once in every odd way. Not only
+Random programs (events, bodies, foreach, when, catch, after, failures) are run once in order and once in every odd way. Not only
 the outputs but all rows must be the same at the end.
 """
 
@@ -20,10 +20,11 @@ from treadle.model.values import encode
 from treadle.testing.workflows import SimulatedRun, compile_program
 
 DECLARATIONS = """
-event facet Event(n: Json, fail: Boolean = false) => (r: Json)
-facet Plain(n: Json) => (r: Json)
-facet Body(n: Json) => (r: Json) andThen { e = Event(n = $.n) yield Body(r = [e.r]) } andThen { yield Body(r = [1]) }
-facet Alias(n: Json) => (r: Json) with Event(n = $.n) as first andThen { yield Alias(r = [$.first.r]) }
+event facet Event(n: Json, fail: Boolean = false) => (r: Json, f: [Json] = [])
+facet Plain(n: Json) => (r: Json, f: [Json] = [])
+facet Body(n: Json) => (r: Json, f: [Json] = []) andThen { e = Event(n = $.n) yield Body(r = [e.r]) }
+andThen { yield Body(r = [1]) }
+facet Alias(n: Json) => (r: Json, f: [Json] = []) with Event(n = $.n) as first andThen { yield Alias(r = [$.first.r]) }
 """
 
 
@@ -54,11 +55,15 @@ class Writer:
         facet = self.rng.choice(["Event", "Event", "Plain", "Body", "Alias"])
         fail = ", fail = true" if facet == "Event" and self.rng.random() < 0.15 else ""
         text = f"{name} = {facet}(n = [{', '.join([*reads, str(self.count)])}]{fail})"
+        if visible and self.rng.random() < 0.2:
+            text += f" after {self.rng.choice(visible)}"
         kind = self.rng.random()
         if depth > 0 and kind < 0.2:
             text += f" andThen {self.block(facet, [*visible, name], depth - 1)}"
         elif depth > 0 and kind < 0.4:
-            text += f" andThen foreach x{self.count} in {name}.n {self.block(facet, [*visible, name], depth - 1, required=False)}"
+            mode = self.rng.choice(["", "collectErrors(f) "])
+            text += f" andThen foreach x{self.count} in {name}.n {mode}"
+            text += f"{self.block(facet, [*visible, name], depth - 1, required=False)}"
         elif depth > 0 and kind < 0.5:
             cases = f"case {self.rng.choice(['true', 'false'])} => {self.block(facet, visible, depth - 1)}"
             text += f" andThen when {{ {cases} case _ => {self.block(facet, visible, depth - 1)} }}"

@@ -19,6 +19,7 @@ from treadle.lang.resolution import check_unique
 from treadle.lang.returns import fails, given_although_failed, given_by
 from treadle.lang.scope import Inputs, Scope, StepInfo
 from treadle.lang.types import (
+    JSON,
     LONG,
     STRING,
     UNKNOWN,
@@ -97,7 +98,7 @@ def _check_mode(foreach: tree.Foreach, owner: Target, element: Type, source: Sou
     context.use(source, name, found)
     error = RecordType((("index", LONG), ("item", element), ("error", STRING), ("error_type", STRING)))
     wrong = misfit(list_of(error), found.type, context.tables.fields)
-    if wrong is not None:
+    if wrong is not None or found.type == JSON:
         message = f"return `{name.text}` of `{owner.key}` must be a list of errors, it is {describe(found.type)}"
         hint = (
             "declare it as `[Json]`, or as a list of a schema with `index: Long`, `item`, `error: String` and `error_type: String`"
