@@ -49,3 +49,27 @@ async def test_the_context_is_edited_only_where_that_is_allowed(visit: Visit):
     assert 'name="edits"' in await visit.page(f"/approvals/{approval_id}")
     await visit.do(f"/approvals/{approval_id}", decision="approve", edits='{"amount": 7}')
     assert (await visit.engine.approvals.show(approval_id)).approval.context == {"amount": 7}
+
+
+async def test_an_approval_is_decided_on_the_page_of_its_run_by_those_who_may(visit: Visit):
+    @visit.engine.function("refund")
+    async def refund(payload: dict[str, int], ctx: object) -> object:
+        options = {"deciders": ["ann", "finance"], "context": {"amount": 5}, "edits": True}
+        return (await ctx.approval("Refund it?", **options))["context"]  # type: ignore[attr-defined]
+
+    run = await visit.engine.start_function("refund", {})
+    async with visit.engine.worker():
+        while not (found := await visit.engine.approvals.list()):
+            await visit.engine.kernel.clock.sleep(0.01)
+        page = f"/runs/{run.id}"
+        shown = await visit.page(page)
+        assert "May be decided by ann, finance. You (local) may not." in shown
+        assert f'action="/approvals/{found[0].id}"' not in shown
+        ann = await visit.engine.kernel.tokens.create("ann", ["approve", "read"])
+        async with visit.anew() as other:
+            other.browser.headers["Authorization"] = f"Bearer {ann.secret}"
+            assert f'action="/approvals/{found[0].id}"' in await other.page(page)
+            done = await other.do(f"/approvals/{found[0].id}", decision="approve", back=page, edits='{"amount": 4}')
+            assert "is approved now" in done
+            assert "refund" in done.partition("<h1")[2][:40]  # back on the page of the run
+        assert await visit.engine.run_result(run.id) == {"amount": 4}

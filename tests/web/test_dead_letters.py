@@ -46,7 +46,7 @@ async def test_bulk_work_shows_what_it_would_touch_and_then_does_it(visit: Visit
     await fail(visit, 3)
     await fail(visit, 1, "other trouble", "other")
     page = main_of(await visit.page("/dead-letters/retry?name=fail"))
-    assert "<strong>3</strong> of 3 matching letters" in page
+    assert "<strong>3</strong> of 3 matching dead letters" in page
     assert "no luck" in page
     assert "other trouble" not in page
     assert "<strong>3</strong>" in await visit.page("/dead-letters")  # a look changes nothing

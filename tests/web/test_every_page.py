@@ -16,7 +16,7 @@ from tests.web.scene import Scene, set_scene
 
 from treadle.http.app import make_app
 from treadle.http.routes import RouteTable
-from treadle.web.site import make_site
+from treadle.web.site import MENU, make_site
 
 EVIL = (
     "<script>window.evil=1</script><x-evil onx-evil='1'>"
@@ -160,3 +160,84 @@ async def test_the_check_itself_finds_what_breaks_out():
         "<p style='x'>",
     ):
         assert list(broken_out(page)), page
+
+
+class Forms(HTMLParser):
+    """The forms of a page that send something: their actions, and the values of their visible fields by name."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.errors = 0
+        self._inside = False
+        self._area: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.errors += given.get("class") == "field-error"
+        if tag == "form":
+            self._inside = given.get("method") == "post"
+            if self._inside:
+                self.found.append((given["action"], {}))
+        elif self._inside and tag in ("input", "textarea") and "name" in given:
+            if given.get("type", "text") not in ("hidden", "checkbox", "radio", "file"):
+                self.found[-1][1][given["name"]] = given.get("value", "")
+            self._area = given["name"] if tag == "textarea" else None
+
+    def handle_data(self, data: str) -> None:
+        if self._area:
+            self.found[-1][1][self._area] = data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._area = None
+        self._inside = self._inside and tag != "form"
+
+
+async def test_every_rejected_form_keeps_its_input_and_shows_the_error_in_it(scene: Scene):
+    """Text that no number, date, JSON or name is goes into every field of every form; whatever is rejected comes back."""
+    typed, rejected = '[<"not & valid> ', 0
+    seen: set[str] = set()
+    async with looking(scene, scene.secret) as visit:
+        for name, path in scene.paths.items():
+            page = (await visit.browser.get(path)).text
+            for action, fields in Forms(page.partition("<main")[2]).found:
+                kind = re.sub(r"[0-9a-f-]{36}|%\w\w", "", action)
+                if not fields or kind in seen or name in ("login", "editor") or action == "/logout":
+                    continue
+                seen.add(kind)
+                referer = f"http://127.0.0.1{path}"
+                answer = await visit.browser.post(action, data=dict.fromkeys(fields, typed), headers={"Referer": referer})
+                assert answer.status_code < 500, (name, action, answer.text)
+                if answer.status_code != 422:
+                    continue
+                rejected += 1
+                again = Forms(answer.text)
+                kept = next(values for where, values in again.found if where == action)
+                assert {each.strip() for each in kept.values()} == {typed.strip()}, (name, action)
+                assert again.errors, (name, action)
+                assert list(broken_out(answer.text)) == [], (name, action)
+    assert rejected >= 10, rejected
+
+
+async def test_every_error_of_a_form_is_at_its_field(scene: Scene):
+    async with looking(scene, scene.secret) as visit:
+        referer = {"Referer": "http://127.0.0.1/schedules/new"}
+        sent = {"name": "x y", "cron": "0 3 * * *", "target": "t", "inputs": "[", "jitter": "soon", "kind": "function"}
+        page = (await visit.browser.post("/schedules", data=sent, headers=referer)).text
+        for field in ("inputs", "jitter"):
+            assert f'id="error-{field}"' in page
+            assert f'aria-describedby="error-{field}"' in page
+        assert "<option selected>function</option>" in page
+        fixed = sent | {"inputs": "{}", "jitter": "1"}
+        page = (await visit.browser.post("/schedules", data=fixed, headers=referer)).text
+        assert 'id="error-name"' in page
+
+
+async def test_every_entry_of_the_menu_answers(scene: Scene):
+    async with looking(scene, scene.secret) as visit:
+        page = await visit.page("/")
+        for entry in MENU:
+            assert f'href="{entry.path}"' in page
+            assert (await visit.browser.get(entry.path)).status_code == 200, entry.path
+    assert list(dict.fromkeys(entry.group for entry in MENU)) == ["Work", "Triggers", "System"]

@@ -54,13 +54,15 @@ def add(site: Site) -> None:
         match _decision(form):
             case "approve":
                 found = await service.approvals.get(approval_id)
-                edits = parse_object(form.get("edits")) or {}
+                edits = parse_object(form, "edits") or {}
                 missing = object()
                 changed = {name: value for name, value in edits.items() if found.context.get(name, missing) != value}
                 done = await service.approvals.approve(approval_id, reason=reason, edits=changed or None)
             case "deny":
                 done = await service.approvals.deny(approval_id, reason=reason)
-        return site.back(request, f"{done.standing}.", to=f"/approvals/{approval_id}")
+        back = text(form, "back") or ""
+        where = back if back.startswith("/runs/") else f"/approvals/{approval_id}"
+        return site.back(request, f"{done.standing}.", to=where)
 
 
 def _decision(form: Fields) -> Literal["approve", "deny"]:

@@ -6,6 +6,7 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 from markupsafe import Markup
 
@@ -30,6 +31,11 @@ def after(at: datetime, for_ms: float) -> datetime:
 def stamp(at: datetime | None) -> str:
     """An instant for people."""
     return "" if at is None else at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def stamp_in(at: datetime, zone: str) -> str:
+    """An instant in a time zone, for people."""
+    return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def iso(at: datetime | None) -> str:
@@ -124,6 +130,7 @@ ALL = {
     "ago": ago,
     "after": after,
     "stamp": stamp,
+    "stamp_in": stamp_in,
     "iso": iso,
     "pretty": pretty,
     "count": count,

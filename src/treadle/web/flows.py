@@ -14,7 +14,7 @@ from treadle.api.wire import to_builtins
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 from treadle.service import Service
-from treadle.web.forms import parse_typed, whole
+from treadle.web.forms import each_field, parse_typed, whole
 from treadle.web.highlight import highlight
 from treadle.web.site import Site
 
@@ -159,11 +159,14 @@ def sources_of(form: FormData) -> list[SourceText]:
 
 def inputs_of(form: FormData, params: list[FlowParam]) -> dict[str, Any]:
     """The inputs in a form; empty fields keep their defaults."""
-    return {
-        param.name: parse_typed(param.name, param.type, str(form.get(f"in-{param.name}") or ""))
-        for param in params
-        if str(form.get(f"in-{param.name}") or "") or (param.required and param.type == "String")
-    }
+    given: dict[str, Any] = {}
+    with each_field() as check:
+        for param in params:
+            typed = str(form.get(f"in-{param.name}") or "")
+            with check:
+                if typed or (param.required and param.type == "String"):
+                    given[param.name] = parse_typed(param.name, param.type, typed)
+    return given
 
 
 def _signature(workflows: list[WorkflowSignature], name: str | None) -> WorkflowSignature:

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Container
+from collections.abc import Awaitable, Container, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from starlette.datastructures import FormData, QueryParams
 
 from treadle.api.contract import OptionField, option_fields
-from treadle.model.errors import Forbidden, InvalidInput
+from treadle.model.errors import Forbidden
+from treadle.web.rejected import InvalidForm
 
 T = TypeVar("T")
 Fields = FormData | QueryParams
 
 
-def parse_object(text: object) -> dict[str, Any] | None:
-    """A JSON object; None if the field is empty."""
-    if not isinstance(text, str) or not text.strip():
+def parse_object(fields: Fields, name: str) -> dict[str, Any] | None:
+    """The JSON object in a field; None if it is empty."""
+    typed = text(fields, name)
+    if typed is None:
         return None
     try:
-        value = json.loads(text)
+        value = json.loads(typed)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"This is not JSON: {error}.") from None
+        raise InvalidForm({name: f"This is not JSON: {error}."}) from None
     if not isinstance(value, dict):
-        raise InvalidInput("This is JSON, but not an object: it must look like {...}.")
+        raise InvalidForm({name: "This is JSON, but not an object: it must look like {...}."})
     return value
+
+
+def _wrong(name: str, message: str) -> InvalidForm:
+    return InvalidForm({name: message})
 
 
 def text(fields: Fields, name: str) -> str | None:
@@ -40,7 +47,7 @@ def number(fields: Fields, name: str) -> float | None:
     try:
         return None if typed is None else float(typed)
     except ValueError:
-        raise InvalidInput(f"{name} must be a number, not {typed!r}.") from None
+        raise _wrong(name, f"{name} must be a number, not {typed!r}.") from None
 
 
 def whole(fields: Fields, name: str) -> int | None:
@@ -49,7 +56,7 @@ def whole(fields: Fields, name: str) -> int | None:
     try:
         return None if typed is None else int(typed)
     except ValueError:
-        raise InvalidInput(f"{name} must be a whole number, not {typed!r}.") from None
+        raise _wrong(name, f"{name} must be a whole number, not {typed!r}.") from None
 
 
 def instant(fields: Fields, name: str) -> datetime | None:
@@ -58,7 +65,7 @@ def instant(fields: Fields, name: str) -> datetime | None:
     try:
         at = None if typed is None else datetime.fromisoformat(typed)
     except ValueError:
-        raise InvalidInput(f"{name} must be a date and a time, such as 2030-01-31T12:00, not {typed!r}.") from None
+        raise _wrong(name, f"{name} must be a date and a time, such as 2030-01-31T12:00, not {typed!r}.") from None
     return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
@@ -73,11 +80,38 @@ def described(options: type, without: Container[str] = TARGETS) -> list[OptionFi
 
 def options_of(form: Fields, options: type) -> dict[str, Any]:
     """The options that are filled in, converted by their descriptions."""
-    given = {each.name: _option(form, each) for each in option_fields(options)}
+    given: dict[str, Any] = {}
+    with each_field() as check:
+        for each in option_fields(options):
+            with check:
+                given[each.name] = _option(form, each)
     if (target := text(form, "target")) is not None:
         kind = text(form, "kind") or TARGETS[0]
         given[kind if kind in TARGETS else TARGETS[0]] = target
     return {name: value for name, value in given.items() if value is not None}
+
+
+@contextmanager
+def each_field() -> Iterator[_Collector]:
+    """Collect the errors of fields that are parsed in `with check:` blocks, and raise all of them together."""
+    collector = _Collector()
+    yield collector
+    if collector.fields:
+        raise InvalidForm(collector.fields)
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.fields: dict[str, str] = {}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if isinstance(error, InvalidForm):
+            self.fields |= error.fields
+            return True
+        return False
 
 
 def _option(form: Fields, option: OptionField) -> Any:
@@ -94,7 +128,7 @@ def _option(form: Fields, option: OptionField) -> Any:
         case "choices":
             return [str(each) for each in form.getlist(name)] or None
         case "object":
-            return parse_object(form.get(name))
+            return parse_object(form, name)
         case "text" | "choice":
             return text(form, name)
 
@@ -122,4 +156,4 @@ def parse_typed(name: str, kind: str, text: str) -> Any:
             case _:
                 return json.loads(text)
     except (ValueError, KeyError, RecursionError):
-        raise InvalidInput(f"{name} must be of type {kind}; {text!r} is not.") from None
+        raise _wrong(f"in-{name}", f"{name} must be of type {kind}; {text!r} is not.") from None

@@ -59,7 +59,7 @@ def add(site: Site) -> None:
                 return site.back(request, f"{facet_name} is removed; its tasks wait until another is registered.", to="/handlers")
             case "test":
                 typed = str(form.get("payload") or "")
-                trial = await service.handlers.test(facet_name, parse_object(typed), wait_for=TRY_FOR)
+                trial = await service.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)
                 found = await service.handlers.get(facet_name)
                 return await site.render(request, "handler.html", service=service, handler=found, trial=trial, payload=typed)
             case other:
@@ -70,7 +70,7 @@ def _options(form: FormData) -> dict[str, Any]:
     """The options that are filled in; others keep their default or current value."""
     given: dict[str, Any] = {name: text(form, name) for name in ("entrypoint", "version", "checksum")}
     given["timeout"] = number(form, "timeout")
-    given["metadata"] = parse_object(form.get("metadata"))
+    given["metadata"] = parse_object(form, "metadata")
     if "requirements" in form:
         given["requirements"] = [line.strip() for line in str(form["requirements"]).splitlines() if line.strip()]
     return {name: value for name, value in given.items() if value is not None}

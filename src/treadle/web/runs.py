@@ -33,6 +33,10 @@ _AT_ONCE, _PAGES_AT_ONCE = 1000, 5
 """Runs that one call of a bulk action changes, and calls that one request makes."""
 
 
+_APPROVALS = 5
+"""Approvals shown on the page of their run."""
+
+
 def add(site: Site) -> None:
     """Register the pages."""
 
@@ -116,6 +120,8 @@ def add(site: Site) -> None:
             case _:
                 raise InvalidInput(f"There is no view {view!r} of a run.")
         values["tasks"] = await service.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
+        pending = found.finished_at is None and not service.access.task_lists
+        values["approvals"] = (await service.approvals.list(run_id=run_id, limit=_APPROVALS)).approvals if pending else []
         values["saying"] = await _partial_answers(service, run_id) if found.finished_at is None and is_workflow else []
         return await site.render(request, "run.html", service=service, **values)
 
@@ -139,13 +145,13 @@ def add(site: Site) -> None:
             case "retry":
                 done = await service.runs.retry(run_id, step=step)
             case "rerun":
-                new = await service.runs.rerun(run_id, inputs=parse_object(form.get("inputs")))
+                new = await service.runs.rerun(run_id, inputs=parse_object(form, "inputs"))
                 return site.back(request, f"{new.workflow} is running again.", to=f"/runs/{new.id}")
             case "fork":
-                new = await service.runs.fork(run_id, step or "", inputs=parse_object(form.get("inputs")))
+                new = await service.runs.fork(run_id, step or "", inputs=parse_object(form, "inputs"))
                 return site.back(request, f"Forked from {step}.", to=f"/runs/{new.id}")
             case "signal":
-                told = await service.runs.signal(run_id, str(form.get("name") or ""), parse_object(form.get("payload")))
+                told = await service.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
                 said = "The run was waiting for it." if told.awaited else "The run is not waiting for it yet; it is kept."
                 return site.back(request, f"Signal {told.name} sent. {said}")
             case other:

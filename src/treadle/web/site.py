@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -23,10 +25,13 @@ from treadle.api.contract import PREFIX
 from treadle.http.app_state import AppState, state_of
 from treadle.http.problems import http_problem, status_of
 from treadle.http.routes import Route, RouteTable
+from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.model.access import Access
 from treadle.model.errors import NotFound, StoreError, TreadleError, Unauthorized
+from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE, SCHEDULE, WATCHER
 from treadle.service import Service
 from treadle.web import filters
+from treadle.web.rejected import Rejected
 
 STATIC = Path(__file__).with_name("static")
 POLICY = (
@@ -46,6 +51,7 @@ Page = Callable[[Request, Service], Awaitable[Response]]
 class Entry:
     """An entry of the menu."""
 
+    group: str
     path: str
     title: str
     icon: str
@@ -54,23 +60,34 @@ class Entry:
 
 
 MENU = (
-    Entry("/", "Overview", "overview", "o"),
-    Entry("/runs", "Runs", "run", "r"),
-    Entry("/flows", "Flows", "flow", "f"),
-    Entry("/tasks", "Tasks", "task", "t"),
-    Entry("/lists", "Lists", "list", "l"),
-    Entry("/dead-letters", "Dead letters", "dead", "d"),
-    Entry("/approvals", "Approvals", "approval", "a"),
-    Entry("/external-jobs", "External jobs", "external", "x"),
-    Entry("/schedules", "Schedules", "schedule", "s"),
-    Entry("/watchers", "Watchers", "watcher", "w"),
-    Entry("/objectives", "Objectives", "objective", "b"),
-    Entry("/handlers", "Handlers", "handler", "h"),
-    Entry("/servers", "Servers", "server", "v"),
-    Entry("/events", "Events", "event", "e"),
-    Entry("/settings", "Settings", "settings", ","),
+    Entry("Work", "/", "Overview", "overview", "o"),
+    Entry("Work", "/runs", "Runs", "run", "r"),
+    Entry("Work", "/tasks", "Tasks", "task", "t"),
+    Entry("Work", "/approvals", "Approvals", "approval", "a"),
+    Entry("Work", "/dead-letters", "Dead letters", "dead", "d"),
+    Entry("Work", "/flows", "Flows", "flow", "f"),
+    Entry("Work", "/external-jobs", "External jobs", "external", "x"),
+    Entry("Work", "/objectives", "Objectives", "objective", "b"),
+    Entry("Triggers", "/schedules", "Schedules", "schedule", "s"),
+    Entry("Triggers", "/watchers", "Watchers", "watcher", "w"),
+    Entry("System", "/lists", "Task lists", "list", "l"),
+    Entry("System", "/handlers", "Handlers", "handler", "h"),
+    Entry("System", "/servers", "Servers", "server", "v"),
+    Entry("System", "/events", "Events", "event", "e"),
+    Entry("System", "/settings", "Settings", "settings", ","),
 )
 
+
+_RECORDS = {
+    "/approvals": APPROVAL.entity,
+    "/external-jobs": EXTERNAL.entity,
+    "/schedules": SCHEDULE.entity,
+    "/watchers": WATCHER.entity,
+    "/objectives": OBJECTIVE.entity,
+}
+"""Entries that are collapsed while the store has no such records."""
+_MENU_FOR = 2.0
+"""Seconds for which the counts of the menu are reused."""
 
 PAGES = (
     "approvals",
@@ -108,6 +125,8 @@ class Site:
         self.state = state
         self.routes: list[Route] = []
         self.templates = _templates()
+        self._menu: tuple[dict[str, int], list[str]] = ({}, [])
+        self._menu_until = -math.inf
 
     def page(self, path: str) -> Callable[[Page], Page]:
         """Register the decorated function as the page at a path."""
@@ -138,20 +157,41 @@ class Site:
                 except Unauthorized:
                     return RedirectResponse("/login", 303)
                 except TreadleError as error:
-                    return self.back(request, f"{error}", bad=True)
+                    return await self._again(request, Rejected(request.url.path, form, error))
 
             self.routes.append(Route("POST", path, answer))
             return do
 
         return register
 
+    async def _again(self, request: Request, rejected: Rejected) -> Response:
+        """The page with the rejected form, as it was filled in; a page without the form only shows the error."""
+        back = self.back(request, str(rejected.error), bad=True)
+        where = urlsplit(_own_path(request.headers.get("referer", ""), request) or "/")
+        scope = {
+            **{name: value for name, value in request.scope.items() if name not in ("route", "path_params", "_form")},
+            "method": "GET",
+            "path": unquote(where.path),
+            "raw_path": where.path.encode(),
+            "query_string": where.query.encode(),
+        }
+        match, found = RouteTable(self.routes).matches(scope)
+        if match is not Match.FULL:
+            return back
+        page = await found["route"].handler(Request({**scope, **found}))
+        text = rejected.put_into(bytes(page.body).decode()) if page.status_code == 200 else None
+        return back if text is None else HTMLResponse(text, 422, headers=HEADERS)
+
     async def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template; `service` among the values has the access of the caller."""
         service: Service | None = values.pop("service", None)
         access: Access | None = None if service is None else service.access
         now = None if service is None else (await service.system.time()).now
-        flash = "" if "X-Live" in request.headers else request.cookies.get(FLASH_COOKIE, "")
+        flash = "" if "x-live" in request.headers else request.cookies.get(FLASH_COOKIE, "")
+        badges, unused = ({}, []) if access is None or access.task_lists else await self._counts()
         text = self.templates.get_template(template).render(
+            badges=badges,
+            unused=unused,
             path=request.url.path,
             query=request.query_params,
             url=str(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
@@ -166,6 +206,19 @@ class Site:
         if flash:
             answer.delete_cookie(FLASH_COOKIE, path="/")
         return answer
+
+    async def _counts(self) -> tuple[dict[str, int], list[str]]:
+        """The badges of the menu by path, and the paths of features that are not used."""
+        kernel = self.state.engine.kernel
+        if kernel.clock.monotonic() >= self._menu_until:
+            namespace = kernel.settings.namespace
+            counts = {path: await kernel.store.count_records(namespace, entity) for path, entity in _RECORDS.items()}
+            dead, _, _ = await kernel.store.count_dead_letters(DeadLetterFilter(namespace=namespace))
+            badges = {"/dead-letters": dead, "/approvals": counts["/approvals"].get("pending", 0)}
+            badges["/objectives"] = counts["/objectives"].get("BLOCKED", 0)
+            self._menu = badges, [path for path, found in counts.items() if not found]
+            self._menu_until = kernel.clock.monotonic() + _MENU_FOR
+        return self._menu
 
     async def _csrf(self, request: Request) -> str:
         """The CSRF token for forms of this caller; empty without a session."""

@@ -45,7 +45,7 @@ def add(site: Site) -> None:
     async def enqueue(request: Request, service: Service) -> Response:
         form = await request.form()
         options: Any = options_of(form, EnqueueOptions)
-        made = await service.tasks.enqueue(text(form, "name") or "", parse_object(form.get("payload")), **options)
+        made = await service.tasks.enqueue(text(form, "name") or "", parse_object(form, "payload"), **options)
         said = "is enqueued." if made.created else "already has this key; nothing was created."
         return site.back(request, f"{made.name} {said}", to=f"/tasks/{made.id}")
 
@@ -61,7 +61,7 @@ def add(site: Site) -> None:
             case "cancel":
                 done = await service.tasks.cancel(task_id, reason=str(form.get("reason") or "") or None)
             case "retry":
-                done = await service.tasks.retry(task_id, payload=parse_object(form.get("payload")))
+                done = await service.tasks.retry(task_id, payload=parse_object(form, "payload"))
             case "pause":
                 done = await service.tasks.pause(task_id)
             case "interrupt":

@@ -50,14 +50,15 @@ def waterfall(times: Timeline) -> Waterfall:
 
     def bars(step: StepTime) -> tuple[Bar, ...]:
         found: list[tuple[str, datetime, datetime | None]] = [(each.kind, each.began_at, each.ended_at) for each in step.spans]
+        spans = found or [("step", step.began_at, step.ended_at)]
         return tuple(
             Bar(
-                kind if until else f"{kind} live",
+                (kind if until else f"{kind} live") + (" failed" if step.state == "failed" and at == len(spans) - 1 else ""),
                 min(place(since), WIDTH - 3),
                 max(place(until or times.now) - place(since), 3),
                 f"{kind}: {round(((until or times.now) - since) / timedelta(milliseconds=1)):,} ms",
             )
-            for kind, since, until in found or [("step", step.began_at, step.ended_at)]
+            for at, (kind, since, until) in enumerate(spans)
         )
 
     rows = [

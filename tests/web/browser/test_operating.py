@@ -71,7 +71,7 @@ async def test_dead_letters_are_retried_after_a_look_at_what_that_touches(screen
         await page.get_by_role("link", name="the mail server did not answer").first.click()
         working = True
         await page.get_by_role("link", name="Retry all 3").click()
-        await screen.sees("3 of 3 matching letters")
+        await screen.sees("3 of 3 matching dead letters")
         await page.get_by_role("button", name="Retry 3").click()
         await screen.sees("3 letters retried.")
         await screen.go("/tasks?state=completed")

@@ -51,7 +51,7 @@ async def test_a_dead_letter_is_looked_at_retried_and_done(screen: Screen):
         await screen.go("/dead-letters")
         await screen.sees("no luck")
         await screen.page.get_by_role("link", name="Retry…").click()
-        await screen.sees("of 1 matching letter")
+        await screen.sees("of 1 matching dead letter")
         await screen.page.get_by_role("button", name="Retry 1").click()
         await screen.sees("1 letter retried.")
         await screen.engine.result(made)

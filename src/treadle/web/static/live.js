@@ -24,8 +24,10 @@
       document.title = page.title;
       const said = document.getElementById("flash");
       if (said) fresh.prepend(said.cloneNode(true));  // a refresh has no message of its own
-      if (window.Idiomorph) Idiomorph.morph(here, fresh, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep } });
+      if (window.Idiomorph) Idiomorph.morph(here, fresh, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep, beforeNodeRemoved: stays } });
       else here.replaceWith(fresh);
+      const menu = document.getElementById("menu"), now = page.getElementById("menu");
+      if (menu && now && menu.innerHTML !== now.innerHTML && !menu.contains(document.activeElement)) menu.replaceChildren(...now.childNodes);
       document.dispatchEvent(new CustomEvent("treadle:fresh"));
     } catch { /* the stream says when the server is back */ } finally {
       busy = false;
@@ -40,6 +42,9 @@
     if (old.tagName === "DETAILS" && old.open) fresh.setAttribute("open", "");
     return true;
   }
+
+  // Elements that scripts added stay.
+  const stays = (node) => !(node.nodeType === 1 && node.hasAttribute("data-stays"));
 
   function soon() {
     if (timer) return;
@@ -66,6 +71,7 @@
     const ask = event.target.dataset && event.target.dataset.ask;
     if (ask && !confirm(ask)) event.preventDefault();
   });
+  document.addEventListener("click", (event) => event.target.closest("[data-dismiss]")?.closest("#flash").remove());
   document.addEventListener("change", (event) => {
     const form = event.target.closest("[data-filter]");
     if (form && event.target.type === "checkbox") form.requestSubmit();
