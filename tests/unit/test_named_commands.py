@@ -56,7 +56,7 @@ def _parse(words: list[str]) -> None:
     command: click.Command = make_app()
     context = click.Context(command, info_name="treadle")
     while isinstance(command, click.Group):
-        if not words:
+        if not words or words[0] == "1":  # the command itself is a formatted value
             return
         parser = command.make_parser(context)
         parser.allow_interspersed_args = False
