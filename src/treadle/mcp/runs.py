@@ -35,7 +35,7 @@ class RunSummary(ApiRecord):
     """Steps and blocks so far."""
     error: str | None
     doing: str | None
-    """The activity of an unfinished run: `running`, `sleeping`, `waiting_for_approval`, ...; see `treadle runs list --doing STATE`."""
+    """The activity of an unfinished run: `running`, `sleeping`, `waiting_for_approval`, ...; see `treadle runs list --help`."""
     activity: str | None
     """The same in one line, with the time, signal or approval."""
     created_at: Instant
