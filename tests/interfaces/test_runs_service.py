@@ -642,11 +642,12 @@ async def test_resume_takes_in_what_nobody_took_in(memory: Hands) -> None:
     await memory.nothing_is_left(run_id)
 
 
-async def test_resume_replaces_tasks_that_are_gone(tmp_path: Path) -> None:
+async def test_resume_replaces_tasks_that_are_gone(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     from tests.contract.databases import SqliteInline  # for a look around the store
 
     class Place:
         param = None
+        node = request.node
 
     database = SqliteInline(Place(), tmp_path)  # type: ignore[arg-type]
     async with hands_on(f"sqlite:///{database.path}") as hands:

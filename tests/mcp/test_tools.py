@@ -234,6 +234,28 @@ async def test_tasks_are_enqueued_paged_shown_canceled_and_retried():
         assert (await call("system_status"))["health"] in ("ok", "degraded")
 
 
+async def test_tasks_are_paused_and_resumed():
+    async with at_work(shop_engine()) as call:
+        task_id = (await call("task_enqueue", name="shop.Price", payload={"count": 1}))["id"]
+        assert (await call("task_pause", task_id=task_id, reason="the bank is closed"))["state"] == "paused"
+        assert "the bank is closed" in (await call("why", id=task_id))["text"]
+        assert (await call("task_resume", task_id=task_id))["state"] == "pending"
+
+
+async def test_failed_runs_are_counted_then_retried():
+    engine = shop_engine()
+    async with at_work(engine) as call:
+        await engine.kernel.flows.publish("shop", [("shop.afl", SHOP)])
+        run_id = (await call("run_start", flow="shop", inputs={"count": 1}))["workflow_id"]
+        step_id = (await call("run_steps", run_id=run_id, state=["pending", "running"]))["steps"][-1]["id"]
+        await call("afl_fail_step", step_id=step_id, message="no")
+        assert (await call("run_show", run_id=run_id))["state"] == "failed"
+        would = await call("run_bulk", action="retry")
+        assert (would["dry_run"], would["matched"], would["done"]) == (True, 1, [])
+        assert (await call("run_retry", run_id=run_id))["state"] == "running"
+        assert (await call("run_bulk", action="cancel", dry_run=False))["done"] == [run_id]
+
+
 async def test_big_values_are_shown_by_their_size_unless_asked_for():
     async with at_work(shop_engine()) as call:
         payload = {"count": 1, "text": "x" * 10_000}

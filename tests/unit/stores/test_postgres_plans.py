@@ -161,7 +161,22 @@ async def check_settle(connection: Connection) -> None:
     loud = f"array_fill(false, array[{BATCH}])"
     nones = [none] * 4
     plan = await explain(
-        connection, "commit/settlements.sql", "park", ids, pending, owners, moves, pending, ones, ones, ones, ones, *nones, loud
+        connection,
+        "commit/settlements.sql",
+        "park",
+        ids,
+        pending,
+        owners,
+        moves,
+        pending,
+        ones,
+        ones,
+        ones,
+        ones,
+        *nones,
+        loud,
+        none,
+        loud,
     )
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
