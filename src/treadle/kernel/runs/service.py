@@ -48,7 +48,7 @@ from treadle.kernel.store.units import (
     Unit,
 )
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, UnreadableValue
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import (
     ADVANCE,
@@ -350,7 +350,10 @@ class Runs(AgentSteps):
         given = await self.inputs(run) if inputs is None else inputs
         if is_function(run.flow_id) and self._of_functions is not None:
             return StartedRun(await self._of_functions.rerun(run, given, actor=actor))
-        root = await self._advancer.views.find_root(run)
+        try:
+            root = await self._advancer.views.find_root(run)
+        except UnreadableValue:  # the setting of the damaged run is lost with its root
+            root = None
         return await self.start(
             run.flow_id,
             run.workflow,
