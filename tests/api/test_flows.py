@@ -136,7 +136,7 @@ async def test_a_flow_is_drawn_and_a_run_of_it_with_its_states(scene: Scene):
     assert states == {
         "tea.Brew": {"running": 1},
         "water = tea.Boil": {"completed": 1},
-        "again = tea.Boil": {"running": 1},
+        "again = tea.Boil": {"pending": 1},
         "yield Brew": {},
     }
     with pytest.raises(WorkflowNotFound):

@@ -15,8 +15,10 @@ from tests.limits import BOUND
 from treadle import Engine, TaskSpec
 from treadle.kernel.queue.locks import Locks
 from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Finish, Seen, Unit
 from treadle.kernel.telemetry.events import Event, Operated
 from treadle.model.errors import BacklogFull, InvalidInput, InvalidName, InvalidPolicy, ListDraining, ListNotFound, TaskIgnored
+from treadle.model.states import TaskState
 from treadle.settings import Settings
 
 
@@ -169,7 +171,7 @@ async def test_a_worker_starts_while_the_engines_own_list_drains(engine: Engine)
     async with engine.worker():
         pass
     (pruning,) = await engine.kernel.store.list_tasks(TaskFilter(states=("pending",), task_list="engine"), 10)
-    await engine.cancel(pruning.id)
+    await engine.kernel.committer.commit(Unit(Seen.of(pruning), Finish("cancel", TaskState.CANCELED)), 1)
     await engine.kernel.lists.drain("engine")
     async with engine.worker():
         assert [server.state for server in await engine.kernel.store.list_servers()] == ["running", "stopped"]

@@ -20,6 +20,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
 from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, NothingMatches, Refused
+from treadle.model.ids import Ref, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import TASK, TaskState
 from treadle.model.tasks import Task
@@ -205,8 +206,9 @@ class DeadLetters:
             walk, revived, min(limit, max(_BATCH_SIZE // size, 1)) if size else limit, actor if payload is None else None
         )
 
-    async def retry_one(self, task_id: str, *, actor: str = "operator", payload: Json = None) -> bool:
+    async def retry_one(self, task_id: Ref, *, actor: str = "operator", payload: Json = None) -> bool:
         """Retry one task as `retry` does; returns whether its run was retried."""
+        task_id = parse_id(task_id, "task id")
         task = await self._store.find_task(task_id)
         if task is None or task.run_id is None or task.state != TaskState.FAILED or payload is not None:
             await self._queue.retry(task_id, actor=actor, payload=payload)
