@@ -441,7 +441,7 @@ async def test_what_was_backfilled_while_paused_is_not_started_again_by_catching
 
 async def test_a_schedule_whose_task_was_canceled_gets_another(timing: Timing) -> None:
     made = await timing.schedules.create("report", every=60, task="job")
-    await timing.queue.cancel(made.task_id or "")
+    await timing.lose_task(made.task_id)
     await timing.turns(MINUTE, MINUTE)
     assert await timing.started() == []
     assert await timing.schedules.repair() == ["report"]

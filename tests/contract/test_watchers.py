@@ -599,7 +599,7 @@ async def test_recovery_says_what_will_be_looked_at(timing: Timing, inbox: Path)
     assert found.text == "122 scan(s) are due; one is made, and reports all changes since the last (0 item(s) seen then)"
     await timing.look()
     assert await timing.watchers.describe_recovery() == []
-    await timing.queue.cancel((await timing.watchers.get("inbox")).task_id or "")
+    await timing.lose_task((await timing.watchers.get("inbox")).task_id)
     assert await timing.watchers.repair() == ["inbox"]
 
 

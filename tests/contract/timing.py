@@ -18,7 +18,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.system import SystemClock, SystemIds
-from treadle.kernel.store.units import Answer, Finish, Unit
+from treadle.kernel.store.units import Answer, Finish, Seen, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
 from treadle.kernel.telemetry.events import Event
@@ -126,6 +126,12 @@ class Timing:
     async def ticks(self, name: str = "job") -> list[str]:
         """The ticks that they were started for."""
         return [decode(task.payload)["tick"] for task in await self.started(name)]
+
+    async def lose_task(self, task_id: str | None) -> None:
+        """End the task of a schedule or watcher, as canceling it did in older versions."""
+        task = await self.store.find_task(task_id or "")
+        assert task is not None
+        await self.committer.commit(Unit(Seen.of(task), Finish("cancel", TaskState.CANCELED)), 1)
 
     async def finish(self, task_ids: Sequence[str]) -> None:
         """Do those tasks."""
