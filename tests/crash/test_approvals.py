@@ -55,8 +55,8 @@ async def test_a_worker_that_dies_while_asking_leaves_one_question_or_none(scene
 async def test_a_worker_that_dies_while_it_asks_for_a_step_leaves_one_question_or_none(scene: Scene, point: str) -> None:
     source = 'workflow W() => (by: String) andThen { ok = sys.approval(question = "Go on?") yield W(by = ok.by) }'
     run = await scene.engine.start_run([("w.afl", source)], "W")
-    first = scene.start("worker", "--lease", 1, "--crash-at", point)
-    assert await first.ended() == KILLED
+    first = scene.start("worker", "--crash-at", point)
+    await scene.died(first)
     assert len(await scene.engine.approvals.list()) == (0 if point == "settle.before_commit" else 1)
     second = await scene.start_worker()
     await until(lambda: asked(scene), second)

@@ -24,6 +24,8 @@ class LogWriter:
         self._emit = emit
         self._lines: deque[LogLine] = deque(maxlen=_MOST)
         self._trouble = False
+        self._one = asyncio.Lock()
+        self._flush: asyncio.Future[None] | None = None
 
     def add(self, line: LogLine) -> None:
         """Buffer the log line for the next write; any thread may call this."""
@@ -33,10 +35,16 @@ class LogWriter:
         """Write buffered log lines until canceled."""
         while True:
             await asyncio.sleep(_EVERY)
-            await self.flush()
+            if self._lines:
+                self._flush = asyncio.ensure_future(self.flush())
+                await asyncio.shield(self._flush)  # a write that has begun ends, and the last flush waits for it
 
     async def flush(self) -> None:
         """Write all buffered log lines; if the store cannot be reached, keep them for the next time."""
+        async with self._one:
+            await self._write()
+
+    async def _write(self) -> None:
         while self._lines:
             batch = [self._lines.popleft() for _ in range(min(len(self._lines), _BATCH))]
             try:
@@ -60,7 +68,6 @@ class LazyLogWriter(LogWriter):
     def __init__(self, store: Store, emit: Emit) -> None:
         super().__init__(store, emit)
         self._writing: asyncio.Task[None] | None = None
-        self._one = asyncio.Lock()
 
     def add(self, line: LogLine) -> None:
         """Buffer the log line, and schedule a write."""
@@ -71,7 +78,7 @@ class LazyLogWriter(LogWriter):
     async def flush(self) -> None:
         """Write all buffered log lines immediately; when this returns, no write is in progress."""
         async with self._one:
-            await super().flush()
+            await self._write()
             writing = self._writing
             if writing is not None and not self._lines:
                 writing.cancel()  # it sleeps, or waits for the lock
@@ -83,6 +90,6 @@ class LazyLogWriter(LogWriter):
             while self._lines:
                 await asyncio.sleep(_EVERY)
                 async with self._one:
-                    await super().flush()
+                    await self._write()
         finally:
             self._writing = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from tests.unit.workers.harness import Events
@@ -62,3 +63,29 @@ async def test_lines_that_no_store_takes_do_not_stop_the_others() -> None:
     await writer.flush()
     assert paper.batches == [["b"]]
     assert [type(event) for event in events] == [LoopError]
+
+
+async def test_lines_that_are_being_written_when_the_worker_stops_are_stored_once() -> None:
+    class Slow(Paper):
+        def __init__(self) -> None:
+            super().__init__()
+            self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+        async def append_lines(self, lines: Sequence[LogLine]) -> None:
+            self.begun.set()
+            await self.go_on.wait()
+            await super().append_lines(lines)
+
+    paper = Slow()
+    writer = LogWriter(paper, Events())  # type: ignore[arg-type]
+    writer.add(line("a"))
+    running = asyncio.ensure_future(writer.run())
+    await paper.begun.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    writer.add(line("b"))
+    last = asyncio.ensure_future(writer.flush())
+    await asyncio.sleep(0)
+    paper.go_on.set()
+    await last
+    assert [text for batch in paper.batches for text in batch] == ["a", "b"]
