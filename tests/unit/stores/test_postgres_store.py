@@ -19,7 +19,7 @@ from treadle.model.errors import NotOpen, SchemaBehind, SchemaTooNew, StoreReadO
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Server, Task
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection import connect
+from treadle.stores.postgres.connection import connect, schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, Connector, plain, words
 from treadle.stores.postgres.connection.schema import LATEST
@@ -108,6 +108,32 @@ async def test_the_schema_goes_up_down_and_up_again(store: PostgresStore, postgr
     assert await store.count_finished() == {}
     with pytest.raises(SchemaTooNew):
         await store.migrate_to(LATEST + 1)
+
+
+async def test_no_lock_of_a_migration_is_held_during_the_next(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewals of running workers would wait for it, past their leases, while the next migration builds an index."""
+    locked = "select from pg_locks where pid = pg_backend_pid() and mode = 'AccessExclusiveLock' and relation is not null"
+    check = f"do $$ begin if exists ({locked}) then raise exception 'locked'; end if; end $$;\n"
+    await store.migrate_to(13)
+    monkeypatch.setattr(schema, "_MIGRATIONS", [step._replace(up=check + step.up) for step in schema._MIGRATIONS])
+    await store.migrate_to(LATEST)
+    assert (await store.describe())["schema_version"] == LATEST
+
+
+async def test_a_migration_that_fails_leaves_the_schema_at_the_version_before_it(
+    store: PostgresStore, postgres_admin: psycopg.Connection[Any], postgres_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.migrate_to(13)
+    steps = list(schema._MIGRATIONS)
+    with monkeypatch.context() as patch:
+        steps[14] = steps[14]._replace(up="create table half_done (); select 1 / 0;")
+        patch.setattr(schema, "_MIGRATIONS", steps)
+        with pytest.raises(Exception, match="division by zero"):
+            await store.migrate_to(LATEST)
+    assert postgres_admin.execute(f"select version from {postgres_schema}.treadle_schema").fetchall() == [(14,)]
+    assert postgres_admin.execute("select to_regclass(%s)", (f"{postgres_schema}.half_done",)).fetchall() == [(None,)]
+    await store.migrate_to(LATEST)
+    assert await put_and_claim(store)
 
 
 async def test_a_newer_schema_is_left_alone(

@@ -1,4 +1,4 @@
-"""Migrations: bring the schema to a version in one transaction, one process at a time."""
+"""Migrations: bring the schema to a version, each migration in its own transaction, one process at a time."""
 
 from __future__ import annotations
 
@@ -47,27 +47,35 @@ async def migrate_to(connector: Connector, settings: dict[str, str], target: int
 
 
 async def _migrate(connector: Connector, settings: dict[str, str], target: int, *, only_up: bool) -> None:
-    """Migrate on a separate connection, with a timeout that suffices for large tables and other processes."""
+    """Migrate on a separate connection, with a timeout that suffices for large tables and other processes.
+
+    One transaction per migration, so that the locks of one are not held while the next builds an index.
+    """
     connection = await connector.connect(settings, timeout=_PATIENCE)
     try:
-        async with connector.session(connection, settings), connection.transaction():
-            await _apply(connection, connector.address.schema, target, only_up=only_up)
+        for _ in range(LATEST + 1):  # a bound, because another process may migrate in the other direction
+            async with connector.session(connection, settings), connection.transaction():
+                if not await _apply_next(connection, connector.address.schema, target, only_up=only_up):
+                    return
     finally:
         await close_connection(connection)
 
 
-async def _apply(connection: Connection, schema: str, target: int, *, only_up: bool) -> None:
+async def _apply_next(connection: Connection, schema: str, target: int, *, only_up: bool) -> bool:
+    """Apply the next migration towards the target; False if there is none."""
     await connection.execute(_SQL["lock_schema"], schema)
     await connection.execute(_SQL["create_schema"])
     version = await read_version(connection)
     _refuse_newer(version)
     if target == version or (only_up and target < version):
-        return
-    for migration in _MIGRATIONS[version:target]:
-        await connection.execute(migration.up)
-    for migration in reversed(_MIGRATIONS[target:version]):
-        await connection.execute(migration.down)
-    await connection.execute(_SQL["write_version"], target)
+        return False
+    if version < target:
+        await connection.execute(_MIGRATIONS[version].up)
+        await connection.execute(_SQL["write_version"], version + 1)
+    else:
+        await connection.execute(_MIGRATIONS[version - 1].down)
+        await connection.execute(_SQL["write_version"], version - 1)
+    return True
 
 
 def _refuse_newer(version: int) -> None:
