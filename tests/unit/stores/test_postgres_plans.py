@@ -76,6 +76,7 @@ async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
     await check_limits(connection)
     await check_dead_letters(connection)
     await check_events(connection)
+    await check_takeovers(connection)
     await check_prune(connection)
 
 
@@ -97,6 +98,15 @@ async def check_events(connection: Connection) -> None:
         assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
         assert "finished_seq" in plan.indexes("finished")
         plan.reads_few_rows(10 * BATCH)
+
+
+async def check_takeovers(connection: Connection) -> None:
+    """A run with 10,000 moves, of which 100 are takeovers."""
+    await connection.execute("update log set run_id = '00000000-0000-7000-8000-000000000001' where seq % 2 = 0")
+    await connection.execute("update log set move = 'expire' where seq % 200 = 0")
+    plan = await explain(connection, "log.sql", "list_takeovers", "'00000000-0000-7000-8000-000000000001'", "20")
+    assert plan.indexes("log") == {"log_takeovers"}
+    plan.reads_few_rows(60)
 
 
 async def check_prune(connection: Connection) -> None:

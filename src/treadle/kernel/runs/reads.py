@@ -128,8 +128,8 @@ class RunReads:
     async def list_takeovers(self, run_id: Ref) -> list[tuple[Move, Task | None]]:
         """The last times that a worker lost a task of the run, oldest first, each with the task while it is kept."""
         found = await self._store.list_takeovers(parse_id(run_id, "run id"), _TAKEOVERS)
-        tasks = {task_id: await self._store.find_task(task_id) for task_id in {move.entity_id for move in found}}
-        return [(move, tasks[move.entity_id]) for move in found]
+        tasks = {task.id: task for task in (await self._store.find_tasks([move.entity_id for move in found]) if found else ())}
+        return [(move, tasks.get(move.entity_id)) for move in found]
 
     def runs_like(
         self,
@@ -279,7 +279,7 @@ class RunReads:
             return None
         servers, now = await self._store.list_servers(), await self._store.now()
         asked = [each.task_id for each in waiting[:NAMED] if each.kind in (CALL, ASK) and each.task_id]
-        tasks = [task for task in [await self._store.find_task(task_id) for task_id in asked] if task is not None]
+        tasks = sorted(await self._store.find_tasks(asked) if asked else (), key=lambda task: asked.index(task.id))
         context = await self._wait_context(tasks)
         reasons = {task.id: why(task, servers, now, context=context.get(task.id)).text for task in tasks}
         live = any(shown_server_state(server, now) == "running" and serves(server, own) for server in servers)

@@ -178,6 +178,10 @@ class SealedStore:
         task = await self._inner.find_task(task_id)
         return None if task is None else self._task(task)
 
+    async def find_tasks(self, task_ids: Sequence[str]) -> list[Task]:
+        """Return tasks, opened."""
+        return [self._task(task) for task in await self._inner.find_tasks(task_ids)]
+
     async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
         """Return finished tasks, opened."""
         return [self._task(task) for task in await self._inner.find_finished(task_ids)]

@@ -23,10 +23,9 @@ order by entity_id, version;
 -- name: list_takeovers
 -- List the last $2 expiries of leases on tasks of the run $1.
 with found as (
-  select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, log.run_id, root_id, trace_id, data
-  from (select id from tasks where run_id = $1::uuid union all select id from finished where run_id = $1::uuid) as t
-  join log on log.entity_id = t.id
-  where move = 'expire'
+  select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
+  from log
+  where run_id = $1::uuid and move = 'expire'
   order by seq desc
   limit $2::bigint
 )

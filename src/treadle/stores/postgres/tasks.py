@@ -164,6 +164,11 @@ class Tasks(Part):
         return task_of(rows[0]) if rows else None
 
     @reads
+    async def find_tasks(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
+        ids = sorted(set(task_ids))
+        return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], ids, *[None] * 7, False, len(ids))]
+
+    @reads
     async def find_unique(self, connection: Connection, namespace: str, keys: Sequence[str]) -> dict[str, str]:
         return {row[0]: row[1] for row in await connection.fetch(_SQL["find_unique"], namespace, list(keys))}
 

@@ -33,10 +33,8 @@ from (
   select move
   from (
     select m.move, l.seq
-    from (select id from tasks where run_id = :run_id union all select id from finished where run_id = :run_id) as t
-    cross join log as l on l.entity_id = t.id
-    cross join moves as m on m.entity_id = l.entity_id and m.version = l.version
-    where l.move = 'expire'
+    from log as l cross join moves as m on m.entity_id = l.entity_id and m.version = l.version
+    where l.run_id = :run_id and l.move = 'expire'
     order by l.seq desc
     limit :limit
   )

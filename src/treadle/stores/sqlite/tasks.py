@@ -169,6 +169,10 @@ class Tasks(Part):
         return _decode_task(str(found[0][0])) if found else None
 
     @reads
+    def find_tasks(self, connection: apsw.Connection, task_ids: Sequence[str]) -> list[Task]:
+        return decode_tasks(read_value(connection, _SQL["find_tasks"], {"ids": to_json(list(dict.fromkeys(task_ids)))}))
+
+    @reads
     def list_failing(self, connection: apsw.Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
         found = connection.execute(_SQL["list_failing"], {"lane_ids": to_json(list(lane_ids)), "limit": max(limit, 0)})
         return [str(row[0]) for row in found]

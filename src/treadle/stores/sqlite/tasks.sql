@@ -181,6 +181,15 @@ select task from live where id = :id
 union all
 select task from ended where id = :id;
 
+-- name: find_tasks
+-- Find tasks by id, live or finished.
+select coalesce('[' || group_concat(task, ',') || ']', '[]')
+from (
+  select t.task from json_each(:ids) as wanted cross join live as t on t.id = wanted.value
+  union all
+  select f.task from json_each(:ids) as wanted cross join ended as f on f.id = wanted.value
+);
+
 -- name: find_unique
 -- Find the task lists of the live tasks that have unique keys.
 select t.unique_key, l.task_list

@@ -64,6 +64,9 @@ async def test_only_finished_ones_are_found_finished(store):
     found = await store.find_finished([live.id, done.id, UNKNOWN_ID])
     assert found == [await get(store, done.id)]
     assert await store.find_finished([]) == []
+    both = await store.find_tasks([live.id, done.id, UNKNOWN_ID, live.id])
+    assert sorted(both, key=lambda task: task.id) == sorted([await get(store, live.id), *found], key=lambda task: task.id)
+    assert await store.find_tasks([]) == []
 
 
 # --- lists ---

@@ -111,6 +111,9 @@ class TaskStore(StoreClock, Protocol):
     async def find_task(self, task_id: str) -> Task | None:
         """Return the task, live or finished."""
 
+    async def find_tasks(self, task_ids: Sequence[str]) -> list[Task]:
+        """Return those of the tasks that exist, live or finished."""
+
     async def find_unique(self, namespace: str, keys: Sequence[str]) -> dict[str, str]:
         """Return the task list of the live task that has each of these unique keys; keys that none has are left out."""
 

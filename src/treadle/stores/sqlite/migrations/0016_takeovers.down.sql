@@ -1,0 +1,1 @@
+drop index log_takeovers;
