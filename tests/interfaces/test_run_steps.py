@@ -13,6 +13,7 @@ from tests.limits import BOUND
 from treadle import RetryPolicy
 from treadle.api.steps import Step
 from treadle.kernel.runs.shown_steps import RunWork, worked_for
+from treadle.kernel.store.queries import StepTask
 from treadle.model.access import OPEN
 from treadle.model.errors import RunFailed
 from treadle.model.runs import Run
@@ -221,6 +222,46 @@ async def test_took_counts_the_work_of_a_workflow_not_the_days_before_a_retry() 
         assert (await Service(scene.engine, OPEN).runs.get(run.id)).took_for == 10 * SECOND
 
 
+MANY = """
+namespace shop {
+    event facet Pay(order: Long) => (receipt: String)
+    workflow Checkout(orders: [Long]) andThen foreach order in $.orders {
+        pay = Pay(order = $.order)
+    }
+}
+"""
+
+
+async def test_a_page_of_steps_loads_the_tasks_of_its_own_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with function_scene() as scene:
+        run = await scene.engine.start_run([("shop.afl", MANY)], "shop.Checkout", {"orders": list(range(20))})
+        store: Any = scene.engine.kernel.store
+        asked: list[int] = []
+
+        async def list_step_tasks(step_ids: Any) -> Any:
+            asked.append(len(step_ids))
+            return await inner(step_ids)
+
+        inner = store.list_step_tasks
+        monkeypatch.setattr(store, "list_step_tasks", list_step_tasks, raising=False)
+        monkeypatch.setattr(store, "list_tasks", None)
+        claimed = {task.step_id for task in await scene.process().claim("handler", limit=3)}
+        steps, found = Service(scene.engine, OPEN).steps, []
+        page = await steps.list(run.id, order="stored", limit=5)
+        found += page.steps
+        while page.next_after is not None:
+            page = await steps.list(run.id, order="stored", limit=5, after=page.next_after)
+            found += page.steps
+        assert {step.id for step in found if step.worker} == claimed
+        assert max(asked) <= 5
+        asked.clear()
+        assert (await steps.get(run.id, found[-1].id)).id == found[-1].id
+        assert asked == [1]
+        graph = await scene.engine.kernel.run_services.step_reads.states_by_statement(await store.find_run(run.id))
+        assert {"pending": 17, "running": 3} in graph.values()
+        assert len((await steps.timeline(run.id)).steps) >= 20
+
+
 def test_the_time_between_an_end_and_its_retry_is_no_work() -> None:
     gaps = ((10, 20), (30, 35))
     spans = [(0, 10), (0, 40), (15, 32), (12, 18), (20, 30), (36, 50)]
@@ -228,16 +269,19 @@ def test_the_time_between_an_end_and_its_retry_is_no_work() -> None:
 
 
 RUN = {"id": "r", "flow_id": "f", "workflow": "w", "root_id": "r"}
-HELD = {"hold": Hold.RUN_PAUSED}
-CLAIMED, BACKOFF = {"owner_id": "server", "wake_at": 5}, {"wake_at": 5, "error": "{}"}
-TASKS: dict[str, Task | None] = {
+
+
+def step_task(state: str = "pending", hold: int = 0, owner_id: str | None = None) -> StepTask:
+    return StepTask("s", state, hold, owner_id, claimed_at=None, attempt=1)
+
+
+TASKS: dict[str, StepTask | None] = {
     "none": None,
-    "ready": Task(id="t", lane_id=1, step_id="s"),
-    "backoff": Task(id="t", lane_id=1, step_id="s", **BACKOFF),  # type: ignore[arg-type]
-    "claimed": Task(id="t", lane_id=1, step_id="s", **CLAIMED),  # type: ignore[arg-type]
-    "asked": Task(id="t", lane_id=1, step_id="s", state="awaiting_approval", wake_at=5),
-    "paused": Task(id="t", lane_id=1, step_id="s", hold=Hold.TASK_PAUSED),
-    "over its limit": Task(id="t", lane_id=1, step_id="s", hold=Hold.OVER_LIMIT),
+    "waiting": step_task(),
+    "claimed": step_task(owner_id="server"),
+    "asked": step_task("awaiting_approval"),
+    "paused": step_task(hold=Hold.TASK_PAUSED),
+    "over its limit": step_task(hold=Hold.OVER_LIMIT),
 }
 
 
@@ -245,15 +289,14 @@ TASKS: dict[str, Task | None] = {
     ("run_state", "status", "task", "shown"),
     [
         ("running", "running", "none", "running"),
-        ("running", "running", "ready", "pending"),
-        ("running", "running", "backoff", "pending"),
+        ("running", "running", "waiting", "pending"),
         ("running", "pending", "none", "pending"),
         ("running", "running", "claimed", "running"),
         ("running", "running", "asked", "running"),
         ("running", "running", "paused", "paused"),
         ("running", "running", "over its limit", "pending"),
         ("paused", "running", "none", "paused"),
-        ("paused", "running", "ready", "paused"),
+        ("paused", "running", "waiting", "paused"),
         ("paused", "pending", "none", "paused"),
         ("paused", "running", "claimed", "running"),
         ("canceled", "running", "none", "canceled"),
@@ -265,7 +308,7 @@ TASKS: dict[str, Task | None] = {
 )
 def test_the_state_of_a_step_follows_from_its_run_and_task(run_state: str, status: str, task: str, shown: str) -> None:
     tasks = [each] if (each := TASKS[task]) is not None else []
-    work = RunWork.of(Run(**RUN, state=run_state), tasks, ())  # type: ignore[arg-type]
+    work = RunWork.of(Run(**RUN, state=run_state), None, ()).at(tasks)  # type: ignore[arg-type]
     assert work.state_of("s", StepState(status)) == shown
 
 

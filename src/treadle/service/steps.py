@@ -88,7 +88,7 @@ class Steps(RunGroup, StepsApi):
         run = await self.find_run(run_id)
         reads = self.engine.kernel.run_services.step_reads
         page = await reads.page(run, below=below, blocks=blocks, after=after, limit=limit)
-        found = await reads.timeline(run, page)
+        found = await reads.timeline(page)
         now = await self.engine.kernel.store.now()
         return Timeline(run.id, Instant.of(now), [_time(_step(shown, None), spans) for shown, spans in found], page.next_after)
 

@@ -105,6 +105,9 @@ async def check_reads(connection: Connection) -> None:
     plan = await explain(connection, "runs.sql", "list_open_work", f"({runs})[1:50]")
     assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}
     plan.reads_few_rows(15 * BATCH)  # each run has ten tasks
+    plan = await explain(connection, "runs.sql", "list_step_tasks", steps)
+    assert plan.indexes("tasks") == {"tasks_step"}
+    plan.reads_few_rows(2 * BATCH)
     plan = await explain(connection, "runs.sql", "find_blobs", "array['d1', 'd2', 'd3']")
     assert plan.indexes("blobs") == {"blobs_pkey"}
 

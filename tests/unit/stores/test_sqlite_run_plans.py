@@ -56,6 +56,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
         "list_runs_doing": {"runs_state", "tasks_run"},
         "count_doing": {"runs_state", "tasks_run"},
         "list_open_work": {"tasks_run", "records_task"},
+        "list_step_tasks": {"tasks_step"},
         "count_runs": {"runs_state"},
         "load_near": {"steps_parent"},
         "load_rows": set(),

@@ -12,7 +12,7 @@ from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_fun
 from treadle.kernel.queue.owners import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.activity import Activity, activity_of
-from treadle.kernel.runs.shown_steps import RunWork, ShownStep, took_for
+from treadle.kernel.runs.shown_steps import ENDED, RunWork, ShownStep, took_for
 from treadle.kernel.runs.step_codec import show_step
 from treadle.kernel.store.pages import PAGE_LIMIT, all_steps, check_limit
 from treadle.kernel.store.ports import Store
@@ -22,7 +22,7 @@ from treadle.model.activity import RANKS, Doing
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE
+from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION
 from treadle.model.runs import STOPPED, Run, Step
 from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
@@ -41,8 +41,6 @@ _SHOWN = 50
 """Number of live tasks whose steps can be named."""
 _COUNTED = 1000
 """Number of live tasks counted in a reason."""
-_SHOWN_LIVE = 10_000
-"""Number of live tasks from which the states of steps are derived."""
 _TAKEOVERS = 20
 """Number of takeovers that a run shows."""
 _PLAIN_MOVES = 2
@@ -186,7 +184,7 @@ class RunReads:
         after: str | None = None
         while len(found) < limit:
             page = await self._store.list_steps(run.id, after, min(limit - len(found), 1000))
-            found += self.shown(work, page)
+            found += await self.shown(work, page)
             if not page:
                 found += self.unrecorded(work, found)
                 break
@@ -194,13 +192,23 @@ class RunReads:
         return list(in_order(found))
 
     async def work_of(self, run: Run) -> RunWork:
-        """The live tasks of the run, and the times in which it had failed, from which the states of its steps follow."""
-        tasks = [] if run.finished else await self.list_live_tasks(run.id, _SHOWN_LIVE)
-        return RunWork.of(run, tasks, await self._store.list_moves(run.id) if run.moves > _PLAIN_MOVES else ())
+        """The function's steps in progress, and the times in which the run had failed; without the tasks of other steps."""
+        own = []
+        if is_function(run.flow_id) and not run.finished:
+            own = await self._store.list_tasks(TaskFilter(kind=FUNCTION, run_id=run.id, held=True), 1)
+        moves = await self._store.list_moves(run.id) if run.moves > _PLAIN_MOVES else ()
+        return RunWork.of(run, own[0] if own else None, moves)
 
-    def shown(self, work: RunWork, steps: Iterable[Step]) -> list[ShownStep]:
+    async def work_at(self, work: RunWork, statuses: Mapping[str, StepState]) -> RunWork:
+        """The same with the live tasks of these steps, by which those that have not ended are shown."""
+        wanted = [] if work.run.finished else [step_id for step_id, status in statuses.items() if status not in ENDED]
+        return work.at(await self._store.list_step_tasks(wanted) if wanted else ())
+
+    async def shown(self, work: RunWork, steps: Iterable[Step]) -> list[ShownStep]:
         """These steps for display, without rows that interfaces hide."""
-        return [work.show(step, show_step(step, self._value_store)) for step in steps if step.kind not in (VOID, SIGNAL)]
+        rows = [(step, show_step(step, self._value_store)) for step in steps if step.kind not in (VOID, SIGNAL)]
+        known = await self.work_at(work, {row.id: row.status for _, row in rows})
+        return [known.show(step, row) for step, row in rows]
 
     def unrecorded(self, work: RunWork, known: Sequence[ShownStep]) -> list[ShownStep]:
         """The steps that the run's function executes and that are not among the known ones."""

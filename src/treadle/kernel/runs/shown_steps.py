@@ -7,17 +7,18 @@ whose task waits for a worker or a retry is pending, one whose run is paused is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from treadle.evaluator import StepRow
 from treadle.kernel.functions.progress import StepInProgress, read_steps
 from treadle.kernel.functions.reads import FunctionStepRow, shown_row
+from treadle.kernel.store.queries import StepTask
 from treadle.model.runs import Run, Step
 from treadle.model.states import RUN, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import Move, Task
 
-_ENDED = (StepState.COMPLETED, StepState.FAILED)
+ENDED = (StepState.COMPLETED, StepState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +41,30 @@ class ShownStep:
 
 @dataclass(frozen=True, slots=True)
 class RunWork:
-    """A run with its live tasks, by step, the function's steps in progress, and the times in which it had failed."""
+    """A run with live tasks of its steps, the function's steps in progress, and the times in which it had failed."""
 
     run: Run
-    tasks: dict[str, Task] = field(default_factory=dict)
+    tasks: dict[str, StepTask] = field(default_factory=dict)
     in_progress: dict[str, StepInProgress] = field(default_factory=dict)
     worker: str | None = None
     gaps: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, run: Run, tasks: Sequence[Task], moves: Sequence[Move]) -> RunWork:
-        """`tasks` are the live tasks of the run, and `moves` its own."""
-        own = next((task for task in tasks if read_steps(task)), None)
+    def of(cls, run: Run, own: Task | None, moves: Sequence[Move]) -> RunWork:
+        """`own` is the claimed task of a function's run, and `moves` are those of the run itself."""
         executing = {} if own is None else {step.id: step for step in read_steps(own)}
-        by_step = {task.step_id: task for task in tasks if task.step_id is not None}
-        return cls(run, by_step, executing, None if own is None else own.owner_id, _gaps(moves))
+        return cls(run, {}, executing, None if own is None else own.owner_id, _gaps(moves))
+
+    def at(self, tasks: Sequence[StepTask]) -> RunWork:
+        """The same with these live tasks."""
+        return replace(self, tasks={task.step_id: task for task in tasks})
 
     def show(self, step: Step, row: StepRow) -> ShownStep:
         """The step as far as live tasks show it; `finish` adds its finished task."""
         task, executing = self.tasks.get(row.id), self.in_progress.get(row.id)
         state = self.state_of(row.id, row.status)
         began_at, attempt, worker = step.created_at, None, None
-        ended_at = step.updated_at if row.status in _ENDED else None
+        ended_at = step.updated_at if row.status in ENDED else None
         if isinstance(row, FunctionStepRow):
             began_at = row.began_at or began_at
             ended_at = None if ended_at is None else row.ended_at or ended_at
@@ -96,7 +99,7 @@ class RunWork:
 
     def state_of(self, step_id: str, status: StepState) -> StepState:
         """The state of a step whose row records this status."""
-        if status in _ENDED:
+        if status in ENDED:
             return status
         if self.run.finished:
             return StepState.CANCELED

@@ -29,7 +29,6 @@ from treadle.model.values import BlobRef, Json
 
 SORTED_LIMIT = 20_000
 """Limit on the steps of a run that are sorted for a page; beyond it, ask for children of a step or for storage order."""
-_LIVE_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +95,9 @@ class StepReads:
         work = await self._runs.work_of(run)
         if below is None and not in_program_order:
             stored = await self._store.list_steps(run.id, cursor, limit)
-            shown, last = self._runs.shown(work, stored), len(stored) < limit
+            shown, last = await self._runs.shown(work, stored), len(stored) < limit
             if last and work.in_progress:
-                recorded = self._runs.shown(work, await self._store.load_steps(run.id, rows=list(work.in_progress)))
+                recorded = await self._runs.shown(work, await self._store.load_steps(run.id, rows=list(work.in_progress)))
                 shown += self._runs.unrecorded(work, recorded)
             kept = [each for each in shown if _fits(each, states, blocks)]
             return PageOfSteps(await self._finished(work, kept), None if last else stored[-1].id)
@@ -126,8 +125,8 @@ class StepReads:
             if is_function(run.flow_id):
                 return await self._all(run)
             root_id = RunRef(id=run.id, workflow=run.workflow).root_id
-            return self._runs.shown(work, await self._store.load_steps(run.id, rows=[root_id]))
-        return list(in_order(self._runs.shown(work, await self._store.load_steps(run.id, children_of=[parent]))))
+            return await self._runs.shown(work, await self._store.load_steps(run.id, rows=[root_id]))
+        return list(in_order(await self._runs.shown(work, await self._store.load_steps(run.id, children_of=[parent]))))
 
     async def get(self, run: Run, step: str) -> ShownStep:
         """A step by its id or its path, or `StepNotFound`."""
@@ -136,7 +135,7 @@ class StepReads:
             row = found.row
         else:
             row = await self._runs.get_step(run.id, step)
-        stored = self._runs.shown(work, await self._store.load_steps(run.id, rows=[row.id]))
+        stored = await self._runs.shown(work, await self._store.load_steps(run.id, rows=[row.id]))
         if not stored and found is not None:
             return found
         if not stored:
@@ -156,12 +155,10 @@ class StepReads:
         found = await self._value_store.load(refs) if refs else {}
         return {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in values.items()}
 
-    async def timeline(self, run: Run, page: PageOfSteps) -> list[tuple[ShownStep, list[TimeSpan]]]:
+    async def timeline(self, page: PageOfSteps) -> list[tuple[ShownStep, list[TimeSpan]]]:
         """The time spans of these steps' tasks, by step."""
         wanted = [task_id for shown in page.steps if (task_id := task_of(shown.row)) is not None]
-        ended = {task.id: task for task in (await self._store.find_finished(wanted) if wanted else [])}
-        alive = await self._runs.list_live_tasks(run.id, _LIVE_LIMIT) if not run.finished else []
-        tasks = ended | {task.id: task for task in alive}
+        tasks = {task.id: task for task in (await self._store.find_tasks(wanted) if wanted else [])}
         return [(shown, await self._spans(tasks.get(task_of(shown.row) or ""))) for shown in page.steps]
 
     async def _spans(self, task: Task | None) -> list[TimeSpan]:
@@ -175,9 +172,10 @@ class StepReads:
         work = await self._runs.work_of(run)
         after: str | None = None
         while run.steps <= SORTED_LIMIT and (page := await self._store.list_steps(run.id, after, PAGE_LIMIT)):
-            for step in page:
-                statement_id, status = statement_of(step, self._value_store)
-                found.setdefault(statement_id, Counter())[str(work.state_of(step.id, status))] += 1
+            rows = {step.id: statement_of(step, self._value_store) for step in page}
+            known = await self._runs.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
+            for step_id, (statement_id, status) in rows.items():
+                found.setdefault(statement_id, Counter())[str(known.state_of(step_id, status))] += 1
             after = page[-1].id
         return found
 

@@ -187,6 +187,18 @@ class OpenWork:
 
 
 @dataclass(frozen=True, slots=True)
+class StepTask:
+    """The fields of a step's live task from which the state of the step follows."""
+
+    step_id: str
+    state: str
+    hold: int
+    owner_id: str | None
+    claimed_at: int | None
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaneDepth:
     """The number of live tasks of a lane. `oldest_due_at` is the due time of the task that has been ready longest."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.kernel.store.queries import OpenWork, RunFilter
+from treadle.kernel.store.queries import OpenWork, RunFilter, StepTask
 from treadle.model.activity import DOINGS
 from treadle.model.errors import StoreBusy
 from treadle.model.runs import Flow, FlowVersion, Run, Step
@@ -58,6 +58,10 @@ class Runs(Part):
             rank, count, record_id = (values.pop(name) for name in ("rank", "count", "record_id"))
             found.append(OpenWork(DOINGS[rank], count, Task(**values), record_id))
         return found
+
+    @reads
+    async def list_step_tasks(self, connection: Connection, step_ids: Sequence[str]) -> list[StepTask]:
+        return [StepTask(*row) for row in await connection.fetch(_SQL["list_step_tasks"], sorted(set(step_ids)))]
 
     @works
     async def list_children(self, connection: Connection, run_id: str) -> list[str]:

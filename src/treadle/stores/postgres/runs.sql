@@ -29,6 +29,10 @@ from (
 ) as newest
 group by doing;
 
+-- name: list_step_tasks
+-- List the live tasks of the steps $1.
+select step_id::text, state, hold, owner_id, claimed_at, attempt from tasks where step_id = any ($1::uuid[]);
+
 -- name: list_open_work
 -- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
 with ranked (id, run_id, doing, wake_at) as (

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from treadle.kernel.store.queries import OpenWork, RunFilter
+from treadle.kernel.store.queries import OpenWork, RunFilter, StepTask
 from treadle.model.activity import DOINGS
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
@@ -61,6 +61,11 @@ class Runs(Part):
             OpenWork(DOINGS[int(rank)], int(count), decode_tasks(f"[{task}]")[0], record_id)
             for rank, count, task, record_id in found
         ]
+
+    @reads
+    def list_step_tasks(self, connection: apsw.Connection, step_ids: Sequence[str]) -> list[StepTask]:
+        found: Any = connection.execute(_SQL["list_step_tasks"], {"step_ids": to_json(list(dict.fromkeys(step_ids)))})
+        return [StepTask(*row) for row in found]
 
     @reads
     def list_children(self, connection: apsw.Connection, run_id: str) -> list[str]:

@@ -38,6 +38,11 @@ from (
 ) as newest
 group by doing;
 
+-- name: list_step_tasks
+-- List the live tasks of steps.
+select t.step_id, t.state, t.hold, t.owner_id, t.claimed_at, t.attempt
+from json_each(:step_ids) as wanted cross join tasks as t on t.step_id = wanted.value;
+
 -- name: list_open_work
 -- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
 with ranked (id, run_id, doing, wake_at) as (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import RunFilter
+from treadle.kernel.store.queries import RunFilter, StepTask
 from treadle.kernel.store.units import HoldRun, MoveRun, Unit
 from treadle.model.activity import RANKS, Doing
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
@@ -85,6 +85,23 @@ async def test_a_run_with_several_tasks_shows_the_first_activity_and_counts_all(
     ]
     assert next(each.task.id for each in work if each.doing is Doing.SLEEPING) == second.id  # the one that is due first
     assert await store.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 1) == {Doing.WAITING_FOR_WORKER: 1}
+
+
+async def test_live_tasks_are_found_by_their_steps(store: Store, clock: StoreClock) -> None:
+    run = await begin(store, ROOT, ONE, tasks=[ROOT, ONE])
+    (first,) = await claim(store, owner="me", limit=1)
+    (second,) = [task for task in await live_of(store, run) if task.id != first.id]
+    assert first.step_id
+    assert second.step_id
+    wanted = [first.step_id, second.step_id, run.id]
+    found = sorted(await store.list_step_tasks(wanted), key=lambda each: each.owner_id or "")
+    assert found == [
+        StepTask(second.step_id, "pending", 0, None, None, 1),
+        StepTask(first.step_id, "pending", 0, "me", clock.now(), 1),
+    ]
+    await settle(store, first.claim, succeed())
+    assert [each.step_id for each in await store.list_step_tasks(wanted)] == [second.step_id]
+    assert await store.list_step_tasks([]) == []
 
 
 async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:

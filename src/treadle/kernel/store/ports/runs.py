@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from treadle.kernel.store.ports.clock import StoreClock
-from treadle.kernel.store.queries import OpenWork, RunFilter
+from treadle.kernel.store.queries import OpenWork, RunFilter, StepTask
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 
 
@@ -33,6 +33,9 @@ class RunStore(StoreClock, Protocol):
 
     async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
         """Return the live tasks of the runs, counted by run and activity; in no order."""
+
+    async def list_step_tasks(self, step_ids: Sequence[str]) -> list[StepTask]:
+        """Return the live tasks of the steps; in no order."""
 
     async def list_children(self, run_id: str) -> list[str]:
         """Return the ids of the unfinished runs that steps of this run started (runs with a `parent_step_id`).
