@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from treadle.api.system import StatusProblem
 from treadle.kernel.queue.interpreter_holds import find_hold
 from treadle.kernel.queue.why import serves
+from treadle.kernel.status import FAILING
 from treadle.kernel.store.health import LATE_FOR
 from treadle.kernel.triggers.service import PAUSED
 from treadle.model.clock import span
-from treadle.model.names import HANDLER
+from treadle.model.names import FUNCTION, HANDLER
 from treadle.model.records import UNREADABLE
 
 if TYPE_CHECKING:
@@ -127,12 +128,12 @@ def _triggers(status: Status) -> Iterator[StatusProblem]:
 
 
 def _work(status: Status) -> Iterator[StatusProblem]:
-    if failing := [task for task in status.failing if task.run_id is not None]:
-        text = f"{_count(len(failing), 'function')} stuck: {_some([f'{task.name} {task.run_id}' for task in failing])}"
+    if failing := [task for task in status.failing if task.kind == FUNCTION]:
+        text = _failing("function", "stuck", [f"{task.name} {task.run_id}" for task in failing])
         remedy = f"`treadle why {failing[0].run_id}` shows the reason; deploy code that matches, or cancel the run"
         yield StatusProblem("function_stuck", text, remedy, _only([task.run_id or "" for task in failing]))
-    if own := [task for task in status.failing if task.run_id is None]:
-        text = f"{_count(len(own), 'task')} of the engine failing: {_some([task.name for task in own])}"
+    if own := [task for task in status.failing if task.kind != FUNCTION]:
+        text = _failing("task", "of the engine failing", [task.name for task in own])
         yield StatusProblem(
             "engine_failing", text, f"`treadle tasks show {own[0].id}` shows the error", _only([task.id for task in own])
         )
@@ -169,6 +170,12 @@ def _lanes(depths: Sequence[LaneDepth]) -> str:
 
 def _count(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _failing(what: str, how: str, names: Sequence[str]) -> str:
+    if len(names) < FAILING:
+        return f"{_count(len(names), what)} {how}: {_some(names)}"
+    return f"{FAILING} or more {what}s {how}: {', '.join(names[:_NAMED])}, ..."
 
 
 def _only(ids: Sequence[str]) -> str | None:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 FIRINGS = 5
 _SCHEDULES = 1000
 _JOBS = 200
-_FAILING = 20
+FAILING = 20
+"""Limit on the failing functions, and on the failing tasks of the engine, that are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,11 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
 
 
 async def _failing(store: Store, depths: Sequence[LaneDepth]) -> list[Task]:
-    lanes = [each.lane_id for each in depths if each.waiting and (each.lane.kind == FUNCTION or is_own(each.lane))]
-    found = [await store.find_task(task_id) for task_id in await store.list_failing(lanes, _FAILING)] if lanes else []
-    return [task for task in found if task is not None and not task.finished]
+    waiting = [each for each in depths if each.waiting]
+    functions = [each.lane_id for each in waiting if each.lane.kind == FUNCTION]
+    own = [each.lane_id for each in waiting if is_own(each.lane)]
+    ids = [task_id for lanes in (functions, own) if lanes for task_id in await store.list_failing(lanes, FAILING)]
+    return [task for task in (await store.find_tasks(ids) if ids else ()) if not task.finished]
 
 
 async def _failing_jobs(store: Store, namespace: str) -> list[str]:

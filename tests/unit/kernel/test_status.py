@@ -7,11 +7,11 @@ from dataclasses import replace
 from treadle.kernel.problems import OLD_FOR, RECENTLY_FOR, find_problems
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.schedules.service import Schedule
-from treadle.kernel.status import Status
+from treadle.kernel.status import FAILING, Status
 from treadle.kernel.store.queries import LaneDepth
-from treadle.model.names import HANDLER, Lane
+from treadle.model.names import ADVANCE, FUNCTION, HANDLER, Lane
 from treadle.model.schedules import ScheduleBody, Target, When
-from treadle.model.tasks import Server
+from treadle.model.tasks import Server, Task
 
 NOW = 10**12
 WELL = Status(
@@ -70,6 +70,16 @@ def test_work_that_waits_long_although_a_worker_serves_it_is():
     assert texts(replace(WELL, depths=(old,), servers=(mill,))) == [
         "ready tasks have waited 5 min although workers serve them: greet in list default"
     ]
+
+
+def test_failing_work_is_counted_up_to_the_limit_of_the_search():
+    functions = [Task(id=f"f{n}", lane_id=1, kind=FUNCTION, name="ship", run_id=f"r{n}") for n in range(FAILING)]
+    own = Task(id="t", lane_id=2, kind=ADVANCE, name="advance", run_id="r")
+    assert texts(replace(WELL, failing=(*functions[:4], own))) == [
+        "4 functions stuck: ship r0, ship r1, ship r2 and 1 more",
+        "1 task of the engine failing: advance",
+    ]
+    assert texts(replace(WELL, failing=(*functions,))) == ["20 or more functions stuck: ship r0, ship r1, ship r2, ..."]
 
 
 def test_a_schedule_that_cannot_start_its_work_is():

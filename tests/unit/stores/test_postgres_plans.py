@@ -68,6 +68,7 @@ async def connection(postgres_url: str, request: pytest.FixtureRequest) -> Async
 
 async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
     await check_claim(connection)
+    await check_failing(connection)
     await check_wake(connection)
     await check_renew(connection)
     await check_settle(connection)
@@ -144,6 +145,12 @@ async def check_wake(connection: Connection) -> None:
     plan = await explain(connection, "tasks.sql", "wake", str(BATCH), "true")
     assert plan.indexes("tasks") == {"tasks_wake", "tasks_pkey", "tasks_over_limit"}
     plan.reads_few_rows(5 * BATCH)
+
+
+async def check_failing(connection: Connection) -> None:
+    plan = await explain(connection, "tasks.sql", "list_failing", "array[1, 2]", "20")
+    assert plan.indexes("tasks") == {"tasks_wake"}
+    plan.reads_few_rows(10_000 + 2 * RUNNING)
 
 
 async def check_renew(connection: Connection) -> None:

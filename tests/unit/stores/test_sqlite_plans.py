@@ -44,6 +44,7 @@ INDEXES = {
         "renew": set(),
         "list_held": set(),
         "find_task": set(),
+        "list_failing": {"tasks_wake"},
         "find_tasks": set(),
         "find_finished": set(),
         "list_live": set(),

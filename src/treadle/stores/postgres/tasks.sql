@@ -347,10 +347,13 @@ with owned as materialized (
 update tasks set wake_at = least(tasks.wake_at, (select treadle_now())) from owned where tasks.id = owned.id;
 
 -- name: list_failing
--- List tasks of the lanes $1 that wait after an error.
+-- List tasks of the lanes $1 that wait after an error, among the 10,000 that are due next: retries are due before most
+-- others, and building an index of their own would lock out claims and renewals during the upgrade.
 select id::text
-from tasks
-where lane_id = any ($1::integer[]) and owner_id is null and wake_at is not null and error is not null
+from (
+  select id, lane_id, error from tasks where wake_at is not null and owner_id is null order by wake_at limit 10000
+) as next
+where error is not null and lane_id = any ($1::integer[])
 limit $2::bigint;
 
 -- name: list_unpolled

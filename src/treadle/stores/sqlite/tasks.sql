@@ -162,10 +162,13 @@ returning id;
 update tasks set wake_at = min(wake_at, :now) where owner_id in (select value from json_each(:owners));
 
 -- name: list_failing
--- List tasks of lanes that wait after an error.
-select t.id
-from json_each(:lane_ids) as wanted cross join tasks as t on t.lane_id = wanted.value
-where t.owner_id is null and t.wake_at is not null and t.error is not null
+-- List tasks of lanes that wait after an error, among the 10,000 that are due next: retries are due before most others, and
+-- an index of their own would be written by claims.
+select id
+from (
+  select id, lane_id, error from tasks where wake_at is not null and owner_id is null order by wake_at limit 10000
+)
+where error is not null and lane_id in (select value from json_each(:lane_ids))
 limit :limit;
 
 -- name: list_unpolled

@@ -106,7 +106,10 @@ class TaskStore(StoreClock, Protocol):
         """Return the ids of up to `limit` tasks of those lanes that await an external job and are ready to be polled."""
 
     async def list_failing(self, lane_ids: Sequence[int], limit: int) -> list[str]:
-        """Return the ids of up to `limit` tasks of those lanes that wait after an error."""
+        """Return the ids of up to `limit` tasks of those lanes that wait after an error.
+
+        Only the 10,000 waiting tasks that are due next are looked at.
+        """
 
     async def find_task(self, task_id: str) -> Task | None:
         """Return the task, live or finished."""
