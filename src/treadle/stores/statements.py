@@ -41,7 +41,7 @@ def _with(use: Use, *, without: tuple[str, ...] = ()) -> tuple[Column, ...]:
 _INPUTS = (Column("delay", "bigint", Use.NEW), Column("deadline_for", "bigint", Use.NEW), Column("root_id", "uuid", Use.NEW))
 """Values of a new task from which an insert computes columns."""
 
-_LEASE = ("wake_at", "owner_id", "claim_version", "claimed_at", "heartbeat_at", "progress_at")
+_LEASE = ("wake_at", "owner_id", "claim_version", "claimed_at", "heartbeat_at", "progress_at", "doing")
 """Columns that a claim sets."""
 
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Task)}
@@ -54,7 +54,7 @@ COLUMN_SETS: dict[str, tuple[Column, ...]] = {
     "carried": _with(Use.CARRIED),
     "revived": _with(Use.REVIVED),
     "unclaimed": _with(Use.LIVE, without=("namespace", "hold", *_LEASE)),
-    "claimed": _with(Use.LIVE, without=("namespace", "hold", "owner_id", "heartbeat_at", "progress_at", "root_id")),
+    "claimed": _with(Use.LIVE, without=("namespace", "hold", "owner_id", "heartbeat_at", "progress_at", "root_id", "doing")),
 }
 """Sets of task columns: an insert copies `new` from a new task, of which `given` are all values; a claim leaves `unclaimed`
 unchanged, and PostgreSQL returns `claimed` from it, since the other values are known or cheaper to compute."""

@@ -63,7 +63,7 @@ def read_waits(task: Task) -> WaitNote | None:
     """The note of a parked function; None for every other task, and for one that an older version parked."""
     if task.kind != FUNCTION or task.doing is None or task.owner_id is not None or task.wake_at is None:
         return None
-    return convert(WaitNote, decode(task.checkpoint) or {})
+    return None if task.checkpoint is None else convert(WaitNote, decode(task.checkpoint) or {})
 
 
 def shown_wake_at(task: Task) -> int | None:

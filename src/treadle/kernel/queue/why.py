@@ -162,7 +162,8 @@ def _why_waiting(task: Task, now: int) -> Reason:
             "nondeterministic", f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history"
         )
     if task.kind == FUNCTION:
-        timed = at if task.doing is None else as_text((decode(task.checkpoint) or {}).get("wake_at"))
+        note = None if task.doing is None else decode(task.checkpoint)  # an older version parks without a note
+        timed = at if note is None else as_text(note.get("wake_at"))
         check = f"; next check at {timed}{due}" if timed else ""
         return Reason("suspended", f"suspended; `treadle why {task.run_id}` reports the reason{check}")
     if task.failures and task.error:

@@ -68,7 +68,7 @@ def _described(work: OpenWork) -> tuple[str, int | None, str | None, str | None]
             return f"waiting for an external job of {name}{poll}", until, name, work.record_id
         case Doing.WAITING_FOR_CHILD:
             child = None if note is None else note.child_id
-            return f"waiting for the run {child}", None, name, child
+            return "waiting for a run" if child is None else f"waiting for the run {child}", None, name, child
         case Doing.RETRYING:
             return f"retrying {name} at {as_text(until)}", until, name, task.id
         case Doing.SLEEPING:

@@ -34,7 +34,8 @@ set owner_id = $2::text,
     claimed_at = (select treadle_now()),
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
-    wake_at = (select treadle_now()) + $3::bigint
+    wake_at = (select treadle_now()) + $3::bigint,
+    doing = null
 from taken
 where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
@@ -72,7 +73,8 @@ set owner_id = $2::text,
     claimed_at = (select treadle_now()),
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
-    wake_at = (select treadle_now()) + $3::bigint
+    wake_at = (select treadle_now()) + $3::bigint,
+    doing = null
 from taken
 where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
@@ -124,7 +126,8 @@ set owner_id = $2::text,
     claimed_at = (select treadle_now()),
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
-    wake_at = (select treadle_now()) + $3::bigint
+    wake_at = (select treadle_now()) + $3::bigint,
+    doing = null
 from taken
 where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
@@ -159,7 +162,8 @@ set owner_id = $2::text,
     claimed_at = (select treadle_now()),
     heartbeat_at = (select treadle_now()),
     progress_at = (select treadle_now()),
-    wake_at = (select treadle_now()) + $3::bigint
+    wake_at = (select treadle_now()) + $3::bigint,
+    doing = null
 from taken
 where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
@@ -192,7 +196,8 @@ with taken as materialized (
 )
 update tasks
 set owner_id = $2::text, claim_version = tasks.claim_version + 1, claimed_at = (select treadle_now()),
-  heartbeat_at = (select treadle_now()), progress_at = (select treadle_now()), wake_at = (select treadle_now()) + $3::bigint
+  heartbeat_at = (select treadle_now()), progress_at = (select treadle_now()), wake_at = (select treadle_now()) + $3::bigint,
+  doing = null
 from taken
 where tasks.id = taken.id
 returning tasks.id::text;

@@ -87,6 +87,24 @@ async def test_a_run_with_several_tasks_shows_the_first_activity_and_counts_all(
     assert await store.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 1) == {Doing.WAITING_FOR_WORKER: 1}
 
 
+async def test_a_claim_forgets_what_its_task_waited_for(store: Store, clock: StoreClock) -> None:
+    """Otherwise it would be shown again after a worker of an older version parks the task."""
+    run = await begin(store, ROOT, tasks=[ROOT])
+    (task,) = await claim(store)
+    await settle(store, task.claim, park(task, delay=DUE_IN, doing="sleeping"))
+    await clock.advance(DUE_IN)
+    await store.wake(10)
+    assert [task.doing for task in await live_of(store, run)] == ["sleeping"]
+    (again,) = await claim(store)
+    assert again.doing is None
+    assert await live_of(store, run) == [again]
+    await settle(store, again.claim, park(again, delay=DUE_IN, doing="sleeping"))
+    await clock.advance(DUE_IN)
+    await store.wake(10)
+    assert await store.claim_of_run(run.id, again.kind, "owner-2", DUE_IN, 1) == [again.id]
+    assert [task.doing for task in await live_of(store, run)] == [None]
+
+
 async def test_live_tasks_are_found_by_their_steps(store: Store, clock: StoreClock) -> None:
     run = await begin(store, ROOT, ONE, tasks=[ROOT, ONE])
     (first,) = await claim(store, owner="me", limit=1)
