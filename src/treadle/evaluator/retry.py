@@ -35,18 +35,35 @@ def retry(draft: Draft, row: StepRow) -> str | None:
         return f"`{row.path}` has not failed"
     unexpanded = _unexpanded(draft, root) if draft.stopping else []
     draft.edit(root.id).doom = None
-    resume(draft, causes)
+    resume(draft, causes, withdrawn=root.stops)
     draft.again |= dict.fromkeys(unexpanded)
     return None
 
 
-def resume(draft: Draft, leaves: Iterable[StepRow]) -> None:
-    """Let failed rows continue: all of them wait again before the first one starts."""
+def resume(draft: Draft, leaves: Iterable[StepRow], *, withdrawn: bool = False) -> None:
+    """Let failed rows continue, and all that the run withdrew: all of them wait again before the first one starts.
+
+    Withdrawn rows continue even if other failures remain: in a run that goes on, a catch would take them for failures.
+    """
     unique = {leaf.id: leaf for leaf in leaves}
     for leaf in unique.values():
         _reopen_above(draft, leaf)
-    for leaf_id in unique:
+    found = _causes(draft, [draft.get(draft.run.root_id)]) if withdrawn else []
+    rest = {leaf.id: leaf for leaf in found if leaf.id not in unique and _is_withdrawn(draft, leaf)}
+    for leaf in rest.values():
+        _reopen_above(draft, leaf)
+    for leaf_id in unique | rest:
         _again(draft, draft.edit(leaf_id))
+
+
+def _is_withdrawn(draft: Draft, row: StepRow) -> bool:
+    """Return whether a failed row, or a step above it that would have caught its failure, was withdrawn."""
+    each: StepRow | None = row
+    while each is not None and each.state is State.STATEMENT_ERROR:
+        if each.error is not None and each.error.stopped:
+            return True
+        each = None if each.parent_id is None else draft.get(each.parent_id)
+    return False
 
 
 def stopped_beside(draft: Draft, row: StepRow) -> list[StepRow]:
