@@ -10,7 +10,7 @@ import pytest
 from tests.interfaces.engines import url_of
 from tests.interfaces.run_driver import Hands, hands_on
 
-from treadle.kernel.queue.decide import settlement
+from treadle.kernel.queue.decide import failure, settlement
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidInput, Refused
@@ -161,6 +161,28 @@ async def test_a_retry_after_a_failed_catch_repeats_the_step_itself(hands: Hands
     assert await dead(hands) == 0
     await hands.work(answer)
     assert await hands.engine.run_result(run_id) == {"receipt": "r1"}
+
+
+@pytest.mark.parametrize("problem", [Problem("not_started", "no"), Problem("failed", "no", "not_started")])
+@pytest.mark.parametrize("by_agent", [False, True])
+async def test_a_handler_may_use_the_code_of_steps_that_did_not_start(hands: Hands, problem: Problem, by_agent: bool) -> None:
+    run_id = await start(hands, "Asked", {"n": 1})
+    tasks = {task.name: task for task in await hands.claim()}
+    pay = tasks["shop.Pay"]
+    if by_agent:
+        assert await hands.engine.runs.fail_step(run_id, pay.step_id or "", problem)
+    else:
+        await hands.engine.kernel.run_services.settler.settle(pay, pay.claim, failure(problem))
+    await hands.settle(tasks["shop.Ask"], {"receipt": "kept"})
+    await hands.advance()
+    run = await hands.engine.runs.get_run(run_id)
+    assert (run.state, "Asked.pay" in (run.error or "")) == ("failed", True)
+    (row,) = [row for row in await hands.engine.runs.list_steps(run_id) if row.name == "pay"]
+    assert row.status == "failed"
+    await hands.nothing_is_left(run_id)
+    await hands.engine.runs.retry(run_id, row.id)
+    await hands.work(answer)
+    assert await hands.engine.run_result(run_id) == {"receipt": "keptr1"}
 
 
 async def test_dead_letters_of_runs_are_retried_as_runs(hands: Hands) -> None:

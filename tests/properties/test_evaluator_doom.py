@@ -46,7 +46,7 @@ class Kernel:
         if changes.doomed:
             self.doomed = True
             held = [task for task in self.run.tasks.values() if task.id not in self.begun]
-            self.apply(*(Errored(task.step_id, Problem(STOPPED, "withdrawn"), task.id) for task in held))
+            self.apply(*(Errored(task.step_id, Problem(STOPPED, "withdrawn"), task.id, withdrawn=True) for task in held))
         return changes
 
     def play(self, *, repaired: bool = False) -> None:

@@ -15,7 +15,6 @@ from treadle.evaluator.draft import Draft, LimitReached, Missing, Turn
 from treadle.evaluator.parameters import misnamed
 from treadle.evaluator.plan import plan_of
 from treadle.evaluator.records import (
-    STOPPED,
     Changes,
     Errored,
     Event,
@@ -207,7 +206,7 @@ def _err(draft: Draft, event: Errored) -> str | None:
         return row
     problem, task_id = event.problem, row.task_id
     stop_waiting(draft, row)
-    if problem.code == STOPPED:
+    if event.withdrawn:
         if draft.stopping:
             withdraw(draft, row, row.state)
         else:  # a retry came first

@@ -64,4 +64,4 @@ def withdraw(draft: Draft, row: StepRow, failed_in: State, uncaught: StepError |
     message = f"not started, because the run will fail: {doom.text if doom else ''}"
     if uncaught is not None:
         message = f"{uncaught.message} (not caught, because the run will fail)"
-    draft.fail(row, StepError(message=message, type=STOPPED, path=row.path, step_id=row.id), failed_in)
+    draft.fail(row, StepError(message=message, type=STOPPED, path=row.path, step_id=row.id, stopped=True), failed_in)

@@ -37,11 +37,8 @@ class StepError(Stored, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     step_id: str
     origin: str = ""
     """`handler` or `script` for a failed task; empty for an error of the evaluation."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether nothing failed: the row did not start."""
-        return self.type == STOPPED
+    stopped: bool = False
+    """Whether nothing failed: the row did not start. Its type is `not_started`, which a handler's error may have, too."""
 
     @property
     def text(self) -> str:
@@ -211,6 +208,8 @@ class Errored(msgspec.Struct, frozen=True):
     step_id: str
     problem: Problem
     task_id: str | None = None
+    withdrawn: bool = False
+    """Whether the kernel withdrew the task of a run that cannot succeed."""
 
 
 class Updated(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from treadle.evaluator.blocks import begin_block, finish_block
 from treadle.evaluator.doom import collecting
 from treadle.evaluator.draft import Draft, Missing, Turn
 from treadle.evaluator.plan import is_fail_fast
-from treadle.evaluator.records import STOPPED, StepError, StepRow
+from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import capture, catch_name
 from treadle.evaluator.waits import task_id_of, wait_again
@@ -73,7 +73,7 @@ def stopped_beside(draft: Draft, row: StepRow) -> list[StepRow]:
         row = draft.get(row.parent_id)
         if row.total is not None and is_fail_fast(draft.block_of(row)):
             failed = [child for child in draft.children(row) if child.state is State.STATEMENT_ERROR]
-            found += [leaf for leaf in _causes(draft, failed) if leaf.error is not None and leaf.error.type == STOPPED]
+            found += [leaf for leaf in _causes(draft, failed) if leaf.error is not None and leaf.error.stopped]
     return found
 
 

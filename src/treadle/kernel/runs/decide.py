@@ -66,7 +66,7 @@ def rows_of(
 def withdrawn(run: Run, value_store: ValueStore) -> tuple[NewTask, CancelRunTasks]:
     """The row that ends the tasks not in progress of a run that cannot succeed, and the task that advances the run after it."""
     message = "Not started: the run cannot succeed. A retry of the run starts it."
-    error = encode({"code": STOPPED, "message": message}, "error", VALUE_LIMIT)
+    error = encode({"code": STOPPED, "message": message, "withdrawn": True}, "error", VALUE_LIMIT)
     inbox = value_store.seal(encode({"error": error}, "inbox", VALUE_LIMIT))
     return advance_task(run, derived_id(run.id, f"withdrawn/{run.version + 1}")), CancelRunTasks(run.id, "engine", error, inbox)
 
@@ -212,7 +212,7 @@ def errored(step_id: str, error: str | None, task_id: str | None) -> Errored:
     """The event of a failed task, from its stored error."""
     stored = decode(error) or {}
     problem = Problem(stored.get("code", "failed"), stored.get("message", "failed"), stored.get("type"))
-    return Errored(step_id, problem, task_id)
+    return Errored(step_id, problem, task_id, stored.get("withdrawn") is True)
 
 
 # --- log lines ---
