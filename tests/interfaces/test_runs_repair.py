@@ -201,6 +201,31 @@ async def test_dead_letters_of_runs_are_retried_as_runs(hands: Hands) -> None:
         assert [move.actor for move in await hands.engine.kernel.run_reads.list_moves(run_id) if move.move == "retry"] == ["ann"]
 
 
+@pytest.mark.parametrize("first_fails", [True, False])
+async def test_a_failure_during_the_retry_of_a_dead_letter_is_not_hidden(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch, first_fails: bool
+) -> None:
+    """It remains a dead letter if the retry came first; else it is retried, too."""
+    run_id = await start(hands, "Import", {"items": [0, 1, 2]}, on_failure="finish")
+    first, *late = await hands.claim(limit=2)
+    if first_fails:
+        await hands.fail(first)
+    runs = hands.engine.runs
+    retry = runs.retry
+
+    async def retry_and_fail(*arguments: Any, **options: Any) -> Any:
+        try:
+            return await retry(*arguments, **options)
+        finally:
+            if late:
+                await hands.fail(late.pop())
+
+    monkeypatch.setattr(runs, "retry", retry_and_fail)
+    await runs.retry_dead(run_id)
+    assert await dead(hands) == first_fails
+    assert len(await hands.claim()) == 2
+
+
 async def test_another_payload_is_not_for_dead_letters_of_runs(hands: Hands) -> None:
     await start(hands, "Import", {"items": [0]})
     await hands.fail(await hands.claim_one())

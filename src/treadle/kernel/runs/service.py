@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Unpack
 
 import msgspec
@@ -339,10 +338,17 @@ class Runs(AgentSteps):
         if run.state != RunState.RUNNING:
             return await self.retry(run.id, actor=actor)
         await self.repair(run.id, actor=actor)
-        with suppress(Refused):  # nothing has failed: the letter was about the advance of the run
-            await self.retry(run.id, actor=actor)
-        await self._committer.submit(Unit(rows=(Dismiss(run.id),)), self._patience)
-        return await self.get_run(run.id)
+
+        async def attempt() -> Run:
+            seen = await self.get_run(run_id)
+            try:
+                return await self.retry(seen.id, actor=actor)
+            except Refused:  # nothing has failed: the letter was about the advance of the run
+                await self._committer.commit(Unit(run=RunGuard(seen.id, seen.version), rows=(Dismiss(seen.id),)))
+                self._advancer.views.forget(seen.id)
+                return await self.get_run(run_id)
+
+        return await self._committer.transact(attempt, f"retry the run {run.id}")
 
     async def rerun(self, run_id: Ref, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None) -> StartedRun:
         """Start the same workflow of the same flow again, with the same inputs unless others are given."""
