@@ -16,6 +16,7 @@ from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidInput, Refused
 from treadle.model.outcomes import AwaitingApproval, Paused, Problem, Retry
 from treadle.model.retry import RetryPolicy
+from treadle.model.runs import Run
 from treadle.model.tasks import Task
 
 FLOW = [
@@ -270,6 +271,48 @@ async def test_a_question_or_a_retry_of_a_step_is_withdrawn_if_the_run_was_found
         await hands.advance()
         assert (await hands.engine.runs.get_run(run_id)).state == "failed"
         await hands.nothing_is_left(run_id)
+
+
+@pytest.mark.parametrize("meanwhile", ["paused", "failed", "crashed"])
+async def test_no_approval_of_a_run_that_cannot_succeed_stays_open(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """A step asks while the run is paused, or just before it fails, or its worker dies before it withdraws the request."""
+    run_id = await start(hands, "Asked", {"n": 1})
+    tasks = {task.name: task for task in await hands.claim()}
+    pay, asked = tasks["shop.Pay"], tasks["shop.Ask"]
+    advancer, runs = hands.engine.kernel.run_services.advancer, hands.engine.runs
+    withdraw = advancer.withdraw
+
+    async def no_rows(run: Run) -> tuple[()]:
+        return ()
+
+    async def fail_first(run_id: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(advancer, "_withdraw_rows", no_rows)  # read before the step asked
+            await hands.fail(pay)
+            await hands.advance()
+        assert (await runs.get_run(run_id)).state == "failed"
+        await withdraw(run_id)
+
+    async def crash(run_id: str) -> None:
+        return
+
+    if meanwhile != "failed":
+        await hands.fail(pay)
+        await hands.advance()
+    if meanwhile == "paused":
+        await runs.pause(run_id)
+    with monkeypatch.context() as patch:
+        if meanwhile != "paused":
+            patch.setattr(advancer, "withdraw", fail_first if meanwhile == "failed" else crash)
+        decided = settlement(asked, AwaitingApproval(ApprovalRequest(title="Pay?")), RetryPolicy())
+        await hands.engine.kernel.run_services.settler.settle(asked, asked.claim, decided)
+    await runs.resume(run_id)
+    await hands.advance()
+    assert (await runs.get_run(run_id)).state == "failed"
+    assert [each.state for each in await hands.engine.kernel.approvals.list(states=())] == ["canceled"]
+    await hands.nothing_is_left(run_id)
 
 
 async def test_why_shows_the_reason_of_a_pause(hands: Hands) -> None:

@@ -322,10 +322,15 @@ class Advancer:
         return tasks, await self._cancel_rows(run) if self._cancel_rows is not None else ()
 
     async def withdraw(self, run_id: str) -> None:
-        """End the tasks not in progress of a run that starts nothing new, after one of its tasks was parked; else a no-op."""
+        """End the tasks not in progress of a run that starts nothing new, after one of its tasks was parked; else a no-op.
+
+        Of a run that has ended meanwhile, end the approvals that it did not know of.
+        """
 
         async def attempt() -> None:
             run = await self._store.find_run(run_id)
+            if run is not None and run.finished and (late := await self._withdraw_rows(run)):
+                await self._committer.commit(Unit(rows=late))
             root = None if run is None or run.state != RunState.RUNNING else await self.views.find_root(run)
             if run is None or root is None or not root.stops or root.doom is None:
                 return

@@ -51,7 +51,17 @@ class Repairs:
             ignored = await self._advancer.offer(run_id, *events.values(), actor=actor, repair=run.version)
             return [] if len(ignored) == len(events) else list(events)
 
-        return await Committer.transact(attempt, f"repair the run {run_id}")
+        repaired = await Committer.transact(attempt, f"repair the run {run_id}")
+        await self.withdraw(run_id)
+        return repaired
+
+    async def withdraw(self, run_id: str) -> None:
+        """End what a run that will fail still holds: a step may have parked while it was paused, or its worker died after that."""
+        async for task in every_task(self._store, TaskFilter(states=_LIVE, run_id=run_id)):
+            waits = task.state == TaskState.PENDING and task.owner_id is None and (task.claim_version == 0 or task.failures > 0)
+            if task.step_id is not None and (waits or task.state == TaskState.AWAITING_APPROVAL):
+                return await self._advancer.withdraw(run_id)
+        return None
 
     async def _missing(self, run: Run) -> dict[str, Event]:
         """The events that would let the run continue, by row."""

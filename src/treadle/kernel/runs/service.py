@@ -294,8 +294,9 @@ class Runs(AgentSteps):
         run = await self.get_run(run_id)
         if run.state == RunState.PAUSED:
             unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
-            return await self._operate(run.id, "resume", actor, lambda run: (HoldRun(run.id, False),), unless=unless)
-        if run.state == RunState.RUNNING:
+            await self._operate(run.id, "resume", actor, lambda run: (HoldRun(run.id, False),), unless=unless)
+            await self._repairs.withdraw(run.id)
+        elif run.state == RunState.RUNNING:
             await self._repairs.repair(run.id, actor)
         return await self.get_run(run_id)
 
