@@ -106,6 +106,18 @@ async def test_once_a_run_cannot_succeed_nothing_new_starts_and_one_retry_comple
     await hands.nothing_is_left(run_id)
 
 
+async def test_a_withdrawn_step_is_shown_as_canceled_with_its_end(hands: Hands) -> None:
+    run_id = await start(hands, "Import", {"items": [0, 1, 2]})
+    first, _ = await hands.claim(limit=2)
+    await hands.fail(first)
+    await hands.advance()
+    run = await hands.engine.runs.pause(run_id)
+    page = await hands.engine.kernel.run_services.step_reads.page(run)
+    withdrawn = [step for step in page.steps if step.row.error is not None and step.row.error.stopped and step.row.is_step]
+    assert [step.state for step in withdrawn] == ["canceled"]
+    assert all(step.ended_at is not None and step.took_for is not None for step in withdrawn)
+
+
 async def test_a_run_may_finish_its_other_branches(hands: Hands) -> None:
     run_id = await start(hands, "Import", {"items": [0, 1]}, on_failure="finish")
     first, second = await hands.claim()

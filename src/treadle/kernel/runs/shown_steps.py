@@ -18,7 +18,7 @@ from treadle.model.runs import Run, Step
 from treadle.model.states import RUN, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import Move, Task
 
-ENDED = (StepState.COMPLETED, StepState.FAILED)
+ENDED = (StepState.COMPLETED, StepState.FAILED, StepState.CANCELED)
 
 
 @dataclass(frozen=True, slots=True)
