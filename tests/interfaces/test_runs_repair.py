@@ -12,6 +12,7 @@ from tests.interfaces.run_driver import Hands, hands_on
 
 from treadle.kernel.queue.decide import failure, settlement
 from treadle.kernel.store.queries import DeadLetterFilter
+from treadle.kernel.store.units import CancelRunTasks, Unit
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidInput, Refused
 from treadle.model.outcomes import AwaitingApproval, Paused, Problem, Retry
@@ -104,6 +105,25 @@ async def test_once_a_run_cannot_succeed_nothing_new_starts_and_one_retry_comple
     assert await hands.engine.run_result(run_id) == receipts(4, await item(hands, second))
     assert [move.move for move in await hands.engine.kernel.run_reads.list_moves(run_id)] == ["start", "fail", "retry", "succeed"]
     await hands.nothing_is_left(run_id)
+
+
+async def test_the_reason_of_a_run_that_will_fail_keeps_what_it_needs_now(hands: Hands) -> None:
+    run_id = await start(hands, "Import", {"items": [0, 1]})
+    first, _ = await hands.claim(limit=2)
+    await hands.fail(first, "declined")
+    await hands.advance()
+    reads = hands.engine.kernel.run_reads
+    begin = f"will fail: Import[{await item(hands, first)}].pay: handler failed: declined; now: "
+    found = await reads.why(run_id)
+    assert found.code == "will_fail"
+    assert found.text.startswith(f"{begin}waits for ")
+    await hands.engine.runs.pause(run_id)
+    found = await reads.why(run_id)
+    assert (found.code, found.text) == ("paused", f"{begin}paused; resume it with `treadle runs resume`")
+    await hands.engine.runs.resume(run_id)
+    await hands.engine.kernel.store.commit([Unit(rows=(CancelRunTasks(run_id, "ann", "{}"),))])
+    found = await reads.why(run_id)
+    assert (found.code, found.text) == ("stuck", f"{begin}it has no live task; repair it with `treadle runs resume`")
 
 
 async def test_a_withdrawn_step_is_shown_as_canceled_with_its_end(hands: Hands) -> None:

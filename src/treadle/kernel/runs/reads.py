@@ -41,6 +41,8 @@ _SHOWN = 50
 """Number of live tasks whose steps can be named."""
 _COUNTED = 1000
 """Number of live tasks counted in a reason."""
+_NEEDS_HELP = ("paused", "stuck", "not_advanced")
+"""Reasons of a run whose remedy comes first, even if it will fail."""
 _TAKEOVERS = 20
 """Number of takeovers that a run shows."""
 _PLAIN_MOVES = 2
@@ -275,7 +277,8 @@ class RunReads:
         reason = why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, context)
         if doom is None or run.finished:
             return reason
-        return Reason("will_fail", f"will fail: {doom.text}; until then it {reason.text}")
+        code = reason.code if reason.code in _NEEDS_HELP else "will_fail"
+        return Reason(code, f"will fail: {doom.text}; now: {reason.text}")
 
     async def _why_suspended(self, own: Task) -> Reason | None:
         """The reason why the function of this task is suspended; None if no recorded step is waiting."""
