@@ -13,12 +13,15 @@ from tests.interfaces.run_driver import Hands, hands_on
 from treadle.kernel.queue.decide import failure, settlement
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.units import CancelRunTasks, Unit
+from treadle.kernel.store.value_store import ValueLost
+from treadle.model.access import Access, Scope
 from treadle.model.approvals import ApprovalRequest
-from treadle.model.errors import InvalidInput, Refused
+from treadle.model.errors import InvalidInput, Refused, UnreadableValue
 from treadle.model.outcomes import AwaitingApproval, Paused, Problem, Retry
 from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
+from treadle.service import Service
 
 FLOW = [
     (
@@ -232,6 +235,32 @@ async def test_dead_letters_of_runs_are_retried_as_runs(hands: Hands) -> None:
     for run_id in runs:
         assert (await hands.engine.runs.get_run(run_id)).state == "completed"
         assert [move.actor for move in await hands.engine.kernel.run_reads.list_moves(run_id) if move.move == "retry"] == ["ann"]
+
+
+@pytest.mark.parametrize("error", [UnreadableValue("damaged"), ValueLost("0" * 64), InvalidInput("no"), Refused("no")])
+@pytest.mark.parametrize("by_id", [False, True])
+async def test_a_run_that_cannot_be_read_does_not_stop_the_retry_of_others(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch, error: Exception, by_id: bool
+) -> None:
+    broken, sound = [await start(hands, "Import", {"items": [n]}) for n in (0, 10)]
+    tasks = await hands.claim()
+    for task in tasks:
+        await hands.fail(task)
+    letters = hands.engine.kernel.dead_letters
+    retry_run = letters._retry_run
+
+    async def retry(run_id: str, actor: str) -> object:
+        if run_id == broken:
+            raise error
+        return await retry_run(run_id, actor)
+
+    monkeypatch.setattr(letters, "_retry_run", retry)
+    api = Service(hands.engine, Access("ann", frozenset(Scope))).dead_letters
+    done = await (api.retry(ids=[task.id for task in tasks]) if by_id else api.retry(everything=True))
+    assert (done.matched, done.done, done.of_runs, done.passed_over) == (2, 1, 1, 1)
+    assert (await hands.engine.runs.get_run(sound)).state == "running"
+    with pytest.raises(type(error)):
+        await api.retry(ids=[task.id for task in tasks if task.run_id == broken])
 
 
 @pytest.mark.parametrize("first_fails", [True, False])

@@ -19,7 +19,7 @@ from treadle.api.dead_letters import (
     DeadLettersChanged,
 )
 from treadle.api.wire import record_of
-from treadle.kernel.queue.dead_letters import Bulk, Walk
+from treadle.kernel.queue.dead_letters import PASSED_OVER, Bulk, Walk
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.model.errors import InvalidInput, TaskNotFound
 from treadle.model.states import TaskState
@@ -106,15 +106,22 @@ class DeadLetters(Group, DeadLettersApi):
         return _page(at, walk, *await letters.discard_some(walk, actor=self.actor, limit=limit))
 
     async def _each(self, ids: Sequence[str], dry_run: bool, act: Callable[[str], Awaitable[object]]) -> DeadLettersChanged:
-        """Apply the action to tasks by id, after all of them were found."""
+        """Apply the action to tasks by id, after all of them were found; raise the last error only if it was applied to none."""
         if len(ids) > BATCH:
             raise InvalidInput(f"One call may name at most {BATCH} tasks, not {len(ids)}.")
         tasks = [await self.find_task(task_id) for task_id in dict.fromkeys(ids)]
         of_runs: set[str] = set()
+        errors: list[Exception] = []
         for task in tasks if not dry_run else ():
-            if task.run_id not in of_runs and await act(task.id) is True:
-                of_runs.add(task.run_id or "")
-        return _changed(Bulk(len(tasks), len(tasks), sum(task.run_id in of_runs for task in tasks), dry_run=dry_run))
+            try:
+                if task.run_id not in of_runs and await act(task.id) is True:
+                    of_runs.add(task.run_id or "")
+            except PASSED_OVER as error:
+                errors.append(error)
+        done = len(tasks) - len(errors)
+        if errors and not done:
+            raise errors[-1]
+        return _changed(Bulk(len(tasks), done, sum(task.run_id in of_runs for task in tasks), len(errors), dry_run))
 
     async def _walk(
         self, which: DeadLetterConditions, after: str | None, begin: Callable[[DeadLetterFilter], Awaitable[Walk]]

@@ -19,7 +19,8 @@ from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
-from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, NothingMatches, Refused
+from treadle.kernel.store.value_store import ValueLost
+from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, NothingMatches, Refused, UnreadableValue
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import TASK, TaskState
@@ -28,6 +29,9 @@ from treadle.model.values import Json
 
 BATCH = 500
 """Limit on the dead letters of one commit."""
+
+PASSED_OVER = (Contended, IllegalMove, InvalidInput, NotFound, Refused, UnreadableValue, ValueLost)
+"""Errors of one dead letter or its run, which do not stop a bulk operation."""
 
 _BATCH_SIZE = 8 * 1024 * 1024
 
@@ -251,7 +255,7 @@ class DeadLetters:
         """Retry each run once; return how many of the ids are of runs that were retried."""
         done = 0
         for run_id, count in Counter(run_ids).items() if actor is not None else ():
-            with suppress(Contended, IllegalMove, NotFound, Refused):
+            with suppress(*PASSED_OVER):
                 await self._retry_run(run_id, actor or "")
                 done += count
         return done
