@@ -154,6 +154,8 @@ async def test_a_fault_is_named_with_its_remedy_until_its_cause_is_gone(scene: S
     cure = await FAULTS[code](scene, tmp_path)
     found = (await problems_of(scene))[code]
     assert found.remedy
+    if code == "dead_letters":
+        assert re.findall("dlq [a-z]+", found.remedy) == ["dlq show", "dlq retry", "dlq discard"]
     for command in re.findall(r"`treadle ([^`]+)`", found.remedy):
         check_command(command)  # it works as written
     await cure()

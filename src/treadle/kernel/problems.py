@@ -147,7 +147,7 @@ def _work(status: Status) -> Iterator[StatusProblem]:
         remedy = "`treadle runs list --state paused` lists them, `treadle runs resume ID` resumes one"
         yield StatusProblem("runs_paused", f"{_count(paused, 'run')} paused", remedy)
     if status.dead_letters:
-        remedy = "`treadle dlq list` groups them by cause; retry or discard them"
+        remedy = "`treadle dlq show` groups them by cause; retry or discard them with `treadle dlq retry` or `treadle dlq discard`"
         yield StatusProblem("dead_letters", _count(status.dead_letters, "dead letter"), remedy)
     if status.blocked_objectives:
         remedy = "`treadle objectives list --status BLOCKED` lists them, `treadle objectives unblock ID` continues one"
