@@ -304,7 +304,7 @@ def test_runs_are_listed_by_what_they_are_doing(tea: Treadle):
     (listed,) = tea.json("runs", "list", "--doing", "waiting_for_worker")["runs"]
     assert (listed["id"], listed["activity"]["counts"]) == (waiting, {"waiting_for_worker": 1})
     assert [run["id"] for run in tea.json("runs", "list", "--doing", "held")["runs"]] == [paused]
-    assert "waiting for a worker for tea.Boil" in tea("runs", "show", waiting).out
+    assert "tea.Boil: waiting for a worker" in tea("runs", "show", waiting).out
     assert {step["state"] for step in tea.json("runs", "steps", paused)["steps"]} == {"paused"}
     refused = tea("runs", "list", "--doing", "napping", "--json")
     assert (refused.code, "waiting_for_approval" in refused.error["message"]) == (2, True)

@@ -45,7 +45,7 @@ def define(engine: Engine, working: asyncio.Event) -> dict[str, tuple[str, str]]
         "listens_for_a_while": (lambda ctx: ctx.wait_for("go", timeout=HOUR), "waiting_for_signal", "the signal go until 2"),
         "asks": (lambda ctx: ctx.approval("May I?"), "waiting_for_approval", "a person: approval "),
         "renders": (lambda ctx: ctx.external("render", {}), "waiting_for_external_job", "external job of render"),
-        "calls": (lambda ctx: ctx.call("nobody.Has", {}), "waiting_for_worker", "a worker for nobody.Has"),
+        "calls": (lambda ctx: ctx.call("nobody.Has", {}), "waiting_for_worker", "nobody.Has: waiting for a worker"),
         "retries": (lambda ctx: ctx.step(broken, retry=LATER), "retrying", "retrying broken at 2"),
         "works": (lambda ctx: ctx.step(work), "running", "running works@1"),
         "gathers": (

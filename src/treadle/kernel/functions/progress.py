@@ -43,11 +43,11 @@ class StepInProgress(Stored, frozen=True, kw_only=False):
 
 
 def note_steps(progress: str | None, claim_version: int, steps: Sequence[StepInProgress]) -> str:
-    """The progress of a task, with the steps that its function executes."""
+    """The progress of a task, with the steps that its function executes; null if there is neither."""
     said: dict[str, Any] = without_steps(decode(progress)) or {}
     if steps:
         said |= {_STEPS: [plain(step) for step in steps], _CLAIM: claim_version}
-    return encode(said)
+    return encode(said or None)
 
 
 def read_steps(task: Task) -> list[StepInProgress]:

@@ -95,7 +95,8 @@ def why_suspended(waiting: Sequence[Recorded], reasons: Mapping[str, str], unser
     """
     alike: dict[tuple[str, str, object], list[Recorded]] = {}
     for each in waiting:
-        key = reasons.get(each.task_id or "") or (each.wake_at, (each.error or {}).get("message"))
+        task_id = each.task_id or ""
+        key = reasons.get(task_id, "").replace(task_id, "") or (each.wake_at, (each.error or {}).get("message"))
         alike.setdefault((each.kind, each.name, key), []).append(each)
     shown = list(alike.values())[:NAMED]
     waits = [

@@ -34,7 +34,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class WaitContext:
-    """Settings and limits that apply to a task that is neither held nor sleeping."""
+    """The reason beyond the task itself: its pause, the settings and limits of its lane, and the record that it awaits."""
 
     rule: LaneRule | None = None
     no_handler: str = WAIT
@@ -79,7 +79,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         return _why_finished(task)
     if task.hold & Hold.TASK_PAUSED:
         running = "" if task.owner_id is None else "; its attempt in progress may end"
-        return Reason("paused", f"paused{context.pause or ''}{running}; resume it with `treadle tasks resume`")
+        return Reason("paused", f"paused{context.pause or ''}{running}; resume it with `treadle tasks resume {task.id}`")
     if task.hold & Hold.RUN_PAUSED:
         return Reason("run_paused", f"its run {task.run_id} is paused")
     if task.hold & Hold.LIST_PAUSED:

@@ -76,7 +76,7 @@ def _described(work: OpenWork) -> tuple[str, int | None, str | None, str | None]
         case Doing.HELD:
             return _held(task), None, name, task.id
         case _:
-            return f"{words(work.doing)} for {name}", None, name, task.id
+            return f"{name}: {words(work.doing)}", None, name, task.id
 
 
 def _until(at: int | None) -> str:

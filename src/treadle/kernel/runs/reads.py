@@ -349,14 +349,15 @@ def why_run(
     if not tasks:
         return Reason("stuck", "it has no live task; repair it with `treadle runs resume`")
     reasons = [(task, why(task, servers, now, context=known.get(task.id))) for task in tasks]
-    alike: dict[tuple[str, str], list[str]] = {}
+    alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for task, reason in reasons:
-        alike.setdefault((task.name, reason.text), []).append(paths.get(task.step_id or "", task.name))
+        key = (task.name, reason.text.replace(task.id, ""))
+        alike.setdefault(key, []).append((paths.get(task.step_id or "", task.name), reason.text))
     parts = [
-        f"{names[0]}{f' and {len(names) - 1} other step(s)' if len(names) > 1 else ''} ({name}): {text}"
-        for (name, text), names in list(alike.items())[:_NAMED]
+        f"{found[0][0]}{f' and {len(found) - 1} other step(s)' if len(found) > 1 else ''} ({name}): {found[0][1]}"
+        for (name, _), found in list(alike.items())[:_NAMED]
     ]
-    more = sum(len(names) for names in list(alike.values())[_NAMED:])
+    more = sum(len(found) for found in list(alike.values())[_NAMED:])
     code = reasons[0][1].code if len(tasks) == 1 else "steps"
     return Reason(code, "waits for " + "; ".join(parts) + (f"; and {more} more" if more else ""))
 
