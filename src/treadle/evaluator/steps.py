@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from treadle.evaluator.blocks import count_settled, first_error
 from treadle.evaluator.capture import Merge
 from treadle.evaluator.doom import next_catch, withdraw
@@ -96,10 +98,20 @@ def continue_after_event(draft: Draft, row: StepRow) -> None:
     """Start all blocks of the body concurrently."""
     blocks = _body(draft, row)
     row.state = State.STATEMENT_BLOCKS_CONTINUE
+    if blocks:
+        _assume_defaults(draft, row)
     for number, block in enumerate(blocks):
         draft.create(row, f"block-{number}", StepKind.BLOCK, block.id, ordinal=number)
     if not blocks:
         capture(draft, row)
+
+
+def _assume_defaults(draft: Draft, row: StepRow) -> None:
+    """Give missing returns their defaults where a body or catch can read them; one that has no value fails only at the end."""
+    facet, statement = draft.facet_of(row), draft.statement_of(row)
+    if facet is not None and (facet.is_event or (isinstance(statement, Step) and (statement.body or statement.catch))):
+        with suppress(EvaluationError):
+            row.returns = {**row.returns, **return_defaults(draft, facet, row.params, row.returns)}
 
 
 def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
@@ -162,6 +174,7 @@ def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) ->
         withdraw(draft, row, failed_in, error)
         return
     number, clause = found
+    _assume_defaults(draft, row)
     row.state, row.caught = State.CATCH_CONTINUE, number + 1
     catch = draft.create(row, catch_name(row, number), StepKind.CATCH, clause.id, ordinal=number)
     catch.params = {"error": error.message, "error_type": error.type}

@@ -194,3 +194,58 @@ def test_a_declared_retry_and_an_alias_mean_what_they_say() -> None:
     run.apply(Started())
     assert [task.policy for task in run.tasks.values()] == [None, None]
     assert [task.payload for task in run.tasks.values()] == [{"a": 1, "maxAttempts": 3}, {"a": 2, "r": {"maxAttempts": 4}}]
+
+
+@pytest.mark.parametrize("kind", ["Long?", "Long = 4", "Long = $.n"])
+@pytest.mark.parametrize("read", ["$.a", "e.a"])
+@pytest.mark.parametrize("result", [{}, {"a": 9}])
+@pytest.mark.parametrize(
+    "block",
+    [
+        "andThen when { case %s == null => { yield E(b = 0) } case _ => { yield E(b = %s) } }",
+        "andThen { c = [%s, %s] yield E(b = c[0]) }",
+    ],
+)
+def test_the_body_of_an_event_facet_reads_the_defaults_of_its_returns(
+    kind: str, read: str, result: dict[str, int], block: str
+) -> None:
+    facet = f"event facet E(n: Long = 3) => (a: {kind}, b: Json = -1)"
+    default = {"Long?": None, "Long = 4": 4, "Long = $.n": 3}[kind]
+    wanted = {"x": result.get("a", default), "y": result.get("a", default)}
+    if "when" in block and wanted["x"] is None:
+        wanted["y"] = 0
+    caller = "workflow W() => (x: Json, y: Json) andThen {{ e = E() {} yield W(x = e.a, y = e.b) }}"
+    own = block.replace("%s", read)
+    assert run_workflow(f"{facet}\n{caller.format(own)}", "W", handlers={"E": lambda p: result}) == wanted
+    if read == "$.a":
+        assert run_workflow(f"{facet} {own}\n{caller.format('')}", "W", handlers={"E": lambda p: result}) == wanted
+
+
+def test_a_default_is_readable_in_scripts_and_catches_and_a_yield_replaces_it() -> None:
+    source = """
+    event facet E() => (a: Long = 4, b: Long) andThen script { result["b"] = params["a"] + 1 }
+    event facet Bad() => (a: Long = 4)
+    facet F() => (a: Long = 4)
+    workflow W() => (a: Long, b: Long, c: Long, f: Long) andThen {
+        e = E()
+        bad = Bad() catch { yield Bad(a = bad.a + $.a) }
+        f = F() andThen { yield F(a = $.a + 1) }
+        yield W(a = e.a, b = e.b, c = bad.a, f = f.a)
+    }
+    """
+
+    def fail(params: object) -> dict[str, object]:
+        raise ValueError
+
+    handlers = {"E": lambda p: {}, "Bad": fail}
+    assert run_workflow(source, "W", handlers=handlers) == {"a": 4, "b": 5, "c": 8, "f": 5}
+
+
+def test_a_default_without_a_value_fails_only_if_nothing_else_gives_one() -> None:
+    source = """
+    event facet E(n: Long = 0) => (a: Long = 1 %% $.n) andThen { %s }
+    workflow W() => (x: Long) andThen { e = E() yield W(x = e.a) }
+    """
+    assert run_workflow(source % "yield E(a = 2)", "W", handlers={"E": lambda p: {}}) == {"x": 2}
+    with pytest.raises(WorkflowFailed, match="default of `a`"):
+        run_workflow(source % "", "W", handlers={"E": lambda p: {}})
