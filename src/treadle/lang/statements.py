@@ -365,7 +365,8 @@ class StatementParser(ForeignParser):
             self.report(self.tok.span, "unexpected `{`; expected `andThen`", "the body of a step follows `andThen`", [fix])
             body = self.block()
         if body or catch:
-            self._no_after("`after` stands before `andThen` and `catch`")
+            at = self._last(after, call.span).end
+            after += self._no_after("`after` stands before `andThen` and `catch`", at, ", " if after else " after ")
         last = catch.span if catch else body.span if body else self._last(after, call.span)
         return tree.Step(Name(token.text, token.span), call, body, catch, token.span.to(last), after)
 
@@ -405,13 +406,19 @@ class StatementParser(ForeignParser):
         self.advance()
         return tree.Ref((name,), token.span)
 
-    def _no_after(self, hint: str) -> None:
-        """Report `after` at the end of a statement that cannot have it there."""
-        if self._follows() and self.ahead().kind in WORDS:
-            before, word = self.previous.span.end, self.tok.span
-            found = self.after()
-            fix = Fix("Remove it", (Edit(before.to(self._last(found, word)), ""),))
-            self.report(word, "unexpected `after`", hint, [fix])
+    def _no_after(self, hint: str, to: Span | None = None, joint: str = "") -> tuple[tree.Ref, ...]:
+        """Report `after` at the end of a statement that cannot have it there; with `to` it must be moved to that place."""
+        if not self._follows() or self.ahead().kind not in WORDS:
+            return ()
+        before, word = self.previous.span.end, self.tok.span
+        found = self.after()
+        remove = Edit(before.to(self._last(found, word)), "")
+        fix = Fix("Remove it", (remove,))
+        if to is not None:
+            names = ", ".join(each.path[0] for each in found)
+            fix = Fix(f"Write `after {names}` before the block", (Edit(to, joint + names), remove))
+        self.report(word, "unexpected `after`", hint, [fix])
+        return found
 
     def _last(self, after: tuple[tree.Ref, ...], otherwise: Span) -> Span:
         return after[-1].span if after else otherwise
@@ -436,7 +443,7 @@ class StatementParser(ForeignParser):
         token = self.tok
         if token.broken and token.kind != "end" and self.begins_statement():
             raise self.unexpected("the name of a facet")
-        named = token.kind in WORDS and token.text not in self.bound
+        named = token.kind in WORDS and token.text not in self.bound and token.text not in hints.VALUES
         if named and token.text[:1].isupper() and (self.ahead().broken or self.ahead().kind in ("}", ";", "end")):
             self.advance()
             fix = Fix("Insert `()`", (Edit(token.span.end, "()"),))

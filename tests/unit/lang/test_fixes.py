@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -23,6 +24,29 @@ def errors_of(result: Compiled) -> Counter[tuple[str, str]]:
     return Counter((each.rule, each.message) for each in result.errors)
 
 
+def orderings(text: str) -> int:
+    """Return how many names follow `after`, anywhere but behind a yield, which needs none."""
+    lists = (names for line in text.splitlines() if "yield" not in line for names in re.findall(r"\bafter (\w+(?:, \w+)*)", line))
+    return sum(names.count(",") + 1 for names in lists)
+
+
+def dependencies(result: Compiled) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+
+    def collect(node: object) -> None:
+        if isinstance(node, dict):
+            if "depends" in node:
+                found[str(node.get("id"))] = set(node["depends"])
+            for each in node.values():
+                collect(each)
+        elif isinstance(node, list | tuple):
+            for each in node:
+                collect(each)
+
+    collect(result.program)
+    return found
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_every_fix_alone_removes_its_diagnostic_and_adds_no_error(name: str) -> None:
     text = WRONG[name]
@@ -35,6 +59,10 @@ def test_every_fix_alone_removes_its_diagnostic_and_adds_no_error(name: str) -> 
             told = f"{fix.title}\n{changed}\n{after.render()}"
             assert left < sum((other.rule, other.message) == (each.rule, each.message) for other in before.diagnostics), told
             assert not errors_of(after) - errors_of(before), told
+            assert orderings(changed) >= orderings(text), told
+            if before.ok and after.ok:
+                found = dependencies(after)
+                assert all(found.get(step, needed) >= needed for step, needed in dependencies(before).items()), told
 
 
 def test_fixes_of_several_files_are_applied_until_none_is_left() -> None:

@@ -159,6 +159,27 @@ STATEMENTS = {
     "an empty function in an expression": ("a = F(x = count())", "needs an argument", "`count($.items)`", None),
     "join with one argument": ("a = join($.items)", "takes two arguments", '`join($.names, ", ")`', None),
     "count with two arguments": ("a = count($.items, 1)", "takes one argument", "`count($.items)`", None),
+    "after behind a body": (
+        "a = G()\n    b = F(x = 1) andThen {\n    } after a",
+        "`after`",
+        "before `andThen`",
+        "a = G()\n    b = F(x = 1) after a andThen {\n    }",
+    ),
+    "after behind a catch": (
+        "a = G()\n    c = G()\n    b = F(x = 1) with Timeout(ms = 1) catch { } after a, c",
+        "`after`",
+        "before `andThen`",
+        "a = G()\n    c = G()\n    b = F(x = 1) with Timeout(ms = 1) after a, c catch { }",
+    ),
+    "after twice": (
+        "a = G()\n    c = G()\n    b = F(x = 1) after a andThen { } after c",
+        "`after`",
+        "before `andThen`",
+        "a = G()\n    c = G()\n    b = F(x = 1) after a, c andThen { }",
+    ),
+    "None as a value": ("a = None", "`None`", "`null`", "a = null"),
+    "True as a value": ("a = True\n    b = FALSE", "`True`", "`true`", "a = true\n    b = false"),
+    "not as a value": ("a = not true", "`not`", "`!`", "a = !true"),
 }
 DECLARATIONS = {
     "arrow": ("event facet A() -> (y: Long)", "`->`", "`=>`", "event facet A() => (y: Long)"),
