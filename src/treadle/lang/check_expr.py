@@ -208,13 +208,25 @@ def check_after(steps: tuple[tree.Ref, ...], scope: Scope, context: Context) -> 
         context.extensions.append(("after", scope.opening.source, steps[0].span.to(steps[-1].span)))
     for expr in steps:
         hit = scope.find_loop_or_step(expr.path[0])
-        if hit is None:
-            _report_unknown_step(expr, scope, context)
-        elif hit[1] is None:
-            message = f"`after` needs a step, and `{expr.path[0]}` is a loop variable"
-            context.reporter.report("unknown-step", scope.opening.source, expr.span, message)
-        else:
+        name, what = expr.path[0], None
+        if hit is not None and hit[1] is not None:
             note_step(expr, hit[0], hit[1], scope, context)
+            continue
+        if hit is not None:
+            what = "a loop variable"
+        elif name not in scope.everywhere and scope.inputs.find(name)[0] is not None:
+            what = "an input, which is there from the start"
+        if what is None:
+            _report_unknown_step(expr, scope, context, inputs=False)
+        else:
+            message, valid = f"`after` needs a step, and `{name}` is {what}", _steps(scope, context)
+            context.reporter.report("unknown-step", scope.opening.source, expr.span, message, valid=valid)
+
+
+def _steps(scope: Scope, context: Context) -> set[str]:
+    """Return the steps that `after` can name here."""
+    names = set(scope.visible()) if context.reporter.detailed else set()
+    return {name for name in names if (hit := scope.find_loop_or_step(name)) is not None and hit[1] is not None}
 
 
 def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Context) -> Type:
@@ -294,18 +306,17 @@ def _report_no_field(
     return UNKNOWN
 
 
-def _report_unknown_step(expr: tree.Ref, scope: Scope, context: Context) -> None:
+def _report_unknown_step(expr: tree.Ref, scope: Scope, context: Context, *, inputs: bool = True) -> None:
     name = expr.path[0]
     source = scope.opening.source
-    few = context.reporter.detailed
-    valid = set(scope.visible()) if few else set()
+    valid = (set(scope.visible()) if context.reporter.detailed else set()) if inputs else _steps(scope, context)
     if name in scope.everywhere:
         message = f"{scope.label} refers to step `{name}`, which belongs to another block"
         where = "steps are visible in their own block and in the bodies below it"
         context.reporter.report("step-of-other-block", source, expr.span, message, valid=valid, hint=where)
         return
     rest = expr.path[1:] if name in _OWNERS else expr.path
-    found, unsure = scope.inputs.find(rest[0]) if rest else (None, False)
+    found, unsure = scope.inputs.find(rest[0]) if rest and inputs else (None, False)
     meant = f"$.{'.'.join(rest)}" if found is not None or (unsure and rest is expr.path) else None
     hint = f"write `{meant}` for an input" if meant else None
     if rest and rest[0] in valid and (len(rest) > 1 or scope.find_loop_or_step(rest[0]) == (scope, None)):

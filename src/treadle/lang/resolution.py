@@ -12,6 +12,7 @@ from treadle.lang.diagnostics import Edit, Fix
 from treadle.lang.functions import FUNCTIONS, WORDS, hint
 from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared, Opening, Resolution, Table
+from treadle.lang.program import VALUE
 from treadle.lang.types import BUILTIN
 
 
@@ -58,6 +59,11 @@ def _record(
         )
         say = context.reporter.report if name.text in FUNCTIONS else context.reporter.warn
         say(rule, source, name.span, what.format(name.text), hint=hint(name.text))
+        return None
+    if isinstance(node, tree.Call) and name.text == VALUE:
+        value = source.part(node.args[0].value.span) if node.args else "..."
+        advice = f"a value needs no call: write `name = {value}`"
+        context.reporter.report("unknown-facet", source, name.span, f"unknown facet `{VALUE}`", hint=advice)
         return None
     built_in = () if isinstance(node, tree.Call) else BUILTIN_MIXINS
     near = _near(name, (context.symbols.facets, context.symbols.schemas), opening, context, *built_in)

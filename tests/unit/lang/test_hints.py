@@ -349,3 +349,12 @@ def test_errors_after_an_unclosed_block_are_still_found() -> None:
 def test_text_that_is_not_afl_gets_few_errors() -> None:
     prose = "Here is the workflow: it reads `a` and 'b', then # writes.\nIt's done & dusted; see [1].\n" * 20
     assert len(compiled(prose).errors) < 6
+
+
+def test_after_and_values_get_no_fix_that_means_something_else() -> None:
+    [value] = compiled("workflow W() andThen { v = sys.value(value = [1, 2]) }").errors
+    assert (value.fixes, value.suggestion, value.help) == ((), None, "a value needs no call: write `name = [1, 2]`")
+    [order] = compiled("facet G() workflow W(xs: Json) andThen { a = G() b = G() after xs }").errors
+    assert (order.fixes, order.valid) == ((), ("a",))
+    [order] = compiled("facet G() workflow W(aa: Json) andThen { ab = G() b = G() after abb }").errors
+    assert (order.suggestion, order.valid) == ("ab", ("ab",))
