@@ -98,7 +98,7 @@ def _check_mode(foreach: tree.Foreach, owner: Target, element: Type, source: Sou
     context.use(source, name, found)
     error = RecordType((("index", LONG), ("item", element), ("error", STRING), ("error_type", STRING)))
     wrong = misfit(list_of(error), found.type, context.tables.fields)
-    if wrong is not None or found.type == JSON:
+    if wrong is not None or required(found.type) == JSON:
         message = f"return `{name.text}` of `{owner.key}` must be a list of errors, it is {describe(found.type)}"
         hint = (
             "declare it as `[Json]`, or as a list of a schema with `index: Long`, `item`, `error: String` and `error_type: String`"

@@ -30,6 +30,7 @@ from treadle.lang.types import (
     join,
     list_of,
     may_be,
+    required,
 )
 
 _LITERALS: dict[tree.LiteralKind, Type] = {
@@ -47,6 +48,7 @@ _OWNERS = frozenset(["this", "self", "params", "inputs", "input", "args", "ctx",
 def infer(expr: tree.Expr, scope: Scope, context: Context) -> Type:
     """Check an expression, record its references, and return its type."""
     type_ = _INFER[type(expr)](expr, scope, context)
+    type_ = required(type_) if is_anything(type_) else type_
     context.bindings.types[id(expr)] = type_
     return type_
 

@@ -90,7 +90,8 @@ def describe(type_: Type) -> str:
 
 
 def is_anything(type_: Type) -> bool:
-    """Return whether values of this type may be anything."""
+    """Return whether values of this type may be anything; `Json` includes null."""
+    type_ = required(type_)
     return isinstance(type_, NamedType) and type_.name in _ANYTHING
 
 
