@@ -71,10 +71,11 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
             for mixin in statement.call.mixins:
                 if id(mixin) not in into:
                     names.update(arg.name.text for arg in mixin.args)
-    if block.foreach is not None and block.foreach.failed is not None:
-        names.add(block.foreach.failed.text)
     found = frozenset(names)
-    return Given(frozenset() if _may_be_null(block.foreach, context) else found, found)
+    errors = (
+        frozenset([block.foreach.failed.text]) if block.foreach is not None and block.foreach.failed is not None else frozenset()
+    )
+    return Given(errors if _may_be_null(block.foreach, context) else found | errors, found | errors)
 
 
 def _may_be_null(foreach: tree.Foreach | None, context: Context) -> bool:
@@ -133,5 +134,6 @@ def _check_return(param: tree.Param, given: Given, caught: Given, facet: tree.Fa
 
 
 def _warn(message: str, param: tree.Param, opening: Opening, context: Context) -> None:
-    hint = f"yield it there too, or give it a default, as in `{param.name.text}: ... = null`"
+    default = "[]" if isinstance(param.type, tree.ListType) else "null"
+    hint = f"yield it there too, or give it a default, as in `{param.name.text}: ... = {default}`"
     context.reporter.warn("return-not-always", opening.source, param.name.span, message, hint=hint)

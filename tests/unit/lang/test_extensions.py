@@ -272,3 +272,12 @@ def test_the_reference_rejects_each_extension(name: str) -> None:
     assert found.message.startswith(EXTENSIONS[name][0])
     assert found.help is not None
     assert "--reference" in found.help
+
+
+def test_errors_are_collected_from_a_list_that_is_null_and_a_list_gets_an_empty_default() -> None:
+    text = "event facet A(x: Long) => (y: Long) workflow W(xs: [Long]?) => (bad: [Json], ys: [Long]%s) "
+    text += "andThen foreach x in $.xs collectErrors(bad) { a = A(x = x) yield W(ys = [a.y]) }"
+    assert run(text % " = []", {"xs": None}) == {"bad": [], "ys": []}
+    [warning] = compiled(text % "").diagnostics
+    assert "return `ys` of `W` gets no value if the list of `foreach` is null" in warning.message
+    assert "`ys: ... = []`" in (warning.help or "")
