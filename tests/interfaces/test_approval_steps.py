@@ -15,7 +15,7 @@ from treadle.kernel.approvals.records import ShownApproval
 from treadle.model.errors import AlreadyDecided
 
 FLOW = """
-workflow Ship(order: String, days: Double = null) => (by: String, reason: String, order: Json, edited: Boolean, id: String)
+workflow Ship(order: String, days: Double = null) => (by: String, reason: String?, order: Json, edited: Boolean, id: String)
 andThen {
     ok = sys.approval(
         question = "Ship " ++ $.order ++ "?", context = #{order: $.order}, deciders = ["ada"], edits = true, expires = $.days,

@@ -46,7 +46,7 @@ SOURCE = Source(
         remind_after: Double = null, remind_every: Double = null, escalate_after: Double = null, escalate_to: [String] = [],
         notify: String = null,
     ) => (
-        by: String, at: Long, reason: String, edited: Boolean, context: Json, votes: [Json], decision: String,
+        by: String, at: Long, reason: String?, edited: Boolean, context: Json, votes: [Json], decision: String,
         approval_id: String,
     )
 }

@@ -281,3 +281,8 @@ def test_errors_are_collected_from_a_list_that_is_null_and_a_list_gets_an_empty_
     [warning] = compiled(text % "").diagnostics
     assert "return `ys` of `W` gets no value if the list of `foreach` is null" in warning.message
     assert "`ys: ... = []`" in (warning.help or "")
+
+
+def test_the_optional_comment_of_an_approval_is_no_extension_of_the_program() -> None:
+    text = 'workflow W() => (why: Json) andThen { a = sys.approval(question = "?") yield W(why = a.reason) }'
+    assert len(compile_sources([("a.afl", text)], reference=True).diagnostics) == 1
