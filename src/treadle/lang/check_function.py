@@ -46,6 +46,9 @@ def check_function(expr: tree.Function, given: list[Type], source: Source, conte
         case "join":
             if not may_be(given[1], STRING):
                 _report(expr, 1, "a text as separator", given[1], source, context)
+            elif isinstance(given[1], OptionalType):
+                message = "`join` needs a text as separator, this may be null"
+                context.reporter.warn("function-type", source, expr.args[1].span, message)
             return STRING
     inner = required(element)
     if isinstance(inner, ListType):
@@ -71,7 +74,7 @@ def _sum(expr: tree.Function, element: Type, source: Source, context: Context) -
         element = element.element
     if is_number(element):
         return DOUBLE if element == DOUBLE else LONG
-    if not is_anything(element) and element != NULL:
+    if not is_anything(element):
         _report(expr, 0, "a list of numbers", list_of(element), source, context)
     return UNKNOWN
 
