@@ -131,7 +131,9 @@ def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context
         for param in params:
             if param.default is not None:
                 root.label = f"the default of `{param.name.text}`"
+                root.filled = frozenset() if params is facet.returns else None  # a parameter may be a template for the handler
                 check_default(param.default, known[param.name.text], root.label, root, context)
+    root.filled = None
     check_repeated(facet.mixins, declared.opening, context)
     taken = {param.name.text for param in (*facet.params, *facet.returns)}
     for mixin in facet.mixins:

@@ -39,6 +39,8 @@ def check_placeholders(expr: tree.Literal, filled: frozenset[str], scope: Scope,
     if pieces:
         pieces += [encode(text[position:])]
         right = " ++ ".join(piece for number, piece in enumerate(pieces) if piece != '""' or (number == 0 and len(pieces) == 3))
+        after = scope.opening.source.line(expr.span.end_line)[expr.span.end_column - 1 :]
+        right = f"({right})" if after.lstrip().startswith("[") else right
         message = f"`{first}` in a string stays as it is; strings have no placeholders"
         fixes = [replace("Concatenate the parts", expr.span, right)]
         context.reporter.warn(

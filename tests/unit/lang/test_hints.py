@@ -358,3 +358,8 @@ def test_after_and_values_get_no_fix_that_means_something_else() -> None:
     assert (order.fixes, order.valid) == ((), ("a",))
     [order] = compiled("facet G() workflow W(aa: Json) andThen { ab = G() b = G() after abb }").errors
     assert (order.suggestion, order.valid) == ("ab", ("ab",))
+
+
+def test_the_parts_of_a_string_stay_together_in_front_of_an_index() -> None:
+    text = 'workflow W(n: String) => (t: String) andThen { yield W(t = "a{n}"[0]) }'
+    assert fixed(text, compiled(text).diagnostics) == text.replace('"a{n}"', '("a" ++ $.n)')
