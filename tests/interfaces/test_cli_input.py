@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.interfaces.commands import Treadle
 
+from treadle.cli.input.values import workflow_inputs
+
 MISSING = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 
 BAD = [
@@ -140,3 +142,29 @@ def _change(treadle: Treadle, statement: str) -> None:
     database.execute(statement)
     database.commit()
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "optional", "other"),
+    [
+        ("null", "null", None, None),
+        ('"null"', "null", "null", "null"),
+        ("Null", "Null", "Null", "Null"),
+        (" null", " null", " null", None),
+        ("nullable", "nullable", "nullable", "nullable"),
+        ("007", "007", "007", "007"),
+        ("", "", "", ""),
+    ],
+)
+def test_only_null_itself_is_null_for_an_optional_text(text: str, plain: str, optional: str | None, other: str | None) -> None:
+    pairs = [f"{name}={text}" for name in ("plain", "optional", "other")]
+    found = workflow_inputs({"plain": False, "optional": True}, None, pairs)
+    assert found == {"plain": plain, "optional": optional, "other": other}
+
+
+def test_null_for_an_optional_text_of_a_workflow(treadle: Treadle, tmp_path: Path) -> None:
+    file = tmp_path / "w.afl"
+    file.write_text(
+        "workflow W(a: String, b: String?) => (is_null: Boolean, a: String) andThen { yield W(is_null = $.b == null, a = $.a) }"
+    )
+    assert treadle.json("run", str(file), "-p", "a=null", "-p", "b=null")["outputs"] == {"is_null": True, "a": "null"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,8 +27,8 @@ WorkflowOption = Annotated[
 ]
 LenientOption = Annotated[bool, option("--lenient", help="Do not check the inputs against the workflow's parameters")]
 
-_TEXTS = frozenset(["String", "String?"])
-"""Types whose inputs are taken as they are written."""
+_TEXTS = {"String": False, "String?": True}
+"""Types whose inputs are taken as they are written, and whether `null` is null."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class Wanted:
         from treadle.lang.signatures import type_words
 
         workflow = find_workflow(program, self.workflow)
-        texts = {param.name for param in workflow.params if type_words(param.type) in _TEXTS}
+        kinds = {param.name: type_words(param.type) for param in workflow.params}
+        texts = {name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}
         inputs = workflow_inputs(texts, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)
         return Plan(flow, program, workflow, inputs)
@@ -98,10 +99,10 @@ class Wanted:
         return await api.runs.start(flow.id, self.workflow, inputs, lenient=self.lenient, **options)  # type: ignore[arg-type]
 
 
-def texts_of(flow: FlowDetail, workflow: str | None) -> Collection[str]:
-    """The workflow's parameters of type String or String?; none if there is no such workflow, which starting it reports."""
+def texts_of(flow: FlowDetail, workflow: str | None) -> dict[str, bool]:
+    """The workflow's parameters of type String or String? (true); none if there is no such workflow, which starting it reports."""
     found = _find(flow.workflows, workflow)
-    return [] if found is None else [param.name for param in found.params if param.type in _TEXTS]
+    return {} if found is None else {param.name: _TEXTS[param.type] for param in found.params if param.type in _TEXTS}
 
 
 def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowSignature | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -75,7 +75,7 @@ def _is_day(text: str) -> bool:
 
 def payload(text: str | None, parameters: Sequence[str] = ()) -> dict[str, Json] | None:
     """The payload from JSON, `@file` or `-` (stdin), overridden by `key=value` pairs; None if nothing is given."""
-    return None if text is None and not parameters else workflow_inputs((), text, parameters, "payload")
+    return None if text is None and not parameters else workflow_inputs({}, text, parameters, "payload")
 
 
 def edits(text: str | None) -> dict[str, Json] | None:
@@ -88,16 +88,17 @@ def any_json(text: str | None, what: str) -> Json:
     return None if text is None else _parse(_read(text, what), what)
 
 
-def workflow_inputs(texts: Collection[str], whole: str | None, pairs: Sequence[str], what: str = "inputs") -> dict[str, Json]:
+def workflow_inputs(texts: Mapping[str, bool], whole: str | None, pairs: Sequence[str], what: str = "inputs") -> dict[str, Json]:
     """A workflow's inputs from a JSON object (or `@file`, `-`), overridden by `key=value` pairs.
 
     A value is JSON or text; for the parameters `texts`, those of type String, it is always text, so that `zip=01234` needs
-    no quotes.
+    no quotes; for a `String?` (true), only `null` without quotes is null.
     """
     inputs: dict[str, Json] = {} if whole is None else dict(_object(whole, what))
     for given in pairs:
         key, value = _pair(given)
-        inputs[key] = _text(value) if key in texts else _json_or_text(value)
+        is_null = value == "null" and texts.get(key, False)
+        inputs[key] = None if is_null else _text(value) if key in texts else _json_or_text(value)
     return inputs
 
 
