@@ -292,8 +292,13 @@ class ExpressionParser(Cursor):
             self.report(span, f"unexpected `.{name.text}`", hint, [replace(f"Write `{keys}`", span, keys)])
             return True
         if token.kind == "?":
+            after = self.ahead()
+            joint = after.text if after.start == token.end and after.kind in ("?", ":", ".") else ""
             hint = "AFL has no `? :`; choose between blocks with `andThen when { case condition => { ... } case _ => { ... } }`"
-            raise self.failed(token.span, "unexpected `?`", hint)
+            if joint:
+                shown = self.source.part(value.span)
+                hint = f"AFL has no `?{joint}`; {hints.WITHOUT_NULL.format(shown)}"
+            raise self.failed(token.span, f"unexpected `?{joint}`", hint)
         if token.kind == "(" and not token.broken and isinstance(value, tree.Ref | tree.InputRef):
             self._foreign_call(value)
             return True

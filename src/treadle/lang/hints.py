@@ -10,6 +10,8 @@ from treadle.lang.escapes import encode
 _WHEN = "AFL has no `{}`; choose between blocks with `andThen when {{ case condition => {{ ... }} case _ => {{ ... }} }}`"
 _LOOP = "a loop is the block of a declaration or step: `andThen foreach x in $.items { ... }`"
 
+WITHOUT_NULL = "tell null from other values in a `when`: `case {0} == null => {{ ... }} case _ => {{ ... }}`"
+
 # Words that cannot begin a statement or a value, with a hint.
 WORDS = {word: _WHEN.format(word) for word in ("if", "else", "elif", "unless", "switch", "match")} | {
     "foreach": _LOOP,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from treadle.lang import escapes, scripts
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
-from treadle.lang.tokens import PATTERNS, Token
+from treadle.lang.tokens import PATTERNS, WORDS, Token
 from treadle.lang.tree import Span
 
 _BLANK = re.compile(PATTERNS["blank"])
@@ -31,6 +31,7 @@ _TEMPLATE = re.compile(r"`[^`\n]*\$\{[^`\n]*`")
 _DOLLAR = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\}?")
 _FOREIGN_NAME = re.compile(r"[^\W\d]\w*")
 _MEANT = {"&": "&&", "|": "||", "→": "=>", "⇒": "=>", "≠": "!=", "≤": "<=", "≥": ">="}
+_OR_NULL = re.compile(r"\|[ \t]*(?:null|None|nil|undefined|Null|NULL)\b")
 _NAME_FOLLOWS = frozenset(["namespace", "schema", "use", "uses"])  # after these, `script` is a name
 _MAX_DIGITS = 4000
 
@@ -224,6 +225,8 @@ class _Lexer:
             self._report(token, "unexpected character `$`", "an input is written `$.name`", [fix])
         elif char == ".":
             self._add(char, at + 1)
+        elif char == "|" and self._nullable():
+            pass
         elif char in _MEANT:
             token = self._add(_MEANT[char], at + 1)
             token.text = token.kind
@@ -237,6 +240,24 @@ class _Lexer:
         else:
             token = self._add("bad", at + 1)
             self._report(token, f"unexpected character `{char}`")
+        return True
+
+    def _nullable(self) -> bool:
+        """Read the rest of a type such as `Long | null` as `Long?`, if one ends here."""
+        found, before = _OR_NULL.match(self.text, self.position), self.found.tokens[-2:]
+        if found is None or len(before) < 2:
+            return False
+        last = before[1]
+        named = before[0].kind in (":", "[") and last.kind in WORDS and last.text[0].isupper()
+        if not named and not (last.kind in ("]", "?") and not last.broken):
+            return False
+        token = self._add("?", found.end())
+        token.text = "?"
+        fix = replace("Write `?`", last.span.end.to(token.span), "" if last.kind == "?" else "?")
+        shown = "T" if not named else last.text
+        self._report(token, f"unexpected `{found[0]}` after a type", f"an optional type is written `{shown}?`", [fix])
+        if last.kind == "?":
+            self.found.tokens.pop()
         return True
 
     def _fence(self) -> None:

@@ -180,6 +180,10 @@ STATEMENTS = {
     "None as a value": ("a = None", "`None`", "`null`", "a = null"),
     "True as a value": ("a = True\n    b = FALSE", "`True`", "`true`", "a = true\n    b = false"),
     "not as a value": ("a = not true", "`not`", "`!`", "a = !true"),
+    "null coalescing": ("a = F(x = $.n ?? 0)", "`??`", "`case $.n == null => { ... } case _ => { ... }`", None),
+    "elvis": ("a = F(x = $.n ?: 0)", "`?:`", "`case $.n == null", None),
+    "a step that may be null": ("b = F(x = 1)\n    a = F(x = b.out ?? 0)", "`??`", "`case b.out == null", None),
+    "safe navigation": ("a = F(x = $.items[0]?.z)", "`?.`", "`case $.items[0] == null", None),
 }
 DECLARATIONS = {
     "arrow": ("event facet A() -> (y: Long)", "`->`", "`=>`", "event facet A() => (y: Long)"),
@@ -201,6 +205,9 @@ DECLARATIONS = {
     "?Long": ("facet A(x: ?Long)", "`?` before a type", "`Long?`", None),
     "x?": ("facet A(x?: Long)", "`?` after a name", "`x: Long?`", None),
     "Optional": ("facet A(x: Optional<Long>)", "`Optional<Long>`", "`Long?`", "facet A(x: Long?)"),
+    "Long | null": ("facet A(x: Long | null)", "`| null`", "`Long?`", "facet A(x: Long?)"),
+    "[Long] | None": ("facet A(x: [Long] | None = null)", "`| None`", "`T?`", "facet A(x: [Long]? = null)"),
+    "Long? | null": ("facet A(x: [Long|nil], y: Long? | null)", "`|nil`", "`Long?`", "facet A(x: [Long?], y: Long?)"),
     "semicolons in a list": ("facet A(x: Long; y: Long)", "`;`", "commas", "facet A(x: Long, y: Long)"),
     "def": ("def A(x: Long)", "`def`", "`facet`", "facet A(x: Long)"),
     "fn": ("fn A(x: Long)", "`fn`", "`facet`", "facet A(x: Long)"),
