@@ -15,9 +15,10 @@ from treadle.lang.check_yield import Target, Targets, check_yields
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Source
 from treadle.lang.names import Declared
+from treadle.lang.nulls import known_if
 from treadle.lang.resolution import check_unique
 from treadle.lang.returns import fails, given_although_failed, given_by
-from treadle.lang.scope import Inputs, Scope, StepInfo
+from treadle.lang.scope import Inputs, Known, Scope, StepInfo
 from treadle.lang.types import (
     JSON,
     LONG,
@@ -43,6 +44,7 @@ class Surroundings:
     inputs: Inputs
     targets: Targets
     parent: Scope | None = None
+    known: frozenset[Known] = frozenset()
 
 
 def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context: Context) -> None:
@@ -60,18 +62,17 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
         return
     inputs, loop = around.inputs, None
     if block.foreach is not None:
-        loop = _check_foreach(block.foreach, outside, inputs, context)
+        loop = _check_foreach(block.foreach, _view(outside, around, "foreach"), context)
         _check_mode(block.foreach, around.targets.own, loop.type, opening.source, context)
         inputs = inputs.inside(Attributes({loop.name.text: loop}), may_have_more=False)
-    scope = Scope(opening, inputs, around.parent, loop, everywhere=around.root.everywhere)
+    scope = Scope(opening, inputs, around.parent, loop, everywhere=around.root.everywhere, known=around.known)
     context.bindings.scopes.append((block.span, scope))
     _check_statements(block, scope, replace(around, inputs=inputs, parent=scope), context)
 
 
-def _check_foreach(foreach: tree.Foreach, outside: Scope, inputs: Inputs, context: Context) -> Definition:
+def _check_foreach(foreach: tree.Foreach, view: Scope, context: Context) -> Definition:
     """Check the list, and return the loop variable."""
-    view = _view(outside, inputs, "foreach")
-    type_, source = required(infer(foreach.iterable, view, context)), outside.opening.source
+    type_, source = required(infer(foreach.iterable, view, context)), view.opening.source
     if not isinstance(type_, ListType) and not is_anything(type_):
         message = f"foreach `{foreach.variable.text}` needs a list, this is {describe(type_)}"
         context.reporter.warn("foreach-type", source, foreach.iterable.span, message)
@@ -106,10 +107,10 @@ def _check_mode(foreach: tree.Foreach, owner: Target, element: Type, source: Sou
         context.reporter.report("collect-errors", source, name.span, message, hint=hint)
 
 
-def _view(outside: Scope, inputs: Inputs, label: str) -> Scope:
+def _view(outside: Scope, around: Surroundings, label: str) -> Scope:
     """Return a scope without steps of its own, for expressions between a block and its owner."""
     parent = outside if outside.steps or outside.loop or outside.parent else None
-    return Scope(outside.opening, inputs, parent, everywhere=outside.everywhere, label=label)
+    return Scope(outside.opening, around.inputs, parent, everywhere=outside.everywhere, label=label, known=around.known)
 
 
 def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surroundings, outside: Scope, context: Context) -> None:
@@ -119,10 +120,14 @@ def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surrou
         message = "`when` needs exactly one default, as its last case"
         at = defaults[0].span if defaults else block.span
         context.reporter.report("when-default", source, at, message, hint="end with `case _ => { ... }`")
+    view, otherwise = _view(outside, around, "case"), around.known
     for case in cases:
+        known = otherwise
         if not case.is_default:
-            require_boolean(case.condition, _view(outside, around.inputs, "case"), context, "a case condition")
-        check_block(case.block, around, context)
+            require_boolean(case.condition, view, context, "a case condition")
+            known = around.known | known_if(True, case.condition, view)
+            otherwise |= known_if(False, case.condition, view)
+        check_block(case.block, replace(around, known=known), context)
 
 
 def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, context: Context) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from treadle.lang import tree
+from treadle.lang import hints, tree
 from treadle.lang.bindings import Context
 from treadle.lang.check_function import check_function
 from treadle.lang.check_operator import check_binary, check_index, check_unary
 from treadle.lang.definitions import Kind
 from treadle.lang.diagnostics import replace
+from treadle.lang.nulls import key_of, known_if
 from treadle.lang.placeholders import check_placeholders
 from treadle.lang.scope import Scope, StepInfo
 from treadle.lang.types import (
@@ -80,17 +81,29 @@ def _concat(expr: tree.Concat, scope: Scope, context: Context) -> Type:
 
 
 def _binary(expr: tree.Binary, scope: Scope, context: Context) -> Type:
-    left, right = infer(expr.left, scope, context), infer(expr.right, scope, context)
+    left, known = infer(expr.left, scope, context), scope.known
+    _learn(expr.operator, expr.left, scope)
+    right = infer(expr.right, scope, context)
+    scope.known = known
     return check_binary(expr, left, right, scope.opening.source, context)
 
 
 def _chain(expr: tree.Chain, scope: Scope, context: Context) -> Type:
     first = expr.operands[0]
-    found = infer(first, scope, context)
+    found, known, before = infer(first, scope, context), scope.known, first
     for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
         pair = tree.Binary(operator, first, operand, operand.span)
+        _learn(operator, before, scope)
         found = check_binary(pair, found, infer(operand, scope, context), scope.opening.source, context)
+        before = operand
+    scope.known = known
     return found
+
+
+def _learn(operator: str, left: tree.Expr, scope: Scope) -> None:
+    """Note what holds to the right of `&&` or `||`, which is evaluated only if the left side is true, or false."""
+    if operator in ("&&", "||"):
+        scope.known |= known_if(operator == "&&", left, scope)
 
 
 def _unary(expr: tree.Unary, scope: Scope, context: Context) -> Type:
@@ -259,14 +272,18 @@ def _undeclared(step: StepInfo, attribute: str) -> str | None:
 
 def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scope, context: Context) -> Type:
     """Return the type at the end of a path into a value of the given type."""
+    key = key_of(expr, scope) if scope.known else None
+    owner = 0 if key is None else key[0]
     for part in range(start, len(expr.path)):
         if is_anything(type_):
             return UNKNOWN
         name = expr.path[part]
         if isinstance(type_, OptionalType):
-            type_ = type_.element
-            message = f"`{_shown(expr, part)}` may be null, and null has no field `{name}`"
-            context.reporter.warn("type-mismatch", scope.opening.source, expr.span, message)
+            type_, shown = type_.element, shown_path(expr, part)
+            if (owner, expr.path[:part]) not in scope.known:
+                message = f"`{shown}` may be null, and null has no field `{name}`"
+                hint = hints.WITHOUT_NULL.format(shown)
+                context.reporter.warn("type-mismatch", scope.opening.source, expr.span, message, hint=hint)
         if isinstance(type_, RecordType):
             fields = dict(type_.fields)
             if name not in fields:
@@ -288,11 +305,11 @@ def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scop
                 say = context.reporter.warn if members.lenient else context.reporter.report
                 say("unknown-attribute", scope.opening.source, expr.span, message, valid=members, near=name)
             return UNKNOWN
-    return type_
+    return required(type_) if (owner, expr.path) in scope.known else type_
 
 
-def _shown(expr: tree.InputRef | tree.Ref, part: int) -> str:
-    """Return the beginning of a path as written."""
+def shown_path(expr: tree.InputRef | tree.Ref, part: int | None = None) -> str:
+    """Return a path, or its beginning, as written."""
     return ("$." if isinstance(expr, tree.InputRef) else "") + ".".join(expr.path[:part])
 
 
@@ -300,7 +317,7 @@ def _report_no_field(
     type_: Type, part: int, names: list[str], expr: tree.InputRef | tree.Ref, scope: Scope, context: Context
 ) -> Type:
     """Warn about a field that a value does not have."""
-    shown = _shown(expr, part)
+    shown = shown_path(expr, part)
     kind = f"a `{type_.name}`" if names and isinstance(type_, NamedType) else describe(type_)
     hint = "take one element, as in `[0]`, or loop over it with `foreach`" if isinstance(type_, ListType) else None
     message = f"`{shown}` is {kind}, which has no field `{expr.path[part]}`"

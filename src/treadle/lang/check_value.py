@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treadle.lang import tree
+from treadle.lang import hints, tree
 from treadle.lang.bindings import Context
-from treadle.lang.check_expr import infer
+from treadle.lang.check_expr import infer, shown_path
 from treadle.lang.definitions import Definition
 from treadle.lang.diagnostics import Edit, Fix, nearest
 from treadle.lang.scope import Scope
@@ -139,7 +139,10 @@ def _remedy(expr: tree.Expr, wanted: Type, found: Type, context: Context) -> tup
     if isinstance(found, OptionalType):
         if isinstance(expr, tree.Function) and expr.name.text == "first":
             return (), "`[0]` takes the first element, and fails the step if there is none"
-        return (), f"declare it as `{words(found)}` too, or give the value a type without `?`"
+        hint = f"declare it as `{words(found)}` too, or give the value a type without `?`"
+        return (), f"{hint}, or {hints.WITHOUT_NULL.format(shown_path(expr))}" if isinstance(
+            expr, tree.InputRef | tree.Ref
+        ) else hint
     if isinstance(wanted, ListType) and misfit(found, wanted.element, context.tables.fields) is None:
         edits = (Edit(expr.span.part(0, 0), "["), Edit(expr.span.end, "]"))
         return (Fix("Make it a list of one element", edits),), "write `[...]` for a list of one element"

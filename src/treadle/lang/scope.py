@@ -51,6 +51,10 @@ class StepInfo:
     absent: dict[str, str] = field(default_factory=dict)  # returns that may have no value, with the reason
 
 
+Known = tuple[int, tuple[str, ...]]
+"""A reference: the identity of the owner of its first name, and its path."""
+
+
 @dataclass(slots=True, eq=False)
 class Scope:
     """One block during its check. `label` names the current statement; `current` is set if that is a step."""
@@ -65,6 +69,7 @@ class Scope:
     current: StepInfo | None = None
     inside: bool = False  # within the body or catch of the current step
     depends: dict[str, None] = field(default_factory=dict)
+    known: frozenset[Known] = frozenset()  # references that are not null here
     filled: frozenset[str] | None = None  # within a statement: the names that the callee may replace in templates
 
     def begin(self, label: str, current: StepInfo | None = None) -> None:
