@@ -25,6 +25,7 @@ from treadle.lang.types import (
     STRING,
     UNKNOWN,
     ListType,
+    Misfit,
     NamedType,
     RecordType,
     Type,
@@ -33,6 +34,7 @@ from treadle.lang.types import (
     list_of,
     misfit,
     required,
+    words,
 )
 
 
@@ -100,11 +102,24 @@ def _check_mode(foreach: tree.Foreach, owner: Target, element: Type, source: Sou
     error = RecordType((("index", LONG), ("item", element), ("error", STRING), ("error_type", STRING)))
     wrong = misfit(list_of(error), found.type, context.tables.fields)
     if wrong is not None or required(found.type) == JSON:
-        message = f"return `{name.text}` of `{owner.key}` must be a list of errors, it is {describe(found.type)}"
+        message = f"return `{name.text}` of `{owner.key}` must be a list of errors, it is {describe(found.type)}{_field(wrong)}"
         hint = (
             "declare it as `[Json]`, or as a list of a schema with `index: Long`, `item`, `error: String` and `error_type: String`"
         )
         context.reporter.report("collect-errors", source, name.span, message, hint=hint)
+
+
+def _field(wrong: Misfit | None) -> str:
+    """Return which field of the schema does not suit the errors, as a clause."""
+    name = "" if wrong is None else wrong.path.removeprefix("[...].")
+    if wrong is None or name == wrong.path:
+        return ""
+    if wrong.wanted is None:
+        return f", which has no field `{name}`"
+    if wrong.found is None:
+        return f", and errors have no `{name}`"
+    actual = f"the items are {words(wrong.found)}" if name == "item" else f"it is {describe(wrong.found)}"
+    return f", whose `{name}` must be {describe(wrong.wanted)}, but {actual}"
 
 
 def _view(outside: Scope, around: Surroundings, label: str) -> Scope:

@@ -132,6 +132,10 @@ class StatementParser(ForeignParser):
                 hint = "name the return that takes the errors, as in `collectErrors(failed)`"
                 raise self.failed(word.span, "expected `(` after `collectErrors`", hint)
             self.open()
+            if self.tok.kind == "input" and "." not in (name := self.tok.text[2:]):
+                fix = replace(f"Write `{name}`", self.tok.span, name)
+                self.report(self.tok.span, f"unexpected `{self.tok.text}`; expected a name", "name the return, without `$.`", [fix])
+                self.tok.kind, self.tok.text = "name", name
             failed = self.name()
             self.close()
         elif self.tok.kind == "(" and self.ahead().kind == ")":

@@ -208,6 +208,10 @@ DECLARATIONS = {
     "Long | null": ("facet A(x: Long | null)", "`| null`", "`Long?`", "facet A(x: Long?)"),
     "[Long] | None": ("facet A(x: [Long] | None = null)", "`| None`", "`T?`", "facet A(x: [Long]? = null)"),
     "Long? | null": ("facet A(x: [Long|nil], y: Long? | null)", "`|nil`", "`Long?`", "facet A(x: [Long?], y: Long?)"),
+    "collectErrors of an input": (
+        "workflow A(l: [Long]) => (g: [Json]) andThen foreach x in $.l collectErrors($.g) { }", "`$.g`", "without `$.`",
+        "workflow A(l: [Long]) => (g: [Json]) andThen foreach x in $.l collectErrors(g) { }",
+    ),
     "semicolons in a list": ("facet A(x: Long; y: Long)", "`;`", "commas", "facet A(x: Long, y: Long)"),
     "def": ("def A(x: Long)", "`def`", "`facet`", "facet A(x: Long)"),
     "fn": ("fn A(x: Long)", "`fn`", "`facet`", "facet A(x: Long)"),
