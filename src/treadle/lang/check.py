@@ -120,7 +120,7 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
         check_block(block, around, context)
     if facet.catch is not None:
         failed = inputs.inside(Attributes(errors(source, facet.name, facet.catch)), may_have_more=False)
-        check_block(facet.catch, Surroundings(Scope(opening, failed), failed, around.targets), context)
+        check_block(facet.catch, Surroundings(Scope(opening, failed, everywhere=names), failed, around.targets), context)
     check_returns(facet, opening, context)
     _warn_bodiless(facet, opening, context)
 

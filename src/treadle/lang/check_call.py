@@ -25,6 +25,7 @@ def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | No
     declared = resolve_callee(call, opening, context)
     if declared is not None and declared.opening.source is SOURCE:
         context.extensions.append((declared.node.name.text, opening.source, call.target.span))
+        _check_literals(call, opening, context)
     check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", opening, context)
     if declared is None:
         for arg in call.args:
@@ -39,6 +40,22 @@ def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | No
         check_mixin(mixin, scope, context, host=declared)
     check_repeated(call.mixins, opening, context)
     return declared
+
+
+def _check_literals(call: tree.Call, opening: Opening, context: Context) -> None:
+    """Warn about literal arguments that an approval rejects."""
+    for arg in call.args:
+        name, value = arg.name.text, arg.value
+        given = value.value if isinstance(value, tree.Literal) else None
+        if name == "on_expiry" and isinstance(given, str) and given not in ("fail", "ask_again"):
+            wrong = "must be `fail` or `ask_again`"
+        elif name in ("quorum", "denials") and type(given) is int and given < 1:
+            wrong = "must be at least 1"
+        elif name == "context" and isinstance(value, tree.Literal | tree.ArrayLiteral):
+            wrong = "must be a map"
+        else:
+            continue
+        context.reporter.warn("type-mismatch", opening.source, value.span, f"parameter `{name}` of `{call.target.text}` {wrong}")
 
 
 def check_args(

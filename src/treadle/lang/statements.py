@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.lang import hints, tree
+from treadle.lang import functions, hints, tree
 from treadle.lang.cursor import Failed
 from treadle.lang.diagnostics import Edit, Fix, nearest, replace
 from treadle.lang.expressions import CALL_HINT, LEVELS
@@ -106,6 +106,8 @@ class StatementParser(ForeignParser):
             self.report(paren.span, "unexpected `(`; expected a name", "write `foreach x in $.items { ... }`", [fix])
         elif self.tok.kind == "(":
             hint = "foreach iterates over a reference; compute the list in a step or a script before it"
+            if token.text in functions.FUNCTIONS:
+                hint = f"make it a value, `l = {token.text}(...)`, and loop in the body of a later step, `andThen foreach x in l {{ ... }}`"
             raise self.failed(token.span, f"unexpected call of `{token.text}`; expected a reference such as `$.items`", hint)
         mode, failed = self._mode()
         if self.tok.kind != "{":
@@ -352,7 +354,8 @@ class StatementParser(ForeignParser):
             self._nothing_more(token.text)
             return tree.Step(Name(token.text, token.span), call, None, None, token.span.to(call.span))
         arrow = self.tok.kind == "-" and self.ahead().kind == ">"
-        if self.tok.text in LEVELS and not (arrow or self.tok.broken or self.names_something()):
+        goes_on = self.tok.text in LEVELS or self.tok.kind in (".", "[")
+        if goes_on and not (arrow or self.tok.broken or self.names_something()):
             raise self.failed(call.span, f"unexpected call of `{call.target.text}` inside an expression", CALL_HINT)
         body = catch = None
         self._respell({"after", "andThen", "catch", "with"})
@@ -392,12 +395,22 @@ class StatementParser(ForeignParser):
         self.keyword()
         self.join()
         found = [self._earlier()]
-        while self.tok.kind == ",":
-            self.advance()
+        while self.tok.kind == "," or self._another():
+            if self.tok.kind == ",":
+                self.advance()
+            else:
+                at = self.previous.span.end
+                hint = f"write `after {found[-1].path[0]}, {self.tok.text}`"
+                self.report(at, "a comma is missing here", hint, [Fix("Insert `,`", (Edit(at, ","),))])
             found.append(self._earlier())
         if self.tok.text == "with" and not self.names_something():
             raise self.failed(self.tok.span, "unexpected `with` after `after`", "mixins stand before `after`")
         return tuple(found)
+
+    def _another(self) -> bool:
+        """Return whether another step follows on the line, without a comma."""
+        text = self.tok.text
+        return text in self.bound and text not in KEYWORDS and not self.tok.broken and not self.names_something()
 
     def _earlier(self) -> tree.Ref:
         token = self.tok

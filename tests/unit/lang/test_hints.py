@@ -184,6 +184,20 @@ STATEMENTS = {
     "elvis": ("a = F(x = $.n ?: 0)", "`?:`", "`case $.n == null", None),
     "a step that may be null": ("b = F(x = 1)\n    a = F(x = b.out ?? 0)", "`??`", "`case b.out == null", None),
     "safe navigation": ("a = F(x = $.items[0]?.z)", "`?.`", "`case $.items[0] == null", None),
+    "a result of a call": ("a = F(x = 1).out", "call of `F`", "`name.result`", None),
+    "an element of a call": ("a = F(x = 1)[0]", "call of `F`", "`name.result`", None),
+    "after without a comma": (
+        "a = G()\n    b = G()\n    c = G() after a b\n    d = G() after a  b",
+        "comma is missing",
+        "`after a, b`",
+        "a = G()\n    b = G()\n    c = G() after a, b\n    d = G() after a,  b",
+    ),
+    "foreach over a function": (
+        "a = G() andThen foreach x in flatten($.items) { }",
+        "call of `flatten`",
+        "`l = flatten(...)`",
+        None,
+    ),
 }
 DECLARATIONS = {
     "arrow": ("event facet A() -> (y: Long)", "`->`", "`=>`", "event facet A() => (y: Long)"),
