@@ -51,7 +51,7 @@ def _check_literals(call: tree.Call, opening: Opening, context: Context) -> None
             wrong = "must be `fail` or `ask_again`"
         elif name in ("quorum", "denials") and type(given) is int and given < 1:
             wrong = "must be at least 1"
-        elif name == "context" and isinstance(value, tree.Literal | tree.ArrayLiteral):
+        elif name == "context" and (given is not None or isinstance(value, tree.ArrayLiteral)):
             wrong = "must be a map"
         else:
             continue

@@ -107,7 +107,7 @@ class StatementParser(ForeignParser):
         elif self.tok.kind == "(":
             hint = "foreach iterates over a reference; compute the list in a step or a script before it"
             if token.text in functions.FUNCTIONS:
-                hint = f"make it a value, `l = {token.text}(...)`, and loop in the body of a later step, `andThen foreach x in l {{ ... }}`"
+                hint = f"make it a value, `l = {token.text}(...)`; the body of a later step can be `foreach x in l {{ ... }}`"
             raise self.failed(token.span, f"unexpected call of `{token.text}`; expected a reference such as `$.items`", hint)
         mode, failed = self._mode()
         if self.tok.kind != "{":
