@@ -168,3 +168,10 @@ def test_null_for_an_optional_text_of_a_workflow(treadle: Treadle, tmp_path: Pat
         "workflow W(a: String, b: String?) => (is_null: Boolean, a: String) andThen { yield W(is_null = $.b == null, a = $.a) }"
     )
     assert treadle.json("run", str(file), "-p", "a=null", "-p", "b=null")["outputs"] == {"is_null": True, "a": "null"}
+
+
+def test_a_value_is_shown_as_one(treadle: Treadle, tmp_path: Path) -> None:
+    file = tmp_path / "w.afl"
+    file.write_text("workflow W() => (x: Long) andThen { d = 1 + 2 yield W(x = d) }")
+    done = treadle("run", str(file))
+    assert "W.d (value): completed" in done.err + done.out

@@ -241,7 +241,8 @@ class Watcher:
             said = ", ".join(part for part in (step.state, doing(step, self._scene.tasks.get(step.id))) if part)
             if is_shown(step) and self._told.get(step.id) != said:
                 self._told[step.id] = said
-                self._say(f"{step.path}{f' ({step.facet})' if step.facet else ''}: {said}")
+                what = "value" if step.facet == "sys.value" else step.facet
+                self._say(f"{step.path}{f' ({what})' if what else ''}: {said}")
 
     def _hear(self, line: LogLine) -> None:
         """Print the flow's log lines as they arrive."""
