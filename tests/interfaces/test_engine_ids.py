@@ -46,6 +46,7 @@ NEW_IDS = {
     ("external_jobs", "find_called"),
     ("run_reads", "shown"),
     ("run_reads", "unrecorded"),
+    ("run_reads", "work_at"),
 }
 """Calls whose parameter is the id of a new run, or is supplied by the engine or a service."""
 WORKER = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
