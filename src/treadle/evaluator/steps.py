@@ -120,8 +120,13 @@ def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
     failed = child.state is State.STATEMENT_ERROR
     if child.kind is StepKind.CATCH:
         if failed and child.error is not None:
-            error = row.error if child.error.stopped and row.error is not None else child.error
-            fail_step(draft, row, error, row.failed_in or State.CATCH_CONTINUE)
+            failed_in = row.failed_in or State.CATCH_CONTINUE
+            if not child.error.stopped or row.error is None:
+                fail_step(draft, row, child.error, failed_in)
+            elif draft.stopping:
+                withdraw(draft, row, failed_in, row.error)
+            else:
+                fail_step(draft, row, row.error, failed_in)
         else:
             capture(draft, row, child)
     elif row.open == 0:
