@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.properties.test_evaluator_orders import check_counters, play_in_order, stored, write_program
 
 from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, TaskRequest
-from treadle.evaluator.records import STOPPED
+from treadle.evaluator.records import NOT_STARTED
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState, StepState
 from treadle.model.values import encode
@@ -46,7 +46,7 @@ class Kernel:
         if changes.doomed:
             self.doomed = True
             held = [task for task in self.run.tasks.values() if task.id not in self.begun]
-            self.apply(*(Errored(task.step_id, Problem(STOPPED, "withdrawn"), task.id, withdrawn=True) for task in held))
+            self.apply(*(Errored(task.step_id, Problem(NOT_STARTED, "withdrawn"), task.id, withdrawn=True) for task in held))
         return changes
 
     def play(self, *, repaired: bool = False) -> None:

@@ -7,7 +7,7 @@ that wait for a task wait until it ends; the kernel withdraws the tasks that hav
 from __future__ import annotations
 
 from treadle.evaluator.draft import Draft
-from treadle.evaluator.records import STOPPED, StepError, StepRow
+from treadle.evaluator.records import NOT_STARTED, StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.lang.program import Block, Step
 
@@ -64,4 +64,4 @@ def withdraw(draft: Draft, row: StepRow, failed_in: State, uncaught: StepError |
     message = f"not started, because the run will fail: {doom.text if doom else ''}"
     if uncaught is not None:
         message = f"{uncaught.message} (not caught, because the run will fail)"
-    draft.fail(row, StepError(message=message, type=STOPPED, path=row.path, step_id=row.id, stopped=True), failed_in)
+    draft.fail(row, StepError(message=message, type=NOT_STARTED, path=row.path, step_id=row.id, stopped=True), failed_in)

@@ -10,7 +10,7 @@ from typing import Any
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.plan import Plan, is_fail_fast
 from treadle.evaluator.records import (
-    STOPPED,
+    NOT_STARTED,
     BlobRef,
     Changes,
     Ignored,
@@ -253,7 +253,7 @@ class Draft:
 def stopped_at(row: StepRow) -> StepError:
     """Return the error of a row that did not start because another item of a `failFast` foreach had failed."""
     message = "not started, because another item of the foreach has failed"
-    return StepError(message=message, type=STOPPED, path=row.path, step_id=row.id, stopped=True)
+    return StepError(message=message, type=NOT_STARTED, path=row.path, step_id=row.id, stopped=True)
 
 
 def error_in(row: StepRow, error: EvaluationError) -> StepError:

@@ -24,7 +24,7 @@ Value = Json
 """The value of an attribute: JSON, or a `BlobRef`."""
 
 
-STOPPED = "not_started"
+NOT_STARTED = "not_started"
 """The type of the error of a row that did not start: its run, or a `failFast` foreach around it, starts nothing new."""
 
 

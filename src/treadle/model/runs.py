@@ -10,7 +10,7 @@ from treadle.model.states import RunState
 TEXT = "_text"
 """The step attribute with the model's output so far; no facet can declare an attribute of that name."""
 
-STOPPED = (
+STOPPED_AT_LIMIT = (
     "it was stopped at a limit and cannot be retried: correct the workflow and start it again, "
     "or raise the limit (`TREADLE_RUN_DEPTH`, `TREADLE_RUN_ROWS`) and repeat it with `treadle runs rerun`"
 )

@@ -37,7 +37,7 @@ from treadle.engine import Engine
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
-from treadle.model.runs import STOPPED
+from treadle.model.runs import STOPPED_AT_LIMIT
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled, 
     """Report on stderr that the run failed, with the next steps for people."""
     remedy = f"`treadle runs retry {run_id}` continues at the failed step"
     if (ended.error or {}).get("stopped"):
-        remedy = STOPPED
+        remedy = STOPPED_AT_LIMIT
     hint = f" `treadle runs show {run_id}` shows the steps; {remedy}."
     message = str(failed).rstrip()
     stop = "" if message.endswith((".", "!", "?")) else "."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from treadle.evaluator import BlobRef, Changes, Errored, Event, Expand, Finished, Started, StepRow, TaskRequest
-from treadle.evaluator.records import STOPPED
+from treadle.evaluator.records import NOT_STARTED
 from treadle.kernel.runs.step_codec import store_step
 from treadle.kernel.store.units import CancelRunTasks, Dismiss, Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.store.value_store import ValueStore
@@ -66,7 +66,7 @@ def rows_of(
 def withdrawn(run: Run, value_store: ValueStore) -> tuple[NewTask, CancelRunTasks]:
     """The row that ends the tasks not in progress of a run that cannot succeed, and the task that advances the run after it."""
     message = "Not started: the run cannot succeed. A retry of the run starts it."
-    error = encode({"code": STOPPED, "message": message, "withdrawn": True}, "error", VALUE_LIMIT)
+    error = encode({"code": NOT_STARTED, "message": message, "withdrawn": True}, "error", VALUE_LIMIT)
     inbox = value_store.seal(encode({"error": error}, "inbox", VALUE_LIMIT))
     return advance_task(run, derived_id(run.id, f"withdrawn/{run.version + 1}")), CancelRunTasks(run.id, "engine", error, inbox)
 

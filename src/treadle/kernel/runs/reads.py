@@ -23,7 +23,7 @@ from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION
-from treadle.model.runs import STOPPED, Run, Step
+from treadle.model.runs import STOPPED_AT_LIMIT, Run, Step
 from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.model.trees import depth_first
@@ -334,7 +334,7 @@ def why_run(
         case RunState.COMPLETED:
             return Reason("finished_completed", f"completed at {as_text(run.finished_at)}")
         case RunState.FAILED:
-            remedy = STOPPED if error.get("stopped") else "repeat it with `treadle runs retry`"
+            remedy = STOPPED_AT_LIMIT if error.get("stopped") else "repeat it with `treadle runs retry`"
             return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {message}; {remedy}")
         case RunState.CANCELED:
             return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {message}")
