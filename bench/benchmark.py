@@ -22,6 +22,7 @@ Found = dict[str, Figures]
 BENCHMARKS = (
     "queue",
     "commits",
+    "transactional",
     "growth",
     "memory",
     "functions",

@@ -20,6 +20,7 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 ORDER = (
     "queue",
     "commits",
+    "transactional",
     "peers",
     "growth",
     "memory",

@@ -33,6 +33,7 @@ from treadle.workers.specialists import SpecialistOptions, register
 if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.engine.sync import BlockingEngine
+    from treadle.engine.within import Within
     from treadle.kernel.approvals.service import Approvals
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.records import StartedRun
@@ -122,6 +123,22 @@ class Engine(FormerNames):
         from treadle.engine.sync import BlockingEngine
 
         return BlockingEngine(self)
+
+    def within(self, connection: Any, *, notify: bool = False) -> Within:
+        """Start work in the transaction of your own connection to the store's PostgreSQL: it exists when you commit.
+
+            async with session.begin():
+                session.add(order)
+                await engine.within(session).enqueue("charge", {"order": 17})
+
+        `connection` is one of asyncpg, psycopg, SQLAlchemy (also a session) or Django. With `notify`, your commit wakes waiting
+        workers, and PostgreSQL serialises it with other such commits; without, they find the work at their next poll. The engine
+        need not be open.
+        """
+        from treadle.engine.within import Within
+        from treadle.wiring.borrowed import borrowed_store
+
+        return Within(self, lambda url, clock: borrowed_store(url, connection, clock, notify=notify))
 
     @asynccontextmanager
     async def worker(

@@ -13,6 +13,7 @@ from treadle.engine.engine import Engine
 from treadle.model.errors import NotOpen
 
 if TYPE_CHECKING:
+    from treadle.engine.within import BlockingWithin
     from treadle.kernel.approvals.records import ShownApproval
     from treadle.kernel.store.verify import VerifyReport
     from treadle.wiring.worker_host import WorkerHost
@@ -80,6 +81,12 @@ class BlockingEngine:
         if self._worker is not None:
             worker, self._worker = self._worker, None
             self.run(_leave(worker))
+
+    def within(self, connection: Any, *, notify: bool = False) -> BlockingWithin:
+        """Start work in the transaction of your own connection; see `Engine.within`. The engine need not be open."""
+        from treadle.engine.within import BlockingWithin
+
+        return BlockingWithin(self._inner.within(connection, notify=notify))
 
     enqueue = blocking(Engine.enqueue)
     enqueue_many = blocking(Engine.enqueue_many)

@@ -5,7 +5,7 @@ insert into records (id, namespace, entity, name, state, version, moves, body, t
   updated_at)
 select id, namespace, entity, name, state, 0, 0, body, task_id, run_id, root_id, trace_id, (select treadle_now()),
   (select treadle_now())
-from json_populate_recordset(null::records, $1::json)
+from json_populate_recordset(null::records, $1::text::json)
 on conflict do nothing
 returning id::text;
 

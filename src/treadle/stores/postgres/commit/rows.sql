@@ -4,7 +4,7 @@ insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at)
 select id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now())
-from json_populate_recordset(null::runs, $1::json)
+from json_populate_recordset(null::runs, $1::text::json)
 on conflict do nothing
 returning id::text;
 

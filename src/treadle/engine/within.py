@@ -1,0 +1,124 @@
+"""Work that is started in the caller's transaction: it exists exactly when that transaction commits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from copy import copy
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from treadle.engine.engine import Engine
+from treadle.engine.sync import blocking
+from treadle.goals.extension import Goals
+from treadle.kernel.store.ports import Store
+
+if TYPE_CHECKING:
+    from treadle.kernel.approvals.records import ShownApproval
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BorrowedStore(Store, Protocol):
+    """A store that writes in a transaction which somebody else commits."""
+
+    async def transact(self, operate: Callable[[], Awaitable[T]]) -> T:
+        """Run the operation in the transaction: completely, or not at all if it raises."""
+
+
+def inside(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the version of a method of `Engine` that runs in the transaction."""
+
+    @wraps(method)
+    async def call(self: Within, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return await self._transact(lambda: getattr(self._inner, method.__name__)(*arguments, **options))
+
+    return call
+
+
+class Within:
+    """Methods of `Engine` in a transaction; each writes completely or, if it raises, not at all.
+
+    They apply the same rules as those of the engine: checks, idempotency keys, limits of lists. The engine need not be open.
+    """
+
+    def __init__(self, engine: Engine, store_of: Callable[..., BorrowedStore]) -> None:
+        made: list[BorrowedStore] = []
+
+        def make(*given: Any) -> BorrowedStore:
+            made.append(store_of(*given))
+            return made[0]
+
+        self._inner = inner = copy(engine)
+        inner.goals = Goals()
+        inner.kernel = engine._make_kernel(engine._url, engine.kernel.settings, store_of=make, extensions=(inner.goals,))
+        self._store = made[0]
+
+    enqueue = inside(Engine.enqueue)
+    enqueue_many = inside(Engine.enqueue_many)
+    start_run = inside(Engine.start_run)
+    start_function = inside(Engine.start_function)
+    start_plan = inside(Engine.start_plan)
+    signal = inside(Engine.signal)
+    cancel = inside(Engine.cancel)
+
+    async def decide_approval(self, /, approval_id: str, decision: str, **options: Any) -> ShownApproval:
+        """Decide an approval; options as for `Approvals.decide`."""
+        return await self._transact(lambda: self._inner.approvals.decide(approval_id, decision, **options))
+
+    async def _transact(self, operate: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        committer = self._inner.kernel.committer
+
+        async def whole() -> T:
+            try:
+                result = await operate()
+                await committer.drain()
+            except BaseException:
+                await committer.close()
+                raise
+            return result
+
+        return await self._store.transact(whole)
+
+
+class BlockingWithin:
+    """`Within` for code without an event loop, on a blocking driver."""
+
+    def __init__(self, within: Within) -> None:
+        self._inner = within
+
+    @staticmethod
+    def run(coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine to its end in this thread, or in another one if this thread has an event loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(coroutine)
+        results: list[T] = []
+        errors: list[BaseException] = []
+
+        def target() -> None:
+            try:
+                results.append(asyncio.run(coroutine))
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=target, name="treadle-within")
+        thread.start()
+        thread.join()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    enqueue = blocking(Within.enqueue)
+    enqueue_many = blocking(Within.enqueue_many)
+    start_run = blocking(Within.start_run)
+    start_function = blocking(Within.start_function)
+    start_plan = blocking(Within.start_plan)
+    signal = blocking(Within.signal)
+    cancel = blocking(Within.cancel)
+    decide_approval = blocking(Within.decide_approval)
