@@ -10,7 +10,7 @@ from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Source
 from treadle.lang.names import Declared, Opening, Symbols
 from treadle.lang.script_code import read_script
-from treadle.lang.types import STRING, UNKNOWN, NamedType, RecordType, Type, required
+from treadle.lang.types import BUILTIN, STRING, UNKNOWN, NamedType, RecordType, Type, required
 
 
 @dataclass(slots=True)
@@ -60,21 +60,22 @@ class AttributeTables:
 
     def params(self, declared: Declared) -> dict[str, Definition]:
         """Return the parameters of a facet, or the fields of a schema, by name."""
-        key = id(declared.node)
-        if key not in self._params:
-            node = declared.node
+        node = declared.node
+        found = self._params.get(id(node))
+        if found is None:
             params, kind = (node.params, Kind.PARAMETER) if isinstance(node, tree.Facet) else (node.fields, Kind.FIELD)
-            self._params[key] = self._define(params, kind, declared.opening)
-        return self._params[key]
+            found = self._params[id(node)] = self._define(params, kind, declared.opening)
+        return found
 
     def returns(self, declared: Declared) -> dict[str, Definition]:
         """Return the returns of a facet, or the fields of a schema, by name."""
-        if isinstance(declared.node, tree.Schema):
+        node = declared.node
+        if isinstance(node, tree.Schema):
             return self.params(declared)
-        key = id(declared.node)
-        if key not in self._returns:
-            self._returns[key] = self._define(declared.node.returns, Kind.RETURN, declared.opening)
-        return self._returns[key]
+        found = self._returns.get(id(node))
+        if found is None:
+            found = self._returns[id(node)] = self._define(node.returns, Kind.RETURN, declared.opening)
+        return found
 
     def fields(self, name: str) -> Mapping[str, Type] | None:
         """Return the types of the fields of the schema with this qualified name."""
@@ -134,9 +135,11 @@ class AttributeTables:
 
     def _define(self, params: tuple[tree.Param, ...], kind: Kind, opening: Opening) -> dict[str, Definition]:
         found: dict[str, Definition] = {}
+        symbols, source = self._symbols, opening.source
         for param in params:
-            type_, declared = self._symbols.type_of(param.type, opening), self._symbols.declared_type(param.type, opening)
-            found.setdefault(param.name.text, Definition(kind, param.name, type_, opening.source, param, declared))
+            type_ = symbols.type_of(param.type, opening)
+            declared = None if type(type_) is NamedType and type_.name in BUILTIN else symbols.declared_type(param.type, opening)
+            found.setdefault(param.name.text, Definition(kind, param.name, type_, source, param, declared))
         return found
 
     def _add_script(self, found: Attributes, script: tree.Script | None, opening: Opening) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from treadle.lang import hints, tree
+from treadle.lang.cursor import DECLARATIONS
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest, replace
 from treadle.lang.expressions import ExpressionParser
 from treadle.lang.lexer import Lexed
@@ -55,9 +56,9 @@ class CallParser(ExpressionParser):
         self.join_before("(")
         opener = self.tok.span
         args, close = self.args(name)
-        mixins = self.mixins(in_block=True)
-        end = mixins[-1].span if mixins else close.span
-        return tree.Call(name, args, mixins, name.span.to(end), opener.to(close.span))
+        mixins = self.mixins(in_block=True) if self.tok.text == "with" else ()
+        last = close.span
+        return tree.Call(name, args, mixins, name.span.to(mixins[-1].span if mixins else last), opener.to(last))
 
     def mixins(self, *, in_block: bool) -> tuple[tree.Mixin, ...]:
         found: list[tree.Mixin] = []
@@ -91,11 +92,13 @@ class CallParser(ExpressionParser):
         return self.tok.kind == "name" and self.ahead().kind in ("=", ":")
 
     def arg(self) -> tree.Arg:
-        token = self.tok
-        if self.begins_declaration():
+        token, after = self.tok, self.tokens[self.index + 1]
+        if token.text in DECLARATIONS and self.begins_declaration():
             raise self.unexpected("a name", "`)`")
         self.given += 1
-        after = self.ahead()
+        if after.kind == "=" and token.kind == "name" and not after.broken:
+            self.skip(2)
+            return tree.Arg(Name(token.text, token.span), self.expr())
         if (
             token.kind != "name"
             or after.kind in (",", ")", ".")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from treadle.lang import tree
 from treadle.lang.attributes import Attributes, AttributeTables, errors
@@ -50,20 +49,28 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
 
 def _check_keys(context: Context) -> None:
     """Check the keys of scripts, when all references to them are known."""
+    found = [
+        (opening, item, scripts)
+        for opening in context.symbols.openings
+        for item in opening.items
+        if isinstance(item, tree.Facet) and ((scripts := _scripts(item)) or item.pre_script is not None)
+    ]
+    if not found:
+        return
     for _, _, _, meaning in context.bindings.uses:
         if meaning.kind is Kind.SCRIPT and (known := context.keys_read.setdefault(id(meaning.node), set())) is not None:
             known.add(meaning.name.text)
-    for opening in context.symbols.openings:
-        for item in opening.items:
-            if not isinstance(item, tree.Facet):
-                continue
-            if item.pre_script is not None:
-                check_keys(item, item.pre_script, opening.source, context)
-            scripts = [block.script for block in item.blocks if isinstance(block, tree.Block) and block.script is not None]
-            if scripts:
-                returns = _returns(Declared(item, opening), item, context)
-                for script in scripts:
-                    check_results(script, returns, opening.source, context)
+    for opening, item, scripts in found:
+        if item.pre_script is not None:
+            check_keys(item, item.pre_script, opening.source, context)
+        if scripts:
+            returns = _returns(Declared(item, opening), item, context)
+            for script in scripts:
+                check_results(script, returns, opening.source, context)
+
+
+def _scripts(facet: tree.Facet) -> list[tree.Script]:
+    return [block.script for block in facet.blocks if isinstance(block, tree.Block) and block.script is not None]
 
 
 def _returns(declared: Declared, facet: tree.Facet, context: Context) -> set[str]:
@@ -91,9 +98,9 @@ def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, tree.Implicit]]:
 
 
 def _check_fields(params: tuple[tree.Param, ...], rule: str, what: str, opening: Opening, context: Context) -> None:
-    check_unique((param.name for param in params), rule, what, opening, context)
+    check_unique(params, rule, what, opening, context)
     for param in params:
-        if param.name.text.startswith("_") and what == "parameter":
+        if param.name.text[0] == "_" and what == "parameter":
             message = f"parameter `{param.name.text}` begins with `_`: such keys of a payload belong to the runner"
             context.reporter.report("reserved-parameter", opening.source, param.name.span, message)
         check_type(param.type, opening, context)
@@ -105,31 +112,37 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
     _check_fields(facet.returns, "duplicate-return", "return", opening, context)
     attributes = context.tables.inputs(declared)
     inputs = Inputs().inside(attributes, may_have_more=attributes.open)
-    names = frozenset(_step_names(facet))
-    root = Scope(opening, inputs, everywhere=names)
+    root = Scope(opening, inputs, everywhere=frozenset(_step_names(facet)))
     _check_signature(declared, facet, root, context)
     if facet.pre_script is not None:
         check_script(facet.pre_script, inputs, source, context, pre=True)
     if facet.prompt is not None:
         check_prompt(facet, facet.prompt, source, context)
-    around = Surroundings(root, inputs, targets_of(declared, context))
-    if facet.kind is tree.FacetKind.EVENT:  # its blocks run after its handler
-        results = inputs.below(Attributes(dict(context.tables.returns(declared))), may_have_more=not facet.returns)
-        around = replace(around, root=Scope(opening, results, everywhere=names), inputs=results)
-    for block in facet.blocks:
-        check_block(block, around, context)
-    if facet.catch is not None:
-        failed = inputs.inside(Attributes(errors(source, facet.name, facet.catch)), may_have_more=False)
-        check_block(facet.catch, Surroundings(Scope(opening, failed, everywhere=names), failed, around.targets), context)
+    if facet.blocks or facet.catch is not None:
+        _check_body(declared, facet, root, context)
     check_returns(facet, opening, context)
     _warn_bodiless(facet, opening, context)
 
 
+def _check_body(declared: Declared, facet: tree.Facet, root: Scope, context: Context) -> None:
+    inputs, opening, targets = root.inputs, declared.opening, targets_of(declared, context)
+    around = Surroundings(root, inputs, targets)
+    if facet.kind is tree.FacetKind.EVENT:  # its blocks run after its handler
+        results = inputs.below(Attributes(dict(context.tables.returns(declared))), may_have_more=not facet.returns)
+        around = Surroundings(Scope(opening, results, everywhere=root.everywhere), results, targets)
+    for block in facet.blocks:
+        check_block(block, around, context)
+    if facet.catch is not None:
+        failed = inputs.inside(Attributes(errors(opening.source, facet.name, facet.catch)), may_have_more=False)
+        check_block(facet.catch, Surroundings(Scope(opening, failed, everywhere=root.everywhere), failed, targets), context)
+
+
 def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context: Context) -> None:
     source = declared.opening.source
-    for params, known in ((facet.params, context.tables.params(declared)), (facet.returns, context.tables.returns(declared))):
+    for params, table in ((facet.params, context.tables.params), (facet.returns, context.tables.returns)):
         for param in params:
             if param.default is not None:
+                known = table(declared)
                 root.label = f"the default of `{param.name.text}`"
                 root.filled = frozenset() if params is facet.returns else None  # a parameter may be a template for the handler
                 check_default(param.default, known[param.name.text], root.label, root, context)
@@ -147,9 +160,9 @@ def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context
 
 
 def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> None:
-    if facet.kind is tree.FacetKind.EVENT or not any(param.is_needed for param in facet.returns):
+    if facet.kind is tree.FacetKind.EVENT or facet.blocks or facet.prompt or facet.pre_script or facet.catch:
         return
-    if not (facet.blocks or facet.prompt or facet.pre_script or facet.catch):
+    if any(param.is_needed for param in facet.returns):
         message = f"{facet.kind} `{facet.name.text}` declares returns but has no body, so a plain call never gives them a value"
         hint = "add a body, or make it an event facet"
         context.reporter.warn("returns-without-body", opening.source, facet.name.span, message, hint=hint)
@@ -158,7 +171,7 @@ def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> Non
 def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context) -> None:
     call = implicit.call
     declared = resolve_facet(call, opening, context)
-    check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", opening, context)
+    check_unique(call.args, "duplicate-argument", "argument", opening, context)
     scope = Scope(opening, Inputs(), label=f"implicit `{implicit.name.text}`")
     if declared is None:
         for arg in call.args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 from treadle.lang import tree
@@ -15,6 +15,7 @@ from treadle.lang.check_yield import Target, Targets, check_yields
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Source
 from treadle.lang.names import Declared
+from treadle.lang.nodes import node
 from treadle.lang.nulls import known_if
 from treadle.lang.resolution import check_unique
 from treadle.lang.returns import fails, given_although_failed, given_by
@@ -38,7 +39,7 @@ from treadle.lang.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Surroundings:
     """The context that a block inherits: `$.` inputs, the enclosing scope, the targets of its yields."""
 
@@ -69,7 +70,7 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
         inputs = inputs.inside(Attributes({loop.name.text: loop}), may_have_more=False)
     scope = Scope(opening, inputs, around.parent, loop, everywhere=around.root.everywhere, known=around.known)
     context.bindings.scopes.append((block.span, scope))
-    _check_statements(block, scope, replace(around, inputs=inputs, parent=scope), context)
+    _check_statements(block, scope, Surroundings(around.root, inputs, around.targets, scope, around.known), context)
 
 
 def _check_foreach(foreach: tree.Foreach, view: Scope, context: Context) -> Definition:
@@ -147,7 +148,7 @@ def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surrou
 
 def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, context: Context) -> None:
     steps = [statement for statement in block.statements if isinstance(statement, tree.Step)]
-    check_unique((step.name for step in steps), "duplicate-step", "step", scope.opening, context)
+    check_unique(steps, "duplicate-step", "step", scope.opening, context)
     _check_order(block, scope, context)
     for index, step in enumerate(steps):
         if step.name.text not in scope.steps:
@@ -164,7 +165,7 @@ def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, cont
                 done.add(statement.name.text)
             case tree.SysLog():
                 scope.begin("sys.log")
-                check_unique((arg.name for arg in statement.args), "duplicate-argument", "argument", scope.opening, context)
+                check_unique(statement.args, "duplicate-argument", "argument", scope.opening, context)
                 for arg in statement.args:
                     infer(arg.value, scope, context)
                 check_after(statement.after, scope, context)
@@ -185,9 +186,9 @@ def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, cont
 def _check_order(block: tree.Block, scope: Scope, context: Context) -> None:
     yielded: tree.Yield | None = None
     for statement in block.statements:
-        if isinstance(statement, tree.Yield):
+        if type(statement) is tree.Yield:
             yielded = yielded or statement
-        elif isinstance(statement, tree.Step) and yielded is not None:
+        elif yielded is not None and isinstance(statement, tree.Step):
             message = f"step `{statement.name.text}` comes after the yield in line {yielded.span.line}"
             context.reporter.report(
                 "step-after-yield", scope.opening.source, statement.name.span, message, hint="put all steps before all yields"
@@ -231,7 +232,7 @@ def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundi
         context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, message)
     targets = around.targets.inside(step, declared, context)
     inputs = around.inputs.inside(info.attributes, may_have_more=_results_open(declared))
-    inner = replace(around, inputs=inputs, targets=targets)
+    inner = Surroundings(around.root, inputs, targets, around.parent, around.known)
     for block in (step.body, step.catch):
         if block is not None:
             check_block(block, inner, context)

@@ -26,7 +26,7 @@ def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | No
     if declared is not None and declared.opening.source is SOURCE:
         context.extensions.append((declared.node.name.text, opening.source, call.target.span))
         _check_literals(call, opening, context)
-    check_unique((arg.name for arg in call.args), "duplicate-argument", "argument", opening, context)
+    check_unique(call.args, "duplicate-argument", "argument", opening, context)
     if declared is None:
         for arg in call.args:
             infer(arg.value, scope, context)
@@ -114,8 +114,10 @@ def _check_given(call: tree.Call, declared: Declared, opening: Opening, context:
         if mixin.alias is None:
             given.update(arg.name.text for arg in mixin.args)
     given |= context.implied.get(declared.qualified_name, set())
-    given |= misspelt(unknown, context.tables.required(declared), given, context)
-    _warn_missing(call.target, context.tables.required(declared), given, opening, context)
+    needed = context.tables.required(declared)
+    if not given.issuperset(needed):
+        given |= misspelt(unknown, needed, given, context)
+        _warn_missing(call.target, needed, given, opening, context)
 
 
 def _warn_missing(target: tree.Name, required: Iterable[str], given: set[str], opening: Opening, context: Context) -> None:
@@ -160,7 +162,7 @@ def check_mixin(
 ) -> Declared | None:
     """Check `with Target(...)`; arguments may be parameters of the mixin or of the facet it is attached to."""
     opening = scope.opening
-    check_unique((arg.name for arg in mixin.args), "duplicate-argument", "argument", opening, context)
+    check_unique(mixin.args, "duplicate-argument", "argument", opening, context)
     if mixin.target.text in BUILTIN_MIXINS and context.symbols.resolve_facet(mixin.target, opening).found is None:
         if mixin.target.text == "Timeout":
             _check_timeout(mixin, host, scope, context)

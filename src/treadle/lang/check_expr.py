@@ -49,7 +49,8 @@ _OWNERS = frozenset(["this", "self", "params", "inputs", "input", "args", "ctx",
 def infer(expr: tree.Expr, scope: Scope, context: Context) -> Type:
     """Check an expression, record its references, and return its type."""
     type_ = _INFER[type(expr)](expr, scope, context)
-    type_ = required(type_) if is_anything(type_) else type_
+    if type(type_) is OptionalType and is_anything(type_.element):
+        type_ = type_.element
     context.bindings.types[id(expr)] = type_
     return type_
 

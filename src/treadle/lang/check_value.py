@@ -36,17 +36,17 @@ def check_value(
     `kind` describes the type in the message.
     """
     inner = required(wanted)
-    if isinstance(expr, tree.MapLiteral) and isinstance(inner, NamedType):
+    if type(expr) is tree.MapLiteral and isinstance(inner, NamedType):
         fields = context.tables.fields(inner.name)
         if fields is not None:
             return _check_map(expr, inner, what, scope, context)
-    if isinstance(expr, tree.ArrayLiteral) and isinstance(inner, ListType) and expr.elements:
+    if type(expr) is tree.ArrayLiteral and isinstance(inner, ListType) and expr.elements:
         for element in expr.elements:
             check_value(element, inner.element, f"each element of {what}", scope, context)
         context.bindings.types[id(expr)] = inner
         return inner
     found = infer(expr, scope, context)
-    wrong = misfit(found, wanted, context.tables.fields)
+    wrong = None if found is wanted else misfit(found, wanted, context.tables.fields)
     if wrong is not None:
         _warn(expr, wrong, what, scope, context, hint, kind)
     return found
@@ -63,8 +63,9 @@ def check_default(expr: tree.Expr, definition: Definition, what: str, scope: Sco
 def check_argument(arg: tree.Arg, definition: Definition, what: str, scope: Scope, context: Context) -> Type:
     """Check the value for a parameter, return or field, which may be null if its type is optional or its own default is null."""
     context.use(scope.opening.source, arg.name, definition)
-    node, hint = definition.node, None
-    wanted = optional(definition.type) if isinstance(node, tree.Param) and _is_null(node.default) else definition.type
+    node, hint, wanted = definition.node, None, definition.type
+    if isinstance(node, tree.Param) and node.default is not None and _is_null(node.default):
+        wanted = optional(wanted)
     if scope.loop is not None and isinstance(required(definition.type), ListType) and what.startswith("return"):
         hint = "in a foreach, each element yields a list, and the lists are joined: write `[...]`"
     return check_value(arg.value, wanted, what, scope, context, hint=hint)

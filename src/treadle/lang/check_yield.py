@@ -7,7 +7,7 @@ the reference implementation, but with a warning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from treadle.lang import tree
 from treadle.lang.bindings import Context
@@ -15,11 +15,12 @@ from treadle.lang.check_expr import infer
 from treadle.lang.check_value import check_argument, free
 from treadle.lang.definitions import Definition
 from treadle.lang.names import Declared
+from treadle.lang.nodes import node
 from treadle.lang.resolution import check_unique
 from treadle.lang.scope import Scope
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Target:
     """A valid target of a yield. `returns` are its returns; None: any name is allowed."""
 
@@ -30,7 +31,7 @@ class Target:
     declares: bool = True  # False: it declares no returns, so undeclared names only cause a warning
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Targets:
     """Valid targets by the short name or alias that a yield may use; several under one name are ambiguous. `own`: the owner.
 
@@ -152,7 +153,7 @@ def _warn_outer(node: tree.Call | tree.Mixin, targets: Targets, scope: Scope, co
 def _check_args(node: tree.Call | tree.Mixin, target: Target | None, scope: Scope, context: Context, own: bool) -> None:
     """Check the values; the names only if the target is the owner of the block, as a wrong target is reported already."""
     source, name = scope.opening.source, node.target
-    check_unique((arg.name for arg in node.args), "duplicate-argument", "argument", scope.opening, context)
+    check_unique(node.args, "duplicate-argument", "argument", scope.opening, context)
     for arg in node.args:
         returns = target.returns if target is not None else None
         found = None if returns is None else returns.get(arg.name.text)

@@ -18,7 +18,7 @@ from treadle.lang.tokens import BRACKETS, CLOSERS, KEYWORDS, OPENERS, WORDS, Tok
 from treadle.lang.tree import Name, Span, TooDeep
 
 _T = TypeVar("_T")
-_DECLARATIONS = frozenset(["namespace", "facet", "event", "workflow", "implicit", "schema", "use", "uses"])
+DECLARATIONS = frozenset(["namespace", "facet", "event", "workflow", "implicit", "schema", "use", "uses"])
 _TEXTS = WORDS | {"string"}
 _SHOWN = 40
 # The end of a string that is probably AFL: the quote after it opens a string.
@@ -56,6 +56,11 @@ class Cursor:
             self.tok = self.tokens[self.index]
         return token
 
+    def skip(self, count: int) -> None:
+        """Advance past tokens of which none is the last."""
+        self.index += count
+        self.tok = self.tokens[self.index]
+
     def ahead(self, count: int = 1) -> Token:
         return self.tokens[self.index + count]
 
@@ -79,7 +84,7 @@ class Cursor:
         token = self.tok
         if token.kind != "name":
             raise self.unexpected("a name", *expected)
-        self.advance()
+        self.skip(1)
         return Name(token.text, token.span)
 
     def dotted(self, *expected: str) -> Name:
@@ -116,15 +121,17 @@ class Cursor:
         if self.tok.kind != sign:
             raise self.unexpected(f"`{sign}`", *expected)
         self.brackets.pop()
-        if self.tok.broken and self.suspect is None and opener.kind == "{" and self.tok.span.column < self.margin(opener):
+        token = self.tok
+        if token.broken and sign == "}" and self.suspect is None and opener.kind == "{" and token.column < self.margin(opener):
             self.suspect = opener
-        return self.advance()
+        self.skip(1)
+        return token
 
     def margin(self, token: Token) -> int:
         """Return the column in which the line of a token begins."""
         if token.broken:
-            return token.start - token.line_start + 1
-        line = self.source.line(token.span.line)
+            return token.column
+        line = self.source.line(token.line)
         return len(line) - len(line.lstrip()) + 1
 
     def sequence(
@@ -142,7 +149,7 @@ class Cursor:
             while self.tok.kind != sign:
                 found.append(item())
                 if self.tok.kind == ",":
-                    self.advance()
+                    self.skip(1)
                 elif self.tok.kind == ";":
                     fix = Fix("Write `,`", (Edit(self.tok.span, ","),))
                     self.report(self.tok.span, f"unexpected `;`; expected `,` or `{sign}`", "a list is separated by commas", [fix])
@@ -209,7 +216,7 @@ class Cursor:
 
     def begins_declaration(self) -> bool:
         """Return whether a declaration begins at the next token; only there may a missing brace be assumed."""
-        if self.tok.text not in _DECLARATIONS:
+        if self.tok.text not in DECLARATIONS:
             return False
         after = self.ahead()
         return after.kind in WORDS and not after.broken and self.tok.kind == "name"

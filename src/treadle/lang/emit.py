@@ -44,6 +44,7 @@ class _Emitter:
         self._context = context
         self._bindings = context.bindings
         self._opening = opening
+        self._source = opening.source.name
         self._seen = seen
 
     def _unique(self, path: str) -> str:
@@ -52,8 +53,7 @@ class _Emitter:
         return path if self._seen[path] == 1 else f"{path}#{self._seen[path]}"
 
     def _at(self, span: tree.Span, code_line: int | None = None) -> p.Location:
-        source = self._opening.source.name
-        return p.Location(span.line, span.column, span.end_line, span.end_column, source, code_line)
+        return p.Location(*span, self._source, code_line)
 
     def namespace(self, name: str) -> p.Namespace:
         node = self._opening.node
@@ -109,7 +109,7 @@ class _Emitter:
         for param in params:
             type_ = symbols.type_of(param.type, self._opening)
             default = None if param.default is None else self._expr(param.default)
-            if isinstance(type_, p.OptionalType):
+            if type(type_) is p.OptionalType:
                 default = default or p.Null()
             found.append(p.Param(param.name.text, type_, default, p.named_type(type_).name in symbols.facets.exact))
         return tuple(found)
@@ -175,7 +175,7 @@ class _Emitter:
         return p.Mixin(path, node.target.text, resolved, self._args(node.args), alias, into, self._at(node.span))
 
     def _args(self, args: tuple[tree.Arg, ...]) -> tuple[p.Arg, ...]:
-        return tuple(p.Arg(arg.name.text, self._expr(arg.value)) for arg in args)
+        return tuple([p.Arg(arg.name.text, self._expr(arg.value)) for arg in args])
 
     def _script(self, node: tree.Script, path: str) -> p.Script:
         return p.Script(path, node.code, "python", self._at(node.span, node.code_line))

@@ -24,7 +24,7 @@ Beyond the reference's keys there are:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 from treadle.lang import program as p
 
@@ -63,7 +63,7 @@ class _Encoder:
     def _node(self, type_: str, node: p.Node | p.Program, **parts: Any) -> Json:
         json: Json = {"type": type_, "id": node.id}
         for key, value in parts.items():
-            if value is not None and value != [] and value != ():
+            if value or (value is not None and value != []):
                 json[key] = value
         if node.location is not None:
             self._located.append((json, node.location))
@@ -141,10 +141,16 @@ class _Encoder:
         )  # fmt: skip
 
     def _call(self, node: p.Call) -> Json:
-        return self._node(
-            "CallExpr", node, target=node.target, resolved=node.resolved, args=_args(node.args),
-            mixins=[self._mixin(mixin, "MixinCall") for mixin in node.mixins],
-        )  # fmt: skip
+        json: Json = {"type": "CallExpr", "id": node.id, "target": node.target}
+        if node.resolved is not None:
+            json["resolved"] = node.resolved
+        if node.args:
+            json["args"] = _args(node.args)
+        if node.mixins:
+            json["mixins"] = [self._mixin(mixin, "MixinCall") for mixin in node.mixins]
+        if node.location is not None:
+            self._located.append((json, node.location))
+        return json
 
     def _mixin(self, node: p.Mixin, type_: str) -> Json:
         return self._node(
@@ -206,13 +212,22 @@ def _location(location: p.Location) -> Json:
 
 def encode_expr(expr: p.Expr) -> Json:
     """Return the JSON of an expression."""
+    kind = type(expr)
+    if kind in _REFERENCES:
+        return {"type": kind.__name__, "path": list(cast(p.StepRef, expr).path)}
+    if kind in _LITERALS:
+        return {"type": kind.__name__, "value": cast(p.String, expr).value}
+    return _encode_compound(expr)
+
+
+_REFERENCES = frozenset([p.InputRef, p.StepRef, p.LoopRef])
+_LITERALS = frozenset([p.String, p.Int, p.Double, p.Boolean])
+
+
+def _encode_compound(expr: p.Expr) -> Json:
     match expr:
-        case p.String(value) | p.Int(value) | p.Double(value) | p.Boolean(value):
-            return {"type": type(expr).__name__, "value": value}
         case p.Null():
             return {"type": "Null"}
-        case p.InputRef(path) | p.StepRef(path) | p.LoopRef(path):
-            return {"type": type(expr).__name__, "path": list(path)}
         case p.Concat(operands):
             return {"type": "ConcatExpr", "operands": list(map(encode_expr, operands))}
         case p.Binary(operator, left, right):
@@ -230,4 +245,4 @@ def encode_expr(expr: p.Expr) -> Json:
             return {**json, "optional": True} if optional else json
         case p.Function(name, args):
             return {"type": "FunctionExpr", "name": name, "args": list(map(encode_expr, args))}
-    assert_never(expr)
+    raise AssertionError(f"{expr} is not compound")

@@ -23,7 +23,9 @@ _CONSTANTS = {
     "false": (LiteralKind.BOOLEAN, False),
     "null": (LiteralKind.NULL, None),
 }
+_STRING, _INT, _DOUBLE = LiteralKind.STRING, LiteralKind.INT, LiteralKind.DOUBLE
 CALL_HINT = "a call is a step of its own: `name = F(...)`; then use its results, `name.result`"
+_ENDS = frozenset([",", ")", "}", "]", "++", "+", "-", "*"])  # what follows most values
 _VALUE_STARTS = frozenset(["string", "float", "integer", "input", "name", "dotted", "[", "#{", "(", "-", "!"])
 
 
@@ -109,28 +111,28 @@ class ExpressionParser(Cursor):
         """Parse a value with its signs and indexes."""
         token = self.tok
         kind = token.kind
-        if kind in ("-", "+", "!"):
-            return self._signed()
         value: tree.Expr
         if kind == "input":
-            self.advance()
+            self.skip(1)
             value = tree.InputRef(tuple(token.text[2:].split(".")), token.span)
         elif kind == "dotted":
-            self.advance()
+            self.skip(1)
             value = tree.Ref(tuple(token.text.split(".")), token.span)
         elif kind == "name":
             value = self._word(token)
         elif kind == "string":
-            self.advance()
-            value = tree.Literal(LiteralKind.STRING, token.value, token.span)
+            self.skip(1)
+            value = tree.Literal(_STRING, token.value, token.span)
         elif kind == "integer":
-            self.advance()
-            value = tree.Literal(LiteralKind.INT, int(token.text), token.span)
+            self.skip(1)
+            value = tree.Literal(_INT, int(token.text), token.span)
         elif kind == "float":
-            self.advance()
-            value = tree.Literal(LiteralKind.DOUBLE, float(token.text), token.span)
+            self.skip(1)
+            value = tree.Literal(_DOUBLE, float(token.text), token.span)
         elif kind in ("[", "#{", "("):
             value = self._group(kind)
+        elif kind in ("-", "+", "!"):
+            return self._signed()
         elif kind == "{" and self.ahead().kind in ("}", "string", "name") and self.ahead(2).kind in (":", "}", ")", ","):
             fix = replace("Write `#{`", token.span, "#{")
             self.report(token.span, "unexpected `{`; expected a value", "a map is written `#{key: value}`", [fix])
@@ -140,6 +142,8 @@ class ExpressionParser(Cursor):
             raise self.unexpected("a value")
         while True:
             kind = self.tok.kind
+            if kind in _ENDS:
+                return value
             if kind == "[":
                 value = self._index(value)
             elif kind in (".", "?", "(", "=") or (kind == "name" and self.tok.text in hints.OPERATORS):

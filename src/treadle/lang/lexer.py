@@ -19,8 +19,10 @@ _BLANK = re.compile(PATTERNS["blank"])
 _TOKEN = re.compile(
     r"[ \t\r\f]*(?:"
     + "|".join(f"(?P<{kind}>{rule})" for kind, rule in PATTERNS.items() if kind != "blank")
-    + r"|(?P<lines>\n[ \t\r\n\f]*))"
+    + r"|(?P<lines>\n[ \t\r\n\f]*)|(?P<other>[\s\S]))"
 )
+_WORD, _INPUT, _STRING, _SIGN, _LINES = (_TOKEN.groupindex[kind] for kind in ("word", "input", "string", "sign", "lines"))
+_PLAIN = re.compile(r'"[^"\\\n]+"').fullmatch  # a string that needs no decoding
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _NUMBER_TAIL = re.compile(r"[0-9A-Za-z_]+")
 _REST_OF_LINE = re.compile(r"[^\n]*")
@@ -63,39 +65,47 @@ class _Lexer:
         self.broken = False  # there was a newline since the last token
 
     def run(self) -> Lexed:
-        text, match, append = self.text, _TOKEN.match, self.found.tokens.append
+        text, append = self.text, self.found.tokens.append
         self._check_characters()
-        position = self.position
-        line, line_start = self.line, self.line_start
-        broken = False  # there was a newline since the last token
+        position, line, line_start, broken, doc = self.position, self.line, self.line_start, self.broken, self.doc
         while True:
-            found = match(text, position)
-            kind = found.lastgroup if found else None
-            if found is None or kind is None:
-                self.position, self.line, self.line_start, self.broken = position, line, line_start, broken
+            for found in _TOKEN.finditer(text, position):
+                kind = found.lastindex or 0
+                if kind == _LINES:
+                    line += found[kind].count("\n")
+                    position = found.end()
+                    line_start = text.rindex("\n", 0, position) + 1
+                    broken = True
+                    continue
+                word, end = found[kind], found.end()
+                if kind == _WORD:
+                    token = Token("dotted" if "." in word else "name", word, end - len(word), end, line, line_start, broken)
+                elif kind == _SIGN and not (word == "{" and self._opens_script()):
+                    token = Token(word, word, end - len(word), end, line, line_start, broken)
+                elif kind == _INPUT:
+                    token = Token("input", word, end - len(word), end, line, line_start, broken)
+                elif kind == _STRING and _PLAIN(word) and not self.unclosed:
+                    token = Token("string", word, end - len(word), end, line, line_start, broken, word[1:-1])
+                else:
+                    break
+                if doc is not None:
+                    token.doc, doc = doc, None
+                append(token)
+                broken, position = False, end
+            else:
+                found = None
+            self.position, self.line, self.line_start, self.broken, self.doc = position, line, line_start, broken, doc
+            if found is None or found.lastgroup == "other":
                 if not self._unreadable():
                     return self.found
             else:
-                word = found[kind]
-                end = found.end()
-                if kind == "word" or (kind == "sign" and not (word == "{" and self._opens_script())):
-                    kind = word if kind == "sign" else "dotted" if "." in word else "name"
-                    token = Token(kind, word, end - len(word), end, line, line_start, broken)
-                    if self.doc is not None:
-                        token.doc, self.doc = self.doc, None
-                    append(token)
-                    broken, position = False, end
-                    continue
-                if kind == "lines":
-                    line += word.count("\n")
-                    line_start = text.rindex("\n", position, end) + 1
-                    broken, position = True, end
-                    continue
-                self.position, self.line, self.line_start, self.broken = end - len(word), line, line_start, broken
-                self._other(kind, word, end)
-            position, line, line_start, broken = self.position, self.line, self.line_start, self.broken
+                self.position = end - len(word)
+                self._other(str(found.lastgroup), word, end)
+            position, line, line_start, broken, doc = self.position, self.line, self.line_start, self.broken, self.doc
 
     def _check_characters(self) -> None:
+        if self.text.isascii() and "\0" not in self.text:
+            return
         if (bad := _UNSTORABLE.search(self.text)) is not None:
             line = self.text.count("\n", 0, bad.start()) + 1
             column = bad.start() - (self.text.rfind("\n", 0, bad.start()) + 1) + 1

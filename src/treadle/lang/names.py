@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from treadle.lang import program, tree
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Source
+from treadle.lang.nodes import node
 from treadle.lang.tree import Name
 from treadle.lang.types import BUILTIN, UNKNOWN
 
@@ -44,7 +45,7 @@ class Declared:
         return f"{self.opening.source.name}:{self.node.name.span.line}"
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Resolution:
     """The meaning of a name. Neither `found` nor `candidates`: no such declaration. Several candidates: ambiguous."""
 
@@ -74,9 +75,10 @@ class Table:
         if "." in name:
             return Resolution(self.exact.get(name))
         key = (id(opening), name)
-        if key not in self._cache:
-            self._cache[key] = self._resolve_short(name, opening)
-        return self._cache[key]
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = self._resolve_short(name, opening)
+        return found
 
     def _resolve_short(self, name: str, opening: Opening) -> Resolution:
         same = self.short.get(name)
@@ -148,24 +150,25 @@ class Symbols:
 
     def type_of(self, type_: tree.Type, opening: Opening) -> program.Type:
         """Return the type with its name resolved, or with `UNKNOWN` in its place."""
+        if type(type_) is tree.NamedType:
+            built_in = BUILTIN.get(type_.name.text)
+            if built_in is not None:
+                return built_in
+            found = self.resolve_type(type_.name, opening).found
+            return UNKNOWN if found is None else program.NamedType(found.qualified_name)
         if isinstance(type_, tree.ListType):
             return program.ListType(self.type_of(type_.element, opening))
         if isinstance(type_, tree.OptionalType):
             return program.OptionalType(self.type_of(type_.element, opening))
-        if isinstance(type_, tree.TooDeep):
-            return UNKNOWN
-        built_in = BUILTIN.get(type_.name.text)
-        if built_in is not None:
-            return built_in
-        found = self.resolve_type(type_.name, opening).found
-        return UNKNOWN if found is None else program.NamedType(found.qualified_name)
+        return UNKNOWN
 
     def definition(self, declared: Declared) -> Definition:
         """Return the definition of a facet or schema."""
-        key = id(declared.node)
-        if key not in self._definitions:
-            node = declared.node
+        node = declared.node
+        found = self._definitions.get(id(node))
+        if found is None:
             kind = Kind.SCHEMA if isinstance(node, tree.Schema) else _KINDS[node.kind]
             type_ = program.NamedType(declared.qualified_name)
-            self._definitions[key] = Definition(kind, node.name, type_, declared.opening.source, node, declared)
-        return self._definitions[key]
+            found = Definition(kind, node.name, type_, declared.opening.source, node, declared)
+            self._definitions[id(node)] = found
+        return found

@@ -269,8 +269,8 @@ class _Parser(StatementParser):
         if self.tok.kind == "?" and self.ahead().kind == ":":
             self._optional_name(token)
         if self.tok.kind == ":":
-            self.join_before(":")
-            self.advance()
+            self.join()
+            self.skip(1)
             self.join()
             type_ = self.type()
         else:

@@ -172,7 +172,7 @@ Type = NamedType | ListType | OptionalType
 
 def named_type(type_: Type) -> NamedType:
     """Return the name in a type, without lists and marks around it."""
-    while isinstance(type_, ListType | OptionalType):
+    while not isinstance(type_, NamedType):
         type_ = type_.element
     return type_
 

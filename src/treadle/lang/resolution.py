@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 from treadle.lang import tree
@@ -16,10 +16,14 @@ from treadle.lang.program import VALUE
 from treadle.lang.types import BUILTIN
 
 
-def check_unique(names: Iterable[tree.Name], rule: str, what: str, opening: Opening, context: Context) -> None:
+def check_unique(
+    named: Sequence[tree.Param | tree.Arg | tree.Step], rule: str, what: str, opening: Opening, context: Context
+) -> None:
     """Report every repeated name, with the line of the first."""
+    if len(named) < 2 or len({each.name.text for each in named}) == len(named):
+        return
     first: dict[str, int] = {}
-    for name in names:
+    for name in [each.name for each in named]:
         if name.text in first:
             message = f"{what} `{name.text}` is already given in line {first[name.text]}"
             context.reporter.report(rule, opening.source, name.span, message)
@@ -111,7 +115,7 @@ def _near(name: tree.Name, tables: Iterable[Table], opening: Opening, context: C
 
 def check_type(type_: tree.Type, opening: Opening, context: Context) -> None:
     """Report a type that is neither built in, nor a schema, nor (for a step reference) a facet."""
-    while isinstance(type_, tree.ListType | tree.OptionalType):
+    while isinstance(type_, tree.WRAPPERS):
         if isinstance(type_, tree.OptionalType):
             context.extensions.append(("optional", opening.source, type_.span))
         type_ = type_.element

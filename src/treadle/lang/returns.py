@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from treadle.lang import tree
 from treadle.lang.bindings import Context
 from treadle.lang.names import Opening
+from treadle.lang.nodes import node
 from treadle.lang.script_code import read_script
 from treadle.lang.types import OptionalType
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Given:
     """Names that get a value: `always` and `sometimes`; `open`: others may get one too."""
 
@@ -29,6 +29,9 @@ class Given:
         return Given(self.always & other.always, self.sometimes | other.sometimes, self.open or other.open)
 
 
+_NOTHING = Given()
+
+
 def fails(statement: tree.Statement) -> bool:
     """Return whether it is `sys.assert(false)`: a block with it never completes, on purpose."""
     return (
@@ -40,10 +43,11 @@ def fails(statement: tree.Statement) -> bool:
 
 def given_by(blocks: Iterable[tree.Block | tree.TooDeep], context: Context) -> Given:
     """Return the names that the blocks, which all run, give their owner; a `foreach` counts as if its list had elements."""
-    total = Given()
+    total: Given | None = None
     for block in blocks:
-        total = total.then(_given_by_block(block, context))
-    return total
+        given = _given_by_block(block, context)
+        total = given if total is None else total.then(given)
+    return _NOTHING if total is None else total
 
 
 def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given:
@@ -62,12 +66,14 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
         return Given(open=True) if total is None else total
     names: set[str] = set()
     into = context.bindings.into
-    if any(fails(statement) for statement in block.statements):
-        return Given(open=True)
     for statement in block.statements:
+        if type(statement) is tree.Step:
+            continue
+        if fails(statement):
+            return Given(open=True)
         if isinstance(statement, tree.Yield):
             if id(statement) not in into:
-                names.update(arg.name.text for arg in statement.call.args)
+                names.update([arg.name.text for arg in statement.call.args])
             for mixin in statement.call.mixins:
                 if id(mixin) not in into:
                     names.update(arg.name.text for arg in mixin.args)
@@ -97,8 +103,10 @@ def check_returns(facet: tree.Facet, opening: Opening, context: Context) -> None
     excused = context.misyielded.get(id(facet), set())
     if excused is None:
         return
+    if facet.kind is tree.FacetKind.EVENT and facet.catch is None:
+        return
     needed = [each for each in facet.returns if each.is_needed and each.name.text not in excused]
-    caught = Given() if facet.catch is None else given_although_failed(facet, facet.catch, context)
+    caught = _NOTHING if facet.catch is None else given_although_failed(facet, facet.catch, context)
     if facet.kind is not tree.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
         given = given_by(facet.blocks, context)
         for each in needed:

@@ -9,9 +9,10 @@ from treadle.lang import tree
 from treadle.lang.attributes import Attributes
 from treadle.lang.definitions import Definition
 from treadle.lang.names import Declared, Opening
+from treadle.lang.nodes import node
 
 
-@dataclass(frozen=True, slots=True)
+@node
 class Inputs:
     """Layers of names for `$.`, the nearest first. An open layer may have undeclared names."""
 

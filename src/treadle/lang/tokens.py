@@ -107,6 +107,10 @@ class Token(msgspec.Struct, eq=False, gc=False):
     _span: Span | None = None
 
     @property
+    def column(self) -> int:
+        return self.start - self.line_start + 1
+
+    @property
     def span(self) -> Span:
         """Its place; made on first use, as most tokens never need it."""
         span = self._span

@@ -232,11 +232,12 @@ class OptionalType:
 
 
 Type = NamedType | ListType | OptionalType | TooDeep
+WRAPPERS = (ListType, OptionalType)
 
 
 def named_type(type_: Type) -> NamedType | TooDeep:
     """Return the name in a type, without lists and marks around it."""
-    while isinstance(type_, ListType | OptionalType):
+    while isinstance(type_, WRAPPERS):
         type_ = type_.element
     return type_
 

@@ -52,7 +52,7 @@ def optional(type_: Type) -> Type:
 
 def required(type_: Type) -> Type:
     """Return the type of a value if it is not null."""
-    return type_.element if isinstance(type_, OptionalType) else type_
+    return type_.element if type(type_) is OptionalType else type_
 
 
 class Misfit(NamedTuple):
@@ -91,17 +91,18 @@ def describe(type_: Type) -> str:
 
 def is_anything(type_: Type) -> bool:
     """Return whether values of this type may be anything; `Json` includes null."""
-    type_ = required(type_)
-    return isinstance(type_, NamedType) and type_.name in _ANYTHING
+    if type(type_) is OptionalType:
+        type_ = type_.element
+    return type(type_) is NamedType and type_.name in _ANYTHING
 
 
 def is_number(type_: Type) -> bool:
-    return isinstance(type_, NamedType) and type_.name in _NUMBERS
+    return type(type_) is NamedType and type_.name in _NUMBERS
 
 
 def is_scalar(type_: Type) -> bool:
     """Return whether values of this type have no parts."""
-    return isinstance(type_, NamedType) and type_.name in _SCALARS
+    return type(type_) is NamedType and type_.name in _SCALARS
 
 
 def may_be(type_: Type, *wanted: NamedType) -> bool:
