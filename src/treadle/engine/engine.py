@@ -449,12 +449,17 @@ class Engine(FormerNames):
         return self._metrics
 
 
-def use_store(engine: Engine, url: str | None, settings: Settings) -> None:
-    """Switch to another store (None: the same URL) and other settings; handlers stay registered. Only while closed."""
+def use_store(engine: Engine, url: str | None, settings: Settings, **parts: Any) -> tuple[str, Settings]:
+    """Switch to another store (None: the same URL) and other settings; handlers stay registered. Only while closed.
+
+    `parts` replace other arguments of `Kernel` until the next switch: `clock`, `ids`. Returns the former URL and settings.
+    """
     if engine.kernel.is_open:
         raise AlreadyOpen("Close the engine before you move it to another store.")
+    former = (engine._url, engine.kernel.settings)
     engine._url = url or engine._url
-    engine.kernel = engine._make_kernel(engine._url, settings)
+    engine.kernel = engine._make_kernel(engine._url, settings, **parts)
+    return former
 
 
 def twin_of(engine: Engine) -> Engine:

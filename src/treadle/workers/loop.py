@@ -41,6 +41,8 @@ class Worker:
         self._idle = asyncio.Event()
         """Set while no attempt is in progress."""
         self._idle.set()
+        self._drained: list[asyncio.Future[None]] = []
+        """Callers of `drained`."""
 
     @property
     def running(self) -> int:
@@ -116,6 +118,7 @@ class Worker:
                     trouble = False
                     self._emit(StoreBack("claiming"))
                 if not claimed and not claimer.stopped:
+                    self._report_drained()
                     await self._wait()
             except StoreError as error:
                 claimer.stale = True
@@ -126,6 +129,21 @@ class Worker:
             except Exception as error:
                 self._emit(LoopError("worker", repr(error)))
                 await self._clock.sleep(10.0)
+
+    async def drained(self) -> None:
+        """Wait until `run` has sent a claim that found nothing while nothing was in progress and no signal was open."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._drained.append(waiting)
+        self._claimer.stale = True
+        self._signal.set()
+        await waiting
+
+    def _report_drained(self) -> None:
+        if self._idle.is_set() and not self._signal.is_set():
+            waiting, self._drained = self._drained, []
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
 
     async def _claim(self) -> bool:
         if (renewer := self._runner.lease_renewer) is None:

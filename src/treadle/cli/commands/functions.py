@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from click.exceptions import Exit
@@ -105,3 +106,28 @@ async def signal(
         tell_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
     said = f"Sent {name} to {run_id}" if told.told else f"{name} was already sent to {run_id} with that key"
     session.show(told, lambda: plain(said))
+
+
+async def record(
+    session: Session,
+    run: RunId,
+    output: Annotated[str | None, option("--output", "-o", metavar="FILE", help="Write to this file, which must not exist")] = None,
+) -> None:
+    """Print the history of a function's run as JSON, for `treadle.testing.replay` in a test; its values are not encrypted."""
+    from treadle.testing.recordings import record as record_run
+
+    async with session.engine() as engine:
+        recording = await record_run(engine, run)
+    if output is None:
+        session.console.file.write(recording.text() + "\n")
+        return
+    _write_new(Path(output), recording.text())
+    shown: Json = {"run_id": recording.run_id, "path": output, "steps": len(recording.steps)}
+    session.show(
+        shown, lambda: plain(f"{recording.function}@{recording.version}: {len(recording.steps)} steps written to {output}")
+    )
+
+
+def _write_new(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text + "\n")

@@ -207,6 +207,20 @@ def fold_text(text: str, value: Json, root_id: str, value_store: ValueStore) -> 
     return text, ()
 
 
+def folded(run_id: str, recorded: Recorded, root_id: str, value_store: ValueStore) -> tuple[Step, tuple[PutBlob, ...]]:
+    """The stored form of a step with a value of any size, and its separately stored parts."""
+    value = recorded.value
+    blobs: tuple[PutBlob, ...] = ()
+    if value is not None and isinstance(value, dict | list | str):
+        text = encode(value, "value", 2**31)
+        _, blobs = fold_text(text, value, root_id, value_store)
+        if blobs:
+            recorded.value = BlobRef(blobs[0].digest, len(text), isinstance(value, list))
+    step = make_step(run_id, recorded, value_store)
+    recorded.value = value
+    return step, blobs
+
+
 def is_finished(recorded: Recorded) -> bool:
     """Whether a step has ended."""
     return recorded.state in (StepState.COMPLETED, StepState.FAILED)

@@ -14,15 +14,14 @@ from treadle.kernel.functions.steps import (
     VOID,
     Recorded,
     StepIds,
-    fold_text,
+    folded,
     is_after,
-    make_step,
     place_key,
     read_step,
     step_id,
 )
 from treadle.model.errors import RepeatedKey, TooManySteps
-from treadle.model.values import BlobRef, encode
+from treadle.model.values import BlobRef
 from treadle.workers.functions.branches import Branch, PendingUnit
 from treadle.workers.functions.execution import Execution
 
@@ -210,13 +209,7 @@ class Journal:
 
     def write(self, recorded: Recorded, unit: PendingUnit) -> None:
         """Add the step's row to a unit that will be committed later."""
-        value = recorded.value
-        run_id, value_store = self._execution.run_id, self._execution.runtime.value_store
-        if value is not None and isinstance(value, dict | list | str):
-            text = encode(value, "value", 2**31)
-            _, blobs = fold_text(text, value, self._execution.root_id, value_store)
-            if blobs:
-                unit.rows += blobs
-                recorded.value = BlobRef(blobs[0].digest, len(text), isinstance(value, list))
-        unit.steps[recorded.id] = make_step(run_id, recorded, value_store)
-        recorded.value = value
+        execution = self._execution
+        step, blobs = folded(execution.run_id, recorded, execution.root_id, execution.runtime.value_store)
+        unit.rows += blobs
+        unit.steps[recorded.id] = step

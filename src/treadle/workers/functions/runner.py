@@ -21,10 +21,13 @@ WARM_LIMIT = 1000
 class FunctionRunner:
     """Runs the functions of one worker; the least recently used warm ones are evicted first."""
 
-    def __init__(self, registry: FunctionRegistry, runtime: Runtime, warm_limit: int = WARM_LIMIT) -> None:
+    def __init__(
+        self, registry: FunctionRegistry, runtime: Runtime, warm_limit: int = WARM_LIMIT, driver: type[Driver] = Driver
+    ) -> None:
         self._registry = registry
-        self._runtime = runtime
+        self.runtime = runtime
         self._warm_limit = warm_limit
+        self._driver = driver
         self._warm: OrderedDict[str, Driver] = OrderedDict()
 
     def find(self, lane_name: str) -> Handler | None:
@@ -41,7 +44,7 @@ class FunctionRunner:
         """Execute the function until it parks or ends; None if the claim was lost."""
         function = self._registry.find(task.name)
         assert function is not None
-        driver = self._take(task) or Driver(self._runtime, function, task)
+        driver = self._take(task) or self._driver(self.runtime, function, task)
 
         def start(payload: Any) -> Coroutine[Any, Any, Any]:
             handler = function.handler
