@@ -39,6 +39,7 @@ STORE_ONLY: dict[str, tuple[str, ...]] = {
     "doctor": (),  # is about this machine
     "recover": (),  # is about the processes of the store
     "store migrate": (),  # changes the tables
+    "functions record": ("01a1e467-120b-7000-a6ef-916aa15fb59d",),
     "store backup": ("copy.db",),  # copies the store's own file
     "store accept": (),  # concerns the store's own files
     "import mongodump": ("dump",),  # reads files into the store

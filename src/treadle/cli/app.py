@@ -124,7 +124,14 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "Show and operate runs of workflows and functions.",
         _commands("runs", "list show watch steps logs usage pause resume cancel retry rerun fork bulk"),
     ),
-    Branch("functions", "List, start, adopt and record durable functions.", _commands("functions", "list start adopt record")),
+    Branch(
+        "functions",
+        "List, start, adopt and record durable functions.",
+        (
+            *_commands("functions", "list start adopt"),
+            Leaf("record", "commands.functions:record", store_only="it writes values of the store in the clear"),
+        ),
+    ),
     Branch("flows", "Publish and show AFL sources, by name and version.", _commands("flows", "list show publish")),
     Branch("handlers", "Register the handlers that runners load.", _commands("handlers", "list register remove test=try_out")),
     Branch(
