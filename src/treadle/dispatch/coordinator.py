@@ -401,7 +401,8 @@ class AgentCoordinator:
 
     async def _is_full(self) -> bool:
         limits = await self.engine.kernel.store.list_limits(self._lane.namespace)
-        return any(limit.key == self.config.limit_key and limit.admitted >= limit.max_running for limit in limits)
+        now = await self.engine.kernel.store.now()
+        return any(limit.key == self.config.limit_key and limit.next_start_for(now) != 0 for limit in limits)
 
     async def _settle(self, holding: HeldJob, outcome: Outcome, *, forever: bool = False) -> None:
         """Commit the outcome of a held job under its claim; after `StorageError` it is still held, and can be settled again."""

@@ -37,8 +37,25 @@ def check_count(count: int, what: str) -> int:
     return count
 
 
+ROUNDING = 0.000_001
+"""Tokens by which a sum of fractions may fall short of a whole number."""
+
 SLOWEST, FASTEST = 1 / 86_400, 1_000_000.0
 """Rates in tasks per second: from one a day to a million a second."""
+
+
+_PER = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86_400, "day": 86_400}
+
+
+def parse_rate(rate: float | str) -> float:
+    """Return a rate in tasks per second from a number or a text such as `10/s`, `100/min`, `5/hour`, or raise `InvalidPolicy`."""
+    if not isinstance(rate, str):
+        return rate
+    count, slash, unit = rate.strip().partition("/")
+    try:
+        return float(count) / (_PER[unit.strip()] if slash else 1)
+    except (KeyError, ValueError):
+        raise InvalidPolicy(f"A rate is a number per second, or a text such as 10/s, 100/min or 5/hour, not {shown(rate)}.") from None
 
 
 def check_rate(rate: float | None, burst: int | None) -> int | None:
@@ -72,43 +89,74 @@ class TaskList(msgspec.Struct, frozen=True, kw_only=True):
     keep_failed_for: int | None = None
 
 
-class LaneRule(msgspec.Struct, frozen=True, kw_only=True):
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """A token bucket: a rate, and the tokens that were left at an instant."""
+
+    rate: float | None = None
+    """Tasks per second that may start on average."""
+    burst: int | None = None
+    """Tasks that may start in one burst after idle time."""
+    tokens: float | None = None
+    tokens_at: int | None = None
+
+    def tokens_left(self, now: int) -> float:
+        """Return how many tasks may start now; infinite without a rate."""
+        if self.rate is None or self.burst is None:
+            return math.inf
+        since = max(now - (self.tokens_at or 0), 0)
+        return min(float(self.burst), (self.tokens or 0.0) + self.rate * since / 1000)
+
+    def next_token_for(self, now: int, reserved: int = 0) -> int:
+        """Return the milliseconds until a task may start besides the `reserved` ones; 0 if one may start now."""
+        missing = 1 + reserved - self.tokens_left(now) - ROUNDING
+        return 0 if missing <= 0 or self.rate is None else math.ceil(missing * 1000 / self.rate)
+
+    @property
+    def rate_text(self) -> str:
+        """The rate for people, such as `10 per second, bursts of 20`."""
+        if self.rate is None:
+            return "none"
+        for unit, seconds in (("second", 1), ("minute", 60), ("hour", 3600)):
+            if self.rate * seconds >= 1:
+                break
+        else:
+            unit, seconds = "day", 86_400
+        return f"{self.rate * seconds:g} per {unit}, bursts of {self.burst}"
+
+
+class LaneRule(Bucket, frozen=True, kw_only=True):
     """A lane and its settings."""
 
     lane_id: int
     lane: Lane
     paused: bool = False
     accepting: bool = True
-    rate: float | None = None
-    """Tasks per second that may be taken on average."""
-    burst: int | None = None
-    """Tasks that may be taken in one burst after idle time."""
-    tokens: float | None = None
-    tokens_at: int | None = None
     backlog_limit: int | None = None
     limit_key: str | None = None
 
-    def tokens_left(self, now: int) -> float:
-        """Return how many tasks may be taken now; infinite without a rate."""
-        if self.rate is None or self.burst is None:
-            return math.inf
-        since = max(now - (self.tokens_at or 0), 0)
-        return min(float(self.burst), (self.tokens or 0.0) + self.rate * since / 1000)
 
-    def next_token_for(self, now: int) -> int:
-        """Return the milliseconds until one task may be taken; 0 if one may be taken now."""
-        missing = 1 - self.tokens_left(now)
-        return 0 if missing <= 0 or self.rate is None else math.ceil(missing * 1000 / self.rate)
-
-
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """The maximum number of admitted tasks with a key."""
+class Limit(Bucket, frozen=True, kw_only=True):
+    """The maximum number of admitted tasks with a key, the rate at which they may start, or both."""
 
     namespace: str
     key: str
-    max_running: int
+    max_running: int | None = None
     by_operator: bool = False
-    """Whether an operator set it; then `enqueue` does not change it."""
+    """Whether an operator set the maximum; then `enqueue` does not change it."""
     admitted: int = 0
     waiting: int = 0
     """Tasks that only the limit keeps from being ready."""
+    unclaimed: int = 0
+    """Admitted tasks that no worker has claimed; each reserves a token."""
+
+    def next_start_for(self, now: int) -> int | None:
+        """Return the milliseconds until another task may be admitted; None: only once an admitted one ends."""
+        if self.max_running is not None and self.admitted >= self.max_running:
+            return None
+        return self.next_token_for(now, self.unclaimed)
+
+    @property
+    def text(self) -> str:
+        """The limit for people, such as `3 running and 10 per second, bursts of 20`."""
+        parts = [] if self.max_running is None else [f"{self.max_running} running"]
+        return " and ".join(parts if self.rate is None else [*parts, self.rate_text])

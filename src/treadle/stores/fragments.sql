@@ -58,3 +58,66 @@ id < coalesce(:before_id, x'')
     or strpos(lower(idempotency_key), $11::text) > 0
     or strpos(id::text, $11::text) = 1)
   and ($12::integer is null or state in ('pending', 'running', 'paused') and {sql:run_doing} = $12::integer)
+
+-- name: sqlite_handler_key
+-- The limit key of the handler :name: its own, or that of its limit, or null.
+coalesce(
+  (select h.key from handler_keys as h where h.namespace = :namespace and h.name = :name),
+  (select m.key from limits as m where m.namespace = :namespace and m.key = 'handler:' || :name and (m.by_operator or m.rate is not null))
+)
+
+-- name: postgres_handler_key
+-- The limit key of the handler $2: its own, or that of its limit, or null.
+coalesce(
+  (select h.key from handler_keys as h where h.namespace = $1::text and h.name = $2::text),
+  (select m.key from limits as m where m.namespace = $1::text and m.key = 'handler:' || $2::text and (m.by_operator or m.rate is not null))
+)
+
+-- name: sqlite_room
+-- The number of tasks that the limit `m` lets start now, negative if too many are admitted; each unclaimed one reserves a token.
+min(
+  coalesce(m.max_running - (
+    select count(*) from tasks as a where a.namespace = m.namespace and a.limit_key = m.key and (a.hold & 1) = 0
+  ), 1000000000),
+  coalesce(cast(min(m.burst, m.tokens + m.rate * max(:now - m.tokens_at, 0) / 1000.0) + 0.000001 as integer) - (
+    select count(*)
+    from tasks as a
+    where a.namespace = m.namespace and a.limit_key = m.key and (a.hold & 1) = 0 and a.owner_id is null
+  ), 1000000000)
+)
+
+-- name: postgres_room
+-- The number of tasks that the limit lets start now, negative if too many are admitted; each unclaimed one reserves a token.
+least(
+  limits.max_running - (
+    select count(*)
+    from tasks
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+  ),
+  case when limits.rate is not null then
+    floor(least(limits.burst, limits.tokens + limits.rate * greatest((select treadle_now()) - limits.tokens_at, 0) / 1000) + 0.000001)::bigint
+    - (
+      select count(*)
+      from tasks
+      where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+        and owner_id is null
+    )
+  end
+)
+
+-- name: charged
+-- Take the tokens of the tasks in `taken` from their keys, whose rows are locked in order.
+charged as (
+  update limits
+  set tokens = least(limits.burst, limits.tokens + limits.rate * greatest((select treadle_now()) - limits.tokens_at, 0) / 1000)
+        - used.count,
+      tokens_at = greatest(limits.tokens_at, (select treadle_now()))
+  from (
+    select rated.namespace, rated.key, counted.count
+    from (select namespace, limit_key, count(*) as count from taken where limit_key is not null group by namespace, limit_key) as counted
+    join limits as rated on rated.namespace = counted.namespace and rated.key = counted.limit_key and rated.rate is not null
+    order by rated.namespace, rated.key
+    for update of rated
+  ) as used
+  where limits.namespace = used.namespace and limits.key = used.key
+)

@@ -27,6 +27,7 @@ FEATURES = (
         "idempotency_keys",
         "limits",
         "operator_limits",
+        "key_rates",
         "lists",
         "reads",
         "dead_letters",

@@ -215,6 +215,7 @@ class WorkerHost:
             await self._release_all()
             raise
         kernel.committer.on_parked.append(self._waker.expect)
+        self.worker.on_limited = self._waker.expect
         runs = (self.worker.run(), self._waker.run(), self._log_writer.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
         kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))

@@ -6,7 +6,7 @@ Claims, handlers and commits overlap; the loop never waits for a single task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreError
@@ -43,6 +43,8 @@ class Worker:
         self._idle.set()
         self._drained: list[asyncio.Future[None]] = []
         """Callers of `drained`."""
+        self.on_limited: Callable[[int], None] | None = None
+        """Called with 0 when a claimed task has a limit key: the next start of the key may be due soon."""
 
     @property
     def running(self) -> int:
@@ -165,6 +167,8 @@ class Worker:
             self._claimer.timed_out(pause)
 
     def _start(self, task: Task, group: LaneGroup, claimed_at: float) -> None:
+        if task.limit_key is not None and self.on_limited is not None:
+            self.on_limited(0)
         handler = self._catalog.find(task.kind, task.name)
         if (older := self._attempts.get(task.id)) is not None:
             self._runner.lose(older, "this worker has claimed it again")

@@ -40,6 +40,7 @@ from treadle.kernel.store.units import (
     Dismiss,
     Finish,
     HoldRun,
+    LimitTask,
     Keep,
     MoveRun,
     Park,
@@ -152,7 +153,7 @@ class SealedStore:
             case PutOutcome(outcome):
                 sealed = {"response": self._seal(outcome.response), "details": self._seal(outcome.details)}
                 return replace(row, outcome=msgspec.structs.replace(outcome, **sealed))
-            case PutRun() | PutSteps() | PutInbox() | ClearInbox() | PutFlow() | PutBlob() | HoldRun() | Dismiss():
+            case PutRun() | PutSteps() | PutInbox() | ClearInbox() | PutFlow() | PutBlob() | HoldRun() | Dismiss() | LimitTask():
                 return row  # without texts, or with values that the `ValueStore` sealed
             case TakeMessages() | Await():
                 return row

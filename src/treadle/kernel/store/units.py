@@ -228,7 +228,15 @@ class Dismiss:
     task_ids: tuple[str, ...] | None = None
 
 
-Row = PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks | Dismiss | EntityRow
+@dataclass(frozen=True, slots=True)
+class LimitTask:
+    """Set the limit key of a live task: without an owner, it waits to be admitted. None removes the key and its place."""
+
+    task_id: str
+    key: str | None
+
+
+Row = LimitTask | PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks | Dismiss | EntityRow
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):

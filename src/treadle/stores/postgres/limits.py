@@ -2,16 +2,18 @@
 
 Every transaction that may have made room, or that added a waiting task, ends with `admit` for the keys that it touched. A
 lock on the key lets one transaction at a time count and admit. A transaction takes this lock last and waits for no other
-while it holds it, so it cannot be part of a deadlock.
+while it holds it, so it cannot be part of a deadlock. A claim takes the tokens of a key with a rate, in the statement that
+claims; a task that is admitted and not claimed reserves one, so that one snapshot shows how many more may be admitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from treadle.model.lists import HANDLER_KEY, Limit, handler_key
+from treadle.model.lists import HANDLER_KEY, Limit
 from treadle.stores.postgres.connection.connect import Connection, row_count
 from treadle.stores.postgres.lanes import lock_lists
+from treadle.stores.rules.rates import due_keys
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -50,48 +52,99 @@ async def _admit(connection: Connection, keys: Iterable[Key], limits: Mapping[Ke
     return {row[0] for row in rows}, sum(row[1] for row in rows)
 
 
-async def feed(connection: Connection, keys: Iterable[Key], after: Key) -> tuple[set[int], Key]:
-    """Admit tasks of the keys, and of the next keys after the given one that have room; return their lanes, and the last key.
+async def feed(connection: Connection, keys: Iterable[Key], after: Key, now: int) -> tuple[set[int], Key, int | None]:
+    """Admit tasks of the keys, of keys whose rate allows it, and of the next keys after the given one that have room.
 
-    Room stays unused when a transaction that made it was rolled back while others skipped its task, and after inserts that
-    do not admit.
+    Returns their lanes, the last key, and the milliseconds until the rate of a key allows another start. Room stays unused when a
+    transaction that made it was rolled back while others skipped its task, and after inserts that do not admit.
     """
     rows = await connection.fetch(_SQL["list_starved"], *after, STARVED_LIMIT)
-    wanted = {*keys, *((namespace, key) for namespace, key, room in rows if room)}
+    rated, _ = due_keys(await list_rated(connection), now)
+    wanted = {*keys, *rated, *((namespace, key) for namespace, key, room in rows if room)}
     lanes: set[int] = set()
     if wanted:
         async with connection.transaction():
             lanes = await admit(connection, wanted)
-    return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", "")
+    _, token_for = due_keys(await list_rated(connection), now)
+    return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
 
 
 async def set_limit(connection: Connection, namespace: str, key: str, max_running: int | None) -> set[int]:
-    """Set an operator's limit of a key, in bounded transactions; return the lanes in which tasks became ready."""
-    name = key.removeprefix(HANDLER_KEY) if key.startswith(HANDLER_KEY) else None
+    """Set an operator's maximum of a key, in bounded transactions; return the lanes in which tasks became ready."""
     async with connection.transaction():
         await lock_lists(connection)
-        if name is not None:  # before the key: an insert into these lanes has the lane first, and takes the key last
-            await connection.execute(_SQL["mark_lanes"], namespace, name, None if max_running is None else handler_key(name))
-        await connection.execute(_SQL["lock_keys"], [namespace], [key])
-        if max_running is None:
-            await connection.execute(_SQL["drop_limit"], namespace, key)
+        if max_running is not None:
+            await _change(connection, namespace, key, "set_limit", max_running)
         else:
-            await connection.execute(_SQL["set_limit"], namespace, key, max_running)
+            await _change(connection, namespace, key, "drop_max")
+    return await apply_limit(connection, namespace, key)
+
+
+async def set_key_rate(connection: Connection, namespace: str, key: str, rate: float | None, burst: int | None) -> set[int]:
+    """Set the rate of a key, in bounded transactions; return the lanes in which tasks became ready."""
+    async with connection.transaction():
+        await lock_lists(connection)
+        if rate is not None:
+            await _change(connection, namespace, key, "set_key_rate", rate, burst)
+        else:
+            await _change(connection, namespace, key, "drop_rate")
+    return await apply_limit(connection, namespace, key)
+
+
+async def _change(connection: Connection, namespace: str, key: str, name: str, *values: float | None) -> None:
+    """Change a limit, and the key of its handler's lanes; without its other part, dropping one part removes it.
+
+    An insert into these lanes has the lane first, and takes the key last: so does this.
+    """
+    name_of = key.removeprefix(HANDLER_KEY) if key.startswith(HANDLER_KEY) else None
+    if name_of is not None:
+        await connection.execute(_SQL["lock_handler_lanes"], namespace, name_of)
+    await connection.execute(_SQL["lock_keys"], [namespace], [key])
+    if not row_count(await connection.execute(_SQL[name], namespace, key, *values)):
+        await connection.execute(_SQL["drop_limit"], namespace, key)
+    if name_of is not None:
+        await connection.execute(_SQL["mark_lanes"], namespace, name_of)
+
+
+async def set_handler_key(connection: Connection, namespace: str, name: str, key: str | None) -> set[int]:
+    """Set the key of a handler's tasks that have none, or remove it; return the lanes in which tasks became ready."""
+    async with connection.transaction():
+        await lock_lists(connection)
+        if key is None:
+            await connection.execute(_SQL["drop_handler_key"], namespace, name)
+        else:
+            await connection.execute(_SQL["put_handler_key"], namespace, name, key)
+        await connection.execute(_SQL["mark_lanes"], namespace, name)
+    return set() if key is None else await apply_limit(connection, namespace, key, name)
+
+
+async def apply_limit(connection: Connection, namespace: str, key: str, name: str | None = None) -> set[int]:
+    """Let a changed limit apply to existing tasks, those of the handler `name` included; return the lanes with ready tasks."""
+    if name is None and key.startswith(HANDLER_KEY):
+        name = key.removeprefix(HANDLER_KEY)
     ready: set[int] = set()
     changed = BATCH
     while changed >= BATCH:
         async with connection.transaction():
             changed = 0
-            if max_running is not None:
-                if name is not None:
-                    changed = row_count(await connection.execute(_SQL["adopt"], namespace, name, key, BATCH))
-                await connection.execute(_SQL["lock_keys"], [namespace], [key])
-                recalled = row_count(await connection.execute(_SQL["recall"], [namespace], [key], BATCH))
-                changed = max(changed, recalled)
+            if name is not None and key == await connection.fetchval(_SQL["find_key_of_handler"], namespace, name):
+                changed = row_count(await connection.execute(_SQL["adopt"], namespace, name, key, BATCH))
+            await connection.execute(_SQL["lock_keys"], [namespace], [key])
+            recalled = row_count(await connection.execute(_SQL["recall"], [namespace], [key], BATCH))
             lanes, admitted = await _admit(connection, [(namespace, key)])
             ready |= lanes
-            changed = max(changed, admitted)
+            changed = max(changed, recalled, admitted)
     return ready
+
+
+async def list_rated(connection: Connection) -> list[Limit]:
+    """Return the limits with a rate that tasks wait for."""
+    return [Limit(**row) for row in await connection.fetch(_SQL["list_rated"])]
+
+
+async def list_handler_keys(connection: Connection, namespace: str) -> dict[str, str]:
+    """Return the limit keys of handlers by name."""
+    return {row[0]: row[1] for row in await connection.fetch(_SQL["list_handler_keys"], namespace)}
 
 
 async def recall_list(connection: Connection, namespace: str, task_list: str) -> set[Key]:

@@ -12,14 +12,7 @@ from (
 -- all tasks of keys without a limit. Skip tasks that another transaction has locked: it ends with this statement too.
 with room as materialized (
   select given.namespace, given.key,
-    case
-      when limits.max_running is null then $3::bigint
-      else greatest(0, least($3::bigint, limits.max_running - (
-        select count(*)
-        from tasks
-        where tasks.namespace = given.namespace and tasks.limit_key = given.key and tasks.limit_key is not null and (hold & 1) = 0
-      )))
-    end as count
+    case when limits.key is null then $3::bigint else greatest(0, least($3::bigint, {sql:postgres_room})) end as count
   from unnest($1::text[], $2::text[]) as given (namespace, key)
   left join limits on limits.namespace = given.namespace and limits.key = given.key
 ), next as materialized (
@@ -51,7 +44,7 @@ insert into limits (namespace, key, max_running, by_operator)
 select given.*, false from unnest($1::text[], $2::text[], $3::integer[]) as given (namespace, key, max_running)
 on conflict (namespace, key) do update
 set max_running = excluded.max_running
-where not limits.by_operator and limits.max_running <> excluded.max_running
+where not limits.by_operator and limits.max_running is distinct from excluded.max_running
 returning namespace, key;
 
 -- name: set_limit
@@ -61,26 +54,66 @@ values ($1::text, $2::text, $3::integer, true)
 on conflict (namespace, key) do update
 set max_running = excluded.max_running, by_operator = true;
 
+-- name: set_key_rate
+-- Store the rate of a key ($3, with bursts of $4); tokens that are left stay, up to the new burst.
+insert into limits (namespace, key, max_running, by_operator, rate, burst, tokens, tokens_at)
+values ($1::text, $2::text, null, false, $3::double precision, $4::integer, $4::integer, (select treadle_now()))
+on conflict (namespace, key) do update
+set rate = excluded.rate, burst = excluded.burst, tokens_at = excluded.tokens_at,
+  tokens = case when limits.rate is null then excluded.burst else least(
+    excluded.burst, limits.burst, limits.tokens + limits.rate * greatest(excluded.tokens_at - limits.tokens_at, 0) / 1000
+  ) end;
+
+-- name: drop_max
+-- Remove the maximum of a key that has a rate.
+update limits set max_running = null, by_operator = false where namespace = $1::text and key = $2::text and rate is not null;
+
+-- name: drop_rate
+-- Remove the rate of a key that has a maximum.
+update limits
+set rate = null, burst = null, tokens = null, tokens_at = null
+where namespace = $1::text and key = $2::text and max_running is not null;
+
 -- name: drop_limit
 -- Remove the limit of a key.
 delete from limits where namespace = $1::text and key = $2::text;
 
 -- name: mark_lanes
--- Set the limit key of a handler's lanes, or remove it (null).
+-- Set the limit key of a handler's lanes: its own, or that of its limit, or none.
 with those as materialized (
   select id from lanes where namespace = $1::text and kind = 'handler' and name = $2::text order by id for update
 )
-update lanes set limit_key = $3::text from those where lanes.id = those.id;
+update lanes set limit_key = {sql:postgres_handler_key} from those where lanes.id = those.id;
+
+-- name: lock_handler_lanes
+-- Lock the lanes of a handler.
+select count(*) from (
+  select id from lanes where namespace = $1::text and kind = 'handler' and name = $2::text order by id for update
+) as locked;
+
+-- name: find_key_of_handler
+-- Return the limit key that tasks of a handler get.
+select {sql:postgres_handler_key};
+
+-- name: put_handler_key
+-- Store the key of a handler.
+insert into handler_keys (namespace, name, key)
+values ($1::text, $2::text, $3::text)
+on conflict (namespace, name) do update set key = excluded.key;
+
+-- name: drop_handler_key
+-- Remove the key of a handler.
+delete from handler_keys where namespace = $1::text and name = $2::text;
+
+-- name: list_handler_keys
+-- List the keys of handlers.
+select name, key from handler_keys where namespace = $1::text order by name collate "C";
 
 -- name: recall
 -- Withdraw the admission of the last unclaimed tasks of locked keys, as many as are over the limit.
 with over as materialized (
   select given.namespace, given.key,
-    greatest(0, least($3::bigint, (
-      select count(*)
-      from tasks
-      where tasks.namespace = given.namespace and tasks.limit_key = given.key and tasks.limit_key is not null and (hold & 1) = 0
-    ) - limits.max_running)) as count
+    greatest(0, least($3::bigint, -{sql:postgres_room})) as count
   from unnest($1::text[], $2::text[]) as given (namespace, key)
   join limits on limits.namespace = given.namespace and limits.key = given.key
 ), last as materialized (
@@ -111,12 +144,12 @@ with admitted as materialized (
 update tasks set hold = hold | 1 from admitted where tasks.id = admitted.id returning tasks.limit_key;
 
 -- name: adopt
--- Set the key $3 of up to $4 tasks of a handler ($1 namespace, $2 name) that have none; unclaimed ones wait to be
--- admitted.
+-- Set the key $3 of up to $4 tasks of a handler ($1 namespace, $2 name) that have none or that of its limit; unclaimed ones
+-- wait to be admitted.
 with found as materialized (
   select id
   from tasks
-  where limit_key is null
+  where (limit_key is null or limit_key = 'handler:' || $2::text and limit_key <> $3::text)
     and lane_id = any (array(select id from lanes where namespace = $1::text and kind = 'handler' and name = $2::text))
   order by id
   limit $4::bigint
@@ -158,17 +191,13 @@ with recursive keys (namespace, limit_key) as (
     limit 1
   ) as following
 )
-select found.namespace, found.limit_key, limits.max_running is null or limits.max_running > (
-    select count(*)
-    from tasks
-    where tasks.namespace = found.namespace and tasks.limit_key = found.limit_key and tasks.limit_key is not null and (hold & 1) = 0
-  ) as room
+select found.namespace, found.limit_key, coalesce({sql:postgres_room} > 0, true) as room
 from (select namespace, limit_key from keys limit $3::bigint) as found
 left join limits on limits.namespace = found.namespace and limits.key = found.limit_key;
 
 -- name: list_limits
--- List the limits of a namespace, with their numbers of admitted and waiting tasks.
-select limits.namespace, limits.key, limits.max_running, limits.by_operator,
+-- List the limits of a namespace, with their numbers of admitted, waiting and unclaimed tasks.
+select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens, limits.tokens_at,
   (
     select count(*)
     from tasks
@@ -179,10 +208,38 @@ select limits.namespace, limits.key, limits.max_running, limits.by_operator,
     from tasks
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null
       and hold = 1 and owner_id is null and wake_at is null
-  ) as waiting
+  ) as waiting,
+  (
+    select count(*)
+    from tasks
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+      and owner_id is null
+  ) as unclaimed
 from limits
 where limits.namespace = $1::text
-order by limits.key;
+order by limits.key collate "C";
+
+-- name: list_rated
+-- List the keys with a rate that tasks wait for.
+select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens, limits.tokens_at,
+  (
+    select count(*)
+    from tasks
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+  ) as admitted,
+  (
+    select count(*)
+    from tasks
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+      and owner_id is null
+  ) as unclaimed
+from limits
+where limits.rate is not null and exists (
+  select
+  from tasks
+  where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null
+    and hold = 1 and owner_id is null and wake_at is null
+);
 
 -- name: list_admitted
 -- List the admitted tasks of a key.

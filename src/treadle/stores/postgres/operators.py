@@ -70,6 +70,20 @@ class Operators(Part):
         return tuple(sorted(await limits.set_limit(connection, namespace, key, max_running)))
 
     @reads
+    async def set_key_rate(
+        self, connection: Connection, namespace: str, key: str, rate: float | None, burst: int | None
+    ) -> tuple[int, ...]:
+        return tuple(sorted(await limits.set_key_rate(connection, namespace, key, rate, burst)))
+
+    @reads
+    async def set_handler_key(self, connection: Connection, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
+        return tuple(sorted(await limits.set_handler_key(connection, namespace, name, key)))
+
+    @reads
+    async def list_handler_keys(self, connection: Connection, namespace: str) -> dict[str, str]:
+        return await limits.list_handler_keys(connection, namespace)
+
+    @reads
     async def list_handlers(self, connection: Connection, namespace: str) -> list[HandlerRegistration]:
         rows = [list(row) for row in await connection.fetch(_SQL["list_handlers"], namespace)]
         return [registration_of(row) for row in rows]

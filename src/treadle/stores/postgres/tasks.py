@@ -22,6 +22,7 @@ from treadle.stores.postgres.lanes import insert_lanes, next_token_for
 from treadle.stores.postgres.limits import feed
 from treadle.stores.postgres.parts import Part, reads, works
 from treadle.stores.postgres.positions import Position, Positions
+from treadle.stores.rules.rates import earlier
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
 _SQL = load_statements(__package__, "tasks.sql")
@@ -108,12 +109,14 @@ class Tasks(Part):
         row = await connection.fetchrow(_SQL["wake"], limit, expire_leases)
         assert row is not None
         count, expired, lane_ids, due, next_for, now, overdue, keys, waiting = row
+        token_for = None
         if keys or waiting:
-            admitted, self._fed = await feed(connection, _decode_keys(keys) if keys else [], self._fed)
+            found = await feed(connection, _decode_keys(keys) if keys else [], self._fed, now)
+            admitted, self._fed, token_for = found
             lane_ids = admitted.union(lane_ids)
         if due > count:
             next_for = 0 if count == limit else min(next_for or LOCKED_FOR, LOCKED_FOR)
-        return Woken(count, expired, tuple(lane_ids), next_for, now, overdue)
+        return Woken(count, expired, tuple(lane_ids), earlier(next_for, token_for), now, overdue)
 
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
         if not renewals:

@@ -18,7 +18,7 @@ with best as materialized (
   order by head.priority, head.due_at
   limit 1
 ), taken as materialized (
-  select id
+  select id, namespace, limit_key
   from tasks
   where lane_id = (select lane_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
@@ -27,7 +27,7 @@ with best as materialized (
   order by due_at, id
   limit $4::bigint
   for update skip locked
-)
+), {sql:charged}
 update tasks
 set owner_id = $2::text,
     claim_version = tasks.claim_version + 1,
@@ -57,7 +57,7 @@ with best as materialized (
   order by head.priority, head.due_at
   limit 1
 ), taken as materialized (
-  select id
+  select id, namespace, limit_key
   from tasks
   where lane_id = (select lane_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
@@ -66,7 +66,7 @@ with best as materialized (
   order by due_at, id
   limit $4::bigint
   for update skip locked
-)
+), {sql:charged}
 update tasks
 set owner_id = $2::text,
     claim_version = tasks.claim_version + 1,
@@ -105,7 +105,7 @@ with shut as materialized (
   where id = (select lane_id from best) and rate is not null
   for no key update
 ), taken as materialized (
-  select id
+  select id, namespace, limit_key
   from tasks
   where lane_id = (select lane_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
@@ -119,7 +119,7 @@ with shut as materialized (
   set tokens = bucket.tokens - (select count(*) from taken), tokens_at = (select treadle_now())
   from bucket
   where lanes.id = bucket.id
-)
+), {sql:charged}
 update tasks
 set owner_id = $2::text,
     claim_version = tasks.claim_version + 1,
@@ -149,13 +149,13 @@ order by head.priority, head.due_at;
 -- name: claim_unlocked
 -- Claim up to $4 ready tasks of the lane $1 that no other transaction has locked, for the owner $2, with a lease of $3 ms.
 with taken as materialized (
-  select id
+  select id, namespace, limit_key
   from tasks
   where lane_id = $1::integer and owner_id is null and wake_at is null and hold = 0
   order by priority, due_at, id
   limit $4::bigint
   for update skip locked
-)
+), {sql:charged}
 update tasks
 set owner_id = $2::text,
     claim_version = tasks.claim_version + 1,
@@ -186,14 +186,14 @@ select exists (
 -- name: claim_of_run
 -- Claim ready tasks of the run for the owner.
 with taken as materialized (
-  select id
+  select id, namespace, limit_key
   from tasks
   where run_id = $1::uuid and owner_id is null and wake_at is null and hold = 0
     and lane_id in (select id from lanes where kind = $5::text and not (slowed and paused))
   order by priority, due_at, id
   limit $4::bigint
   for update skip locked
-)
+), {sql:charged}
 update tasks
 set owner_id = $2::text, claim_version = tasks.claim_version + 1, claimed_at = (select treadle_now()),
   heartbeat_at = (select treadle_now()), progress_at = (select treadle_now()), wake_at = (select treadle_now()) + $3::bigint,

@@ -39,9 +39,9 @@ def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:
     return {rule.lane_id: rule for rule in _rules(connection, "list_slowed")}
 
 
-def list_rated(connection: apsw.Connection, lane_ids: Sequence[int]) -> list[LaneRule]:
+def list_rated_lanes(connection: apsw.Connection, lane_ids: Sequence[int]) -> list[LaneRule]:
     """Return those of the lanes that have a rate and ready tasks, and are not paused."""
-    return list(_rules(connection, "list_rated", {"lane_ids": to_json(list(lane_ids))}))
+    return list(_rules(connection, "list_rated_lanes", {"lane_ids": to_json(list(lane_ids))}))
 
 
 def _rules(connection: apsw.Connection, name: str, values: dict[str, Any] | None = None) -> Iterator[LaneRule]:

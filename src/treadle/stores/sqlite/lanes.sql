@@ -1,11 +1,13 @@
 -- name: insert_lanes
 -- Create missing lanes (namespace, kind, task list, name) with the settings of their list and their handler's limit.
 insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
-select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(settings.paused, 0), coalesce(settings.accepting, 1), m.key
+select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(settings.paused, 0), coalesce(settings.accepting, 1),
+  coalesce(h.key, m.key)
 from jsonb_each(:rows) as r
 left join lists as settings on settings.namespace = r.value ->> 0 and settings.task_list = r.value ->> 2
 left join limits as m on m.namespace = r.value ->> 0 and r.value ->> 1 = 'handler' and m.key = 'handler:' || (r.value ->> 3)
-  and m.by_operator
+  and (m.by_operator or m.rate is not null)
+left join handler_keys as h on h.namespace = r.value ->> 0 and r.value ->> 1 = 'handler' and h.name = r.value ->> 3
 where true
 on conflict do nothing;
 
@@ -25,7 +27,7 @@ select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tok
 from lanes
 where slowed;
 
--- name: list_rated
+-- name: list_rated_lanes
 -- List those of the lanes that have a rate and ready tasks, and are not paused.
 select l.id, l.namespace, l.kind, l.task_list, l.name, l.paused, l.accepting, l.rate, l.burst, l.tokens, l.tokens_at,
   l.backlog_limit, l.limit_key

@@ -1,18 +1,21 @@
 """Limits by admission: a task with a limit key may be taken only once its over-limit bit is clear (ADR 6).
 
 Every transaction that may have made room, or that added a waiting task, ends with `admit` for the keys that it touched.
-Since there is one writer, this suffices to admit no more tasks than a limit allows.
+Since there is one writer, this suffices to admit no more tasks than a limit allows. A claim takes the tokens of a key with a
+rate; a task that is admitted and not claimed reserves one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import apsw
+import msgspec
 
-from treadle.model.lists import HANDLER_KEY, Limit, handler_key
-from treadle.stores.sqlite.connection.connect import writing
+from treadle.model.lists import HANDLER_KEY, Limit
+from treadle.stores.sqlite.connection.connect import fetch_as, read_value, to_json, writing
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -24,19 +27,25 @@ BATCH = 10_000
 """The maximum number of tasks of one key that one transaction changes; later transactions change the rest."""
 
 
-def admit(connection: apsw.Connection, keys: Iterable[Key]) -> set[int]:
+def admit(connection: apsw.Connection, keys: Iterable[Key], now: int) -> set[int]:
     """Admit as many tasks of each key as there is room for, inside the caller's transaction; return their lanes."""
     lanes: set[int] = set()
     for namespace, key in sorted(keys):
-        lanes.update(lane_id for (lane_id,) in connection.execute(_SQL["admit"], _of(namespace, key, most=BATCH)))
+        lanes.update(lane_id for (lane_id,) in connection.execute(_SQL["admit"], _of(namespace, key, most=BATCH, now=now)))
     return lanes
 
 
-def put_limits(connection: apsw.Connection, limits: Mapping[Key, int]) -> None:
+def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
+    """Take a token for each claimed task with one of the keys, inside the caller's transaction."""
+    if rows := [(*key, count) for key, count in Counter(keys).items()]:
+        connection.execute(_SQL["charge"], {"rows": to_json(rows), "now": now})
+
+
+def put_limits(connection: apsw.Connection, limits: Mapping[Key, int], now: int) -> None:
     """Store the limits that callers gave, inside the caller's transaction; `admit` must follow."""
     for (namespace, key), max_running in limits.items():
         if connection.execute(_SQL["put_limit"], _of(namespace, key, max_running=max_running)).fetchall():
-            connection.execute(_SQL["recall"], _of(namespace, key, most=BATCH))
+            connection.execute(_SQL["recall"], _of(namespace, key, most=BATCH, now=now))
 
 
 def list_run_keys(connection: apsw.Connection, run_id: str) -> list[Key]:
@@ -56,40 +65,97 @@ def list_waiting_keys(connection: apsw.Connection, namespace: str, task_list: st
     return {(namespace, key) for (key,) in connection.execute(_SQL["list_waiting_keys"], values)}
 
 
-def set_limit(connection: apsw.Connection, namespace: str, key: str, max_running: int | None) -> set[int]:
-    """Set an operator's limit of a key, in bounded transactions; return the lanes in which tasks became ready."""
-    values = _of(namespace, key, max_running=max_running, most=BATCH)
-    name = key.removeprefix(HANDLER_KEY) if key.startswith(HANDLER_KEY) else None
+def set_limit(connection: apsw.Connection, namespace: str, key: str, max_running: int | None, now: int) -> set[int]:
+    """Set an operator's maximum of a key, in bounded transactions; return the lanes in which tasks became ready."""
+    values = _of(namespace, key, max_running=max_running)
     with writing(connection):
-        connection.execute(_SQL["drop_limit" if max_running is None else "set_limit"], values)
-        if name is not None:
-            given = None if max_running is None else handler_key(name)
-            connection.execute(_SQL["mark_lanes"], {"namespace": namespace, "name": name, "limit_key": given})
+        if max_running is not None:
+            connection.execute(_SQL["set_limit"], values)
+        else:
+            _drop(connection, "drop_max", values)
+        _mark_lanes(connection, namespace, key)
+    return apply_limit(connection, namespace, key, now)
+
+
+def set_key_rate(
+    connection: apsw.Connection, namespace: str, key: str, rate: float | None, burst: int | None, now: int
+) -> set[int]:
+    """Set the rate of a key, in bounded transactions; return the lanes in which tasks became ready."""
+    values = _of(namespace, key, rate=rate, burst=burst, now=now)
+    with writing(connection):
+        if rate is not None:
+            connection.execute(_SQL["set_key_rate"], values)
+        else:
+            _drop(connection, "drop_rate", values)
+        _mark_lanes(connection, namespace, key)
+    return apply_limit(connection, namespace, key, now)
+
+
+def set_handler_key(connection: apsw.Connection, namespace: str, name: str, key: str | None, now: int) -> set[int]:
+    """Set the key of a handler's tasks that have none, or remove it; return the lanes in which tasks became ready."""
+    with writing(connection):
+        values = {"namespace": namespace, "name": name, "key": key}
+        connection.execute(_SQL["drop_handler_key" if key is None else "put_handler_key"], values)
+        connection.execute(_SQL["mark_lanes"], values)
+    return set() if key is None else apply_limit(connection, namespace, key, now, name)
+
+
+def apply_limit(connection: apsw.Connection, namespace: str, key: str, now: int, name: str | None = None) -> set[int]:
+    """Let a changed limit apply to existing tasks, those of the handler `name` included; return the lanes with ready tasks."""
+    values = _of(namespace, key, most=BATCH, now=now)
+    if name is None and key.startswith(HANDLER_KEY):
+        name = key.removeprefix(HANDLER_KEY)
     ready: set[int] = set()
     changed = BATCH
     while changed >= BATCH:
         with writing(connection):
             changed = 0
-            if max_running is not None:
-                if name is not None:
-                    connection.execute(_SQL["adopt"], values | {"name": name})
-                    changed = connection.changes()
-                connection.execute(_SQL["recall"], values)
-                changed = max(changed, connection.changes())
+            if name is not None and key == _key_of_handler(connection, namespace, name):
+                connection.execute(_SQL["adopt"], values | {"name": name})
+                changed = connection.changes()
+            connection.execute(_SQL["recall"], values)
+            changed = max(changed, connection.changes())
             before = connection.total_changes()
-            ready |= admit(connection, [(namespace, key)])
+            ready |= admit(connection, [(namespace, key)], now)
             changed = max(changed, connection.total_changes() - before)
     return ready
 
 
+def _key_of_handler(connection: apsw.Connection, namespace: str, name: str) -> str | None:
+    key: str | None = read_value(connection, _SQL["find_key_of_handler"], {"namespace": namespace, "name": name})
+    return key
+
+
+def _drop(connection: apsw.Connection, part: str, values: dict[str, Any]) -> None:
+    """Remove one part of a limit; without the other part, the limit."""
+    connection.execute(_SQL[part], values)
+    if not connection.changes():
+        connection.execute(_SQL["drop_limit"], values)
+
+
+def _mark_lanes(connection: apsw.Connection, namespace: str, key: str) -> None:
+    if key.startswith(HANDLER_KEY):
+        connection.execute(_SQL["mark_lanes"], {"namespace": namespace, "name": key.removeprefix(HANDLER_KEY)})
+
+
 def list_limits(connection: apsw.Connection, namespace: str) -> list[Limit]:
     """Return all limits of the namespace."""
-    return [
-        Limit(namespace=space, key=key, max_running=max_running, by_operator=bool(by_operator), admitted=admitted, waiting=waiting)
-        for space, key, max_running, by_operator, admitted, waiting in connection.execute(
-            _SQL["list_limits"], {"namespace": namespace}
-        )
-    ]
+    return _limits(connection, "list_limits", {"namespace": namespace})
+
+
+def list_rated(connection: apsw.Connection) -> list[Limit]:
+    """Return the limits with a rate that tasks wait for; usually there are none, and the query is nearly free."""
+    return _limits(connection, "list_rated", {})
+
+
+def _limits(connection: apsw.Connection, name: str, values: dict[str, Any]) -> list[Limit]:
+    found = fetch_as(connection, Limit, _SQL[name], values)
+    return [msgspec.structs.replace(limit, by_operator=bool(limit.by_operator)) for limit in found]
+
+
+def list_handler_keys(connection: apsw.Connection, namespace: str) -> dict[str, str]:
+    """Return the limit keys of handlers by name."""
+    return {str(name): str(key) for name, key in connection.execute(_SQL["list_handler_keys"], {"namespace": namespace})}
 
 
 def list_admitted(connection: apsw.Connection, namespace: str, key: str, limit: int) -> list[str]:

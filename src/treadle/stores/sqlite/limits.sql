@@ -9,14 +9,8 @@ where rowid in (
   where t.namespace = :namespace and t.limit_key = :key and t.hold = 1 and t.owner_id is null and t.wake_at is null
     and not l.paused
   order by t.priority, t.due_at, t.id
-  limit iif(
-    exists (select 1 from limits as m where m.namespace = :namespace and m.key = :key),
-    max(0, min(
-      :most,
-      (select m.max_running from limits as m where m.namespace = :namespace and m.key = :key)
-        - (select count(*) from tasks as a where a.namespace = :namespace and a.limit_key = :key and (a.hold & 1) = 0)
-    )),
-    :most
+  limit coalesce(
+    (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key), :most
   )
 )
 returning lane_id;
@@ -27,7 +21,7 @@ insert into limits (namespace, key, max_running, by_operator)
 values (:namespace, :key, :max_running, 0)
 on conflict (namespace, key) do update
 set max_running = excluded.max_running
-where not limits.by_operator and limits.max_running <> excluded.max_running
+where not limits.by_operator and limits.max_running is not excluded.max_running
 returning 1;
 
 -- name: set_limit
@@ -37,15 +31,62 @@ values (:namespace, :key, :max_running, 1)
 on conflict (namespace, key) do update
 set max_running = excluded.max_running, by_operator = 1;
 
+-- name: set_key_rate
+-- Store the rate of a key; tokens that are left stay, up to the new burst.
+insert into limits (namespace, key, max_running, by_operator, rate, burst, tokens, tokens_at)
+values (:namespace, :key, null, 0, :rate, :burst, :burst, :now)
+on conflict (namespace, key) do update
+set rate = :rate, burst = :burst, tokens_at = :now,
+  tokens = coalesce(min(:burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0), :burst);
+
+-- name: drop_max
+-- Remove the maximum of a key that has a rate.
+update limits set max_running = null, by_operator = 0 where namespace = :namespace and key = :key and rate is not null;
+
+-- name: drop_rate
+-- Remove the rate of a key that has a maximum.
+update limits
+set rate = null, burst = null, tokens = null, tokens_at = null
+where namespace = :namespace and key = :key and max_running is not null;
+
 -- name: drop_limit
 -- Remove the limit of a key.
 delete from limits where namespace = :namespace and key = :key;
 
+-- name: has_limit
+-- Return whether the key has a limit.
+select exists (select 1 from limits where namespace = :namespace and key = :key);
+
+-- name: charge
+-- Take the tokens of claimed tasks from their keys (namespace, key, number).
+update limits
+set tokens = min(burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0) - (r.value ->> 2), tokens_at = max(tokens_at, :now)
+from jsonb_each(:rows) as r
+where limits.namespace = r.value ->> 0 and limits.key = r.value ->> 1 and rate is not null;
+
+-- name: put_handler_key
+-- Store the key of a handler.
+insert into handler_keys (namespace, name, key)
+values (:namespace, :name, :key)
+on conflict (namespace, name) do update set key = excluded.key;
+
+-- name: drop_handler_key
+-- Remove the key of a handler.
+delete from handler_keys where namespace = :namespace and name = :name;
+
+-- name: list_handler_keys
+-- List the keys of handlers.
+select name, key from handler_keys where namespace = :namespace order by name;
+
 -- name: mark_lanes
--- Set the limit key of a handler's lanes, or remove it (null).
+-- Set the limit key of a handler's lanes: its own, or that of its limit, or none.
 update lanes
-set limit_key = :limit_key
+set limit_key = {sql:sqlite_handler_key}
 where namespace = :namespace and kind = 'handler' and name = :name;
+
+-- name: find_key_of_handler
+-- Return the limit key that tasks of a handler get.
+select {sql:sqlite_handler_key};
 
 -- name: recall
 -- Withdraw the admission of the last unclaimed tasks of a key, as many as are over its limit.
@@ -56,11 +97,9 @@ where rowid in (
   from tasks
   where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null
   order by priority desc, due_at desc, id desc
-  limit max(0, min(
-    :most,
-    (select count(*) from tasks as a where a.namespace = :namespace and a.limit_key = :key and (a.hold & 1) = 0)
-      - (select m.max_running from limits as m where m.namespace = :namespace and m.key = :key)
-  ))
+  limit coalesce(
+    (select max(0, min(:most, -{sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key), 0
+  )
 );
 
 -- name: recall_list
@@ -76,13 +115,13 @@ where rowid in (
 returning limit_key;
 
 -- name: adopt
--- Set the key of a handler's tasks that have none; unclaimed ones wait to be admitted.
+-- Set the key of a handler's tasks that have none or that of its limit; unclaimed ones wait to be admitted.
 update tasks
 set limit_key = :key, hold = iif(owner_id is null, hold | 1, hold)
 where rowid in (
   select rowid
   from tasks
-  where limit_key is null
+  where (limit_key is null or limit_key = 'handler:' || :name and limit_key <> :key)
     and lane_id in (select id from lanes where namespace = :namespace and kind = 'handler' and name = :name)
   limit :most
 );
@@ -99,17 +138,38 @@ where l.namespace = :namespace and l.task_list = :task_list
 select distinct namespace, limit_key from tasks where run_id = :run_id and limit_key is not null;
 
 -- name: list_limits
--- List the limits of a namespace, with their numbers of admitted and waiting tasks.
-select m.namespace, m.key, m.max_running, m.by_operator,
-  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0),
+-- List the limits of a namespace, with their numbers of admitted, waiting and unclaimed tasks.
+select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.tokens, m.tokens_at,
+  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0) as admitted,
   (
     select count(*)
     from tasks as t
     where t.namespace = m.namespace and t.limit_key = m.key and t.hold = 1 and t.owner_id is null and t.wake_at is null
-  )
+  ) as waiting,
+  (
+    select count(*)
+    from tasks as t
+    where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0 and t.owner_id is null
+  ) as unclaimed
 from limits as m
 where m.namespace = :namespace
 order by m.key;
+
+-- name: list_rated
+-- List the keys with a rate that tasks wait for.
+select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.tokens, m.tokens_at,
+  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0) as admitted,
+  (
+    select count(*)
+    from tasks as t
+    where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0 and t.owner_id is null
+  ) as unclaimed
+from limits as m
+where m.rate is not null and exists (
+  select 1
+  from tasks as t
+  where t.namespace = m.namespace and t.limit_key = m.key and t.hold = 1 and t.owner_id is null and t.wake_at is null
+);
 
 -- name: list_admitted
 -- List the admitted tasks of a key.

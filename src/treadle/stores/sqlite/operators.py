@@ -51,7 +51,7 @@ class Operators(Part):
         lanes = {lane_id for (lane_id,) in connection.execute(_SQL["mark_lanes"], values)}
         if paused is not None:
             find = limits.recall_list if paused else limits.list_waiting_keys
-            lanes |= limits.admit(connection, find(connection, namespace, task_list))
+            lanes |= limits.admit(connection, find(connection, namespace, task_list), self._clock.now())
         return tuple(sorted(lanes))
 
     @reads
@@ -76,7 +76,21 @@ class Operators(Part):
 
     @uses_writer
     def set_limit(self, connection: apsw.Connection, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
-        return tuple(sorted(limits.set_limit(connection, namespace, key, max_running)))
+        return tuple(sorted(limits.set_limit(connection, namespace, key, max_running, self._clock.now())))
+
+    @uses_writer
+    def set_key_rate(
+        self, connection: apsw.Connection, namespace: str, key: str, rate: float | None, burst: int | None
+    ) -> tuple[int, ...]:
+        return tuple(sorted(limits.set_key_rate(connection, namespace, key, rate, burst, self._clock.now())))
+
+    @uses_writer
+    def set_handler_key(self, connection: apsw.Connection, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
+        return tuple(sorted(limits.set_handler_key(connection, namespace, name, key, self._clock.now())))
+
+    @reads
+    def list_handler_keys(self, connection: apsw.Connection, namespace: str) -> dict[str, str]:
+        return limits.list_handler_keys(connection, namespace)
 
     @reads
     def list_handlers(self, connection: apsw.Connection, namespace: str) -> list[HandlerRegistration]:

@@ -19,18 +19,21 @@ from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
 from treadle.stores.rules.keys import has_keys
+from treadle.stores.rules.rates import due_keys, earlier
 from treadle.stores.sqlite.commit.commit import commit
 from treadle.stores.sqlite.commit.keys import settle_keys, take_keys
 from treadle.stores.sqlite.commit.settlements import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
-from treadle.stores.sqlite.lanes import list_lanes, list_rated, list_slowed, make_lanes, spend
-from treadle.stores.sqlite.limits import admit
+from treadle.stores.sqlite.lanes import list_lanes, list_rated_lanes, list_slowed, make_lanes, spend
+from treadle.stores.sqlite.limits import Key, admit, charge, list_rated
 from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "tasks.sql")
 _TAKE_SEQS = load_statements(__package__, "commit/settlements.sql")["take_seqs"]
 _FINAL = frozenset[str](FINAL_TASK_STATES)
+_HAS_KEY = '"limit_key":"'
+"""A part of the JSON of claimed tasks, if one of them has a limit key."""
 _decode = msgspec.json.Decoder().decode
 _decode_task = msgspec.json.Decoder(Task).decode
 decode_tasks = msgspec.json.Decoder(list[Task]).decode
@@ -77,6 +80,9 @@ class Tasks(Part):
                     connection.execute(_SQL["take"], values)
                     if rule is not None:
                         spend(connection, lane_id, tokens - connection.changes(), now)
+                    if _HAS_KEY in taken:
+                        claimed = decode_tasks(taken)
+                        charge(connection, [(each.namespace, each.limit_key) for each in claimed if each.limit_key], now)
             except apsw.TooBigError:
                 if limit == 1:
                     raise
@@ -92,19 +98,22 @@ class Tasks(Part):
         self, connection: apsw.Connection, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int
     ) -> list[str]:
         values = {"run_id": run_id, "kind": kind, "owner_id": owner_id, "lease_for": lease_for, "limit": limit}
-        found = connection.execute(_SQL["claim_of_run"], values | {"now": self._clock.now()}).fetchall()
-        return [str(row[0]) for row in found]
+        now = self._clock.now()
+        found: list[Any] = connection.execute(_SQL["claim_of_run"], values | {"now": now}).fetchall()
+        charge(connection, [(namespace, key) for _, namespace, key in found if key is not None], now)
+        return [str(task_id) for task_id, _, _ in found]
 
     @uses_writer
     def wake(self, connection: apsw.Connection, limit: int, *, expire_leases: bool = True) -> Woken:
         now = self._clock.now()
         first = read_value(connection, _SQL["find_next_wake"])
-        if first is None or first > now:
-            return Woken(0, 0, (), None if first is None else first - now, now)
+        rated, token_for = _list_due_keys(connection, now)
+        if not rated and (first is None or first > now):
+            return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now)
         values = {"now": now, "expire_leases": expire_leases, "limit": limit}
         count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
         admitted: set[int] = set()
-        if count:
+        if count or rated:
             with writing(connection):
                 values["now"] = now = self._clock.now()
                 count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
@@ -114,13 +123,14 @@ class Tasks(Part):
                     last = read_value(connection, _TAKE_SEQS, {"count": expired})
                     connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
                 connection.execute(_SQL["wake_due"], values)
-                if keys != "[]":
-                    admitted = admit(connection, [(namespace, key) for namespace, key in _decode(keys)])
+                if rated or keys != "[]":
+                    admitted = admit(connection, rated.union((namespace, key) for namespace, key in _decode(keys)), now)
+            _, token_for = _list_due_keys(connection, now)
         more, *_ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
         after = read_value(connection, _SQL["find_next_after"], {"now": now})
         next_for = 0 if more else None if after is None else after - now
         overdue = not expire_leases and bool(read_value(connection, _SQL["find_overdue"], {"now": now}))
-        return Woken(count, expired, tuple(admitted.union(_decode(lanes))), next_for, now, overdue)
+        return Woken(count, expired, tuple(admitted.union(_decode(lanes))), earlier(next_for, token_for), now, overdue)
 
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
         return await self._extend(renewals, lease_for) if renewals else {}
@@ -151,7 +161,7 @@ class Tasks(Part):
     @reads
     def next_token_for(self, connection: apsw.Connection, lane_ids: Sequence[int]) -> int | None:
         now = self._clock.now()
-        return min((rule.next_token_for(now) for rule in list_rated(connection, lane_ids)), default=None)
+        return min((rule.next_token_for(now) for rule in list_rated_lanes(connection, lane_ids)), default=None)
 
     @writes
     def expire_leases_of(self, connection: apsw.Connection, owner_ids: Sequence[str]) -> int:
@@ -222,6 +232,11 @@ def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Colle
         lane_ids = [each for each in lane_ids if each not in shut and not (each in slowed and slowed[each].paused)]
     found: Any = connection.execute(_SQL["find_head"], {"lane_ids": to_json(list(lane_ids))}).fetchall()
     return found[0] if found else None
+
+
+def _list_due_keys(connection: apsw.Connection, now: int) -> tuple[set[Key], int | None]:
+    """Return the keys with a rate whose waiting tasks may start, and the milliseconds until those of another may."""
+    return due_keys(list_rated(connection), now)
 
 
 def _renewed(renewals: Sequence[Renewal]) -> list[tuple[str, int, str, bool, str | None]]:

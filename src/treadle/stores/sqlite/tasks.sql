@@ -155,7 +155,7 @@ where rowid in (
   order by priority, due_at, id
   limit :limit
 )
-returning id;
+returning id, namespace, limit_key;
 
 -- name: expire_leases
 -- Expire the leases of the owners now, if they have not expired before.

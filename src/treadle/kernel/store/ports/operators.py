@@ -51,6 +51,23 @@ class OperatorStore(StoreClock, Protocol):
         Tasks that run when a limit is set or lowered continue; no other task of the key starts until there is room.
         """
 
+    async def set_key_rate(self, namespace: str, key: str, rate: float | None, burst: int | None) -> tuple[int, ...]:
+        """Let tasks of the key start at `rate` per second with bursts of up to `burst`; None removes the rate.
+
+        Of any span of t seconds, no more than `burst + rate * t` claims of the key's tasks fall into it, whoever claims them. A
+        change applies to waiting tasks immediately; tokens that are left stay, up to the new burst. Returns the lanes in which
+        tasks became ready.
+        """
+
+    async def set_handler_key(self, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
+        """Set the limit key of the handler's tasks that have none of their own, including existing ones; None removes it.
+
+        Returns the lanes in which tasks became ready.
+        """
+
+    async def list_handler_keys(self, namespace: str) -> dict[str, str]:
+        """Return the limit keys of handlers by name."""
+
     async def list_handlers(self, namespace: str) -> list[HandlerRegistration]:
         """Return the handler registrations of the namespace, by name."""
 

@@ -21,13 +21,13 @@ select null from gate where shut;
 -- name: preclaim
 -- Claim new tasks ($1 ids, $2 owners, $3 leases) for their creators, if any worker could claim them now.
 with taken as materialized (
-  select tasks.id, given.owner_id, given.lease_for
+  select tasks.id, tasks.namespace, tasks.limit_key, given.owner_id, given.lease_for
   from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)
   join tasks on tasks.id = given.id
   where tasks.claim_version = 0 and tasks.version = 0 and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
     and not exists (select from lanes where lanes.id = tasks.lane_id and lanes.slowed)
   for update of tasks skip locked
-)
+), {sql:charged}
 update tasks
 set owner_id = taken.owner_id, claim_version = 1, claimed_at = (select treadle_now()), heartbeat_at = (select treadle_now()),
   progress_at = (select treadle_now()), wake_at = (select treadle_now()) + taken.lease_for

@@ -17,6 +17,7 @@ from treadle.kernel.store.units import (
     ClearInbox,
     Dismiss,
     HoldRun,
+    LimitTask,
     MoveRun,
     PutBlob,
     PutFlow,
@@ -90,6 +91,7 @@ class _Kinds:
     awaits: list[Await] = field(default_factory=list)
     outcomes: list[PutOutcome] = field(default_factory=list)
     holds: list[tuple[int, HoldRun | CancelRunTasks]] = field(default_factory=list)
+    limited: list[LimitTask] = field(default_factory=list)
     dismissed: list[Dismiss] = field(default_factory=list)
     sent: list[tuple[int, Message]] = field(default_factory=list)
 
@@ -120,6 +122,8 @@ class _Kinds:
                 self.outcomes.append(row)
             case HoldRun() | CancelRunTasks():
                 self.holds.append((position, row))
+            case LimitTask():
+                self.limited.append(row)
             case Dismiss():
                 self.dismissed.append(row)
             case PutMessage(message):
@@ -168,6 +172,9 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
             found = await connection.fetch(_SQL["cancel_run_tasks"], change.run_id, change.actor, change.error, change.inbox)
         lanes.setdefault(position, set()).update(each[0] for each in found if each[0] is not None)
         keys.update((each[1], each[2]) for each in found if each[2] is not None)
+    for limited in kinds.limited:
+        for namespace, *both in await connection.fetch(_SQL["limit_task"], limited.task_id, limited.key):
+            keys.update((namespace, key) for key in both if key is not None)
     for row in kinds.dismissed:
         if row.task_ids is None:
             await connection.execute(_SQL["dismiss_run"], row.run_id)

@@ -130,6 +130,18 @@ with locked as materialized (
 )
 select distinct null::integer, namespace, limit_key from made where limit_key is not null;
 
+-- name: limit_task
+-- Set the limit key of a live task; without an owner, it waits to be admitted. Return the namespace, the old and the new key.
+with before as materialized (
+  select id, limit_key from tasks where id = $1::uuid for update
+)
+update tasks
+set limit_key = $2::text,
+    hold = case when $2::text is null then tasks.hold & ~1 else tasks.hold | (tasks.owner_id is null)::integer end
+from before
+where tasks.id = before.id
+returning tasks.namespace, before.limit_key, tasks.limit_key;
+
 -- name: dismiss_tasks
 -- Take failed tasks out of the dead letters.
 update finished set fingerprint = '' where id = any($1::uuid[]) and state = 'failed';

@@ -53,7 +53,7 @@ def _commit(connection: apsw.Connection, units: Sequence[Unit], known: Lanes, no
     else:
         answers, known = _commit_rows(connection, units, known, now, keys)
     if keys:
-        answers = with_admitted(answers, admit(connection, keys))
+        answers = with_admitted(answers, admit(connection, keys, now))
     if has_preclaims(units):
         preclaim(connection, list_preclaims(units, answers), now)
     return answers, known
@@ -126,5 +126,5 @@ def _commit_tasks(
             if guarded and entrances[index] and (lane := guarded.get(known[task.lane])) is not None:
                 entered.add((lane, task.lane, task.delay <= 0))
     check_entrance(connection, entered)
-    put_limits(connection, limits)
+    put_limits(connection, limits, now)
     return answers, known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 import msgspec
@@ -12,6 +12,7 @@ from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
 from treadle.stores.rules.inserts import Preclaim, values_of
 from treadle.stores.sqlite.connection.connect import read_value, to_json
+from treadle.stores.sqlite.limits import charge
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "inserts.sql")
@@ -27,7 +28,8 @@ class Inserted(NamedTuple):
 
 def preclaim(connection: apsw.Connection, preclaims: Sequence[Preclaim], now: int) -> None:
     """Claim tasks that this transaction inserted for their owners."""
-    connection.execute(_SQL["preclaim"], {"rows": to_json(preclaims), "now": now})
+    found: list[Any] = connection.execute(_SQL["preclaim"], {"rows": to_json(preclaims), "now": now}).fetchall()
+    charge(connection, [(namespace, key) for namespace, key in found if key is not None], now)
 
 
 def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], now: int) -> Inserted:

@@ -17,7 +17,8 @@ set owner_id = r.value ->> 1, claim_version = 1, claimed_at = :now, heartbeat_at
 from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0 and tasks.claim_version = 0 and tasks.version = 0
   and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
-  and not exists (select 1 from lanes where lanes.id = tasks.lane_id and lanes.slowed);
+  and not exists (select 1 from lanes where lanes.id = tasks.lane_id and lanes.slowed)
+returning namespace, limit_key;
 
 -- name: explain_inserts
 -- For each row of `insert_tasks`, return whether it was inserted (its rowid is after `:last_before`), or else the task

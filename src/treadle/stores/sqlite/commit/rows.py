@@ -16,6 +16,7 @@ from treadle.kernel.store.units import (
     ClearInbox,
     Dismiss,
     HoldRun,
+    LimitTask,
     MoveRun,
     PutBlob,
     PutFlow,
@@ -84,6 +85,11 @@ def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now
             case CancelRunTasks():
                 keys.update(list_run_keys(connection, row.run_id))
                 _cancel_tasks(connection, row, now)
+            case LimitTask(task_id, key):
+                values = {"task_id": task_id, "key": key}
+                for namespace, before in connection.execute(_SQL["find_limit_key"], values).fetchall():
+                    keys.update((str(namespace), str(each)) for each in (before, key) if each is not None)
+                connection.execute(_SQL["limit_task"], values)
             case Dismiss(run_id, None):
                 connection.execute(_SQL["dismiss_run"], {"run_id": run_id})
             case Dismiss(_, task_ids):

@@ -66,6 +66,16 @@ where run_id = :run_id and state <> 'awaiting_external';
 -- Clear the run-paused bit of the run's live tasks.
 update tasks set hold = hold & ~4 where run_id = :run_id;
 
+-- name: find_limit_key
+-- Return the limit key of a live task.
+select namespace, limit_key from tasks where id = :task_id;
+
+-- name: limit_task
+-- Set the limit key of a live task; without an owner, it waits to be admitted.
+update tasks
+set limit_key = :key, hold = iif(:key is null, hold & ~1, hold | (owner_id is null))
+where id = :task_id;
+
 -- name: list_ready_lanes
 -- Return the lanes in which the run has ready tasks.
 select json_group_array(distinct lane_id) from tasks where run_id = :run_id and owner_id is null and wake_at is null and hold = 0;

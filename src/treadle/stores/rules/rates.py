@@ -1,0 +1,27 @@
+"""Keys with a rate: the ones whose waiting tasks may start now, and the time until the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from treadle.model.lists import Limit
+
+
+def due_keys(rated: Iterable[Limit], now: int) -> tuple[set[tuple[str, str]], int | None]:
+    """Return the keys (namespace, key) that have room now, and the milliseconds until another one has."""
+    due: set[tuple[str, str]] = set()
+    later: int | None = None
+    for limit in rated:
+        match limit.next_start_for(now):
+            case None:
+                pass
+            case 0:
+                due.add((limit.namespace, limit.key))
+            case wait:
+                later = earlier(later, wait)
+    return due, later
+
+
+def earlier(one: int | None, other: int | None) -> int | None:
+    """Return the smaller of two numbers that may be missing."""
+    return other if one is None else one if other is None else min(one, other)
