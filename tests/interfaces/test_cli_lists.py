@@ -41,7 +41,13 @@ def test_limits_are_set_and_taken_away(treadle: Treadle):
     waiting = treadle.json("enqueue", "greet", "--limit-key", "customer:42")["id"]
     assert treadle.json("why", waiting)["code"] == "over_limit"
     limits = treadle.json("lists", "limit", "--key", "customer:42", "--max", "5")["limits"]
-    assert limits == [{"key": "customer:42", "max_running": 5, "by_operator": True, "admitted": 2, "waiting": 0}]
+    use = {"admitted": 2, "waiting": 0, "next_start_at": None, "handlers": []}
+    assert limits == [{"key": "customer:42", "max_running": 5, "by_operator": True, "rate": None, "burst": None} | use]
+    (limit,) = treadle.json("lists", "limit", "--key", "customer:42", "--rate", "90/min", "--burst", "3")["limits"]
+    assert (limit["max_running"], limit["rate"], limit["burst"]) == (5, 1.5, 3)
+    assert "1.5 per second, bursts of 3" in " ".join(treadle("lists", "list").out.split())
+    (limit,) = treadle.json("lists", "limit", "--key", "customer:42", "--none", "rate")["limits"]
+    assert (limit["max_running"], limit["rate"]) == (5, None)
     shown = treadle.json("lists", "limit", "--handler", "greet", "--max", "3", "--rate", "2.5", "--burst", "4", "--backlog", "2")
     (lane,) = shown["lists"][0]["lanes"]
     assert (lane["limit_key"], lane["rate"], lane["burst"], lane["backlog_limit"]) == ("handler:greet", 2.5, 4, 2)
@@ -70,7 +76,8 @@ BAD = [
     (("limit", "--handler", "greet"), "invalid_input"),
     (("limit", "--max", "3"), "invalid_input"),
     (("limit", "--key", "k", "--handler", "greet", "--max", "3"), "invalid_input"),
-    (("limit", "--key", "k", "--rate", "3"), "invalid_input"),
+    (("limit", "--key", "k", "--backlog", "3"), "invalid_input"),
+    (("limit", "--key", "k", "--rate", "fast"), "invalid_policy"),
     (("limit", "--key", "k", "--max", "3", "--none", "max"), "invalid_input"),
     (("limit", "--key", "k", "--none", "everything"), "invalid_input"),
 ]

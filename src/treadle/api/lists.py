@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from treadle.api import contract
@@ -55,16 +55,25 @@ class TaskListStatus(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class KeyLimit(ApiRecord):
-    """A concurrency limit of a key, and its usage."""
+    """A limit of a key (concurrency, rate or both), and its usage."""
 
     key: str
     """A key that begins with `handler:` limits a handler's tasks that have no key of their own."""
-    max_running: int
+    max_running: int | None
+    """Maximum concurrently running tasks; null: only the rate limits them."""
     by_operator: bool
-    """Whether an operator set it; then callers of `enqueue` cannot change it."""
+    """Whether an operator set the maximum; then callers of `enqueue` cannot change it."""
     admitted: int
     waiting: int
     """Ready tasks that the limit holds back."""
+    rate: float | None = None
+    """Maximum tasks and function steps started per second."""
+    burst: int | None = None
+    """Maximum burst size."""
+    next_start_at: Instant | None = None
+    """When the next task may start; null: now, or when a running one ends."""
+    handlers: list[str] = field(default_factory=list)
+    """Handlers whose tasks have this key unless they have their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class TaskLists(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits(ApiRecord):
-    """All concurrency limits."""
+    """All limits of keys."""
 
     limits: list[KeyLimit]
 
@@ -168,7 +177,7 @@ class ListsApi(Protocol):
 
     @contract.get("/limits", lists=True)
     async def limits(self) -> KeyLimits:
-        """All concurrency limits, with the number of admitted and waiting tasks.
+        """All limits of keys, with the number of admitted and waiting tasks.
 
         They apply across task lists: a token that is restricted to task lists sees none.
         """
@@ -180,6 +189,18 @@ class ListsApi(Protocol):
         max_running: Annotated[int | None, Doc("Maximum concurrently running tasks, at least 1; null removes the limit", 3)],
     ) -> KeyLimits:
         """Limit the concurrently running tasks with a key; overrides the limit given to `enqueue`."""
+
+    @contract.put("/limits/rate", Scope.OPERATE)
+    async def limit_key_rate(
+        self,
+        key: Annotated[str, Doc("The limit key", "stripe")],
+        rate: Annotated[
+            float | None, Doc("Starts per second, from one per day to a million per second; null removes the rate", 2.5)
+        ],
+        *,
+        burst: Annotated[int | None, Doc("Maximum burst size; null: one second's worth of the rate")] = None,
+    ) -> KeyLimits:
+        """Limit the number of tasks and function steps with a key that start per second, across handlers, lists and workers."""
 
     @contract.put("/limits/handler", Scope.OPERATE)
     async def limit_handler(

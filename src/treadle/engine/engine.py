@@ -186,7 +186,9 @@ class Engine(FormerNames):
 
         It returns a dict (None means `{}`) or an outcome; exceptions are retried according to `retry` (default: no retries).
         `timeout` bounds one attempt, `progress_every` the time between two calls of `ctx.progress()`, `concurrency` the number of
-        concurrent calls in a process. Sync functions run in threads, or with `isolation="process"` in processes that can be killed.
+        concurrent calls in a process. Tasks without a `limit_key` of their own get that of the handler: its limit and rate
+        (`kernel.lists`) hold across all handlers and workers that use the key. Sync functions run in threads, or with
+        `isolation="process"` in processes that can be killed.
         """
 
         def add(call: H) -> H:

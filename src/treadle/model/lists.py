@@ -48,14 +48,16 @@ _PER = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 36
 
 
 def parse_rate(rate: float | str) -> float:
-    """Return a rate in tasks per second from a number or a text such as `10/s`, `100/min`, `5/hour`, or raise `InvalidPolicy`."""
+    """Return the rate per second of a number or of a text such as `10/s`, `100/min`, `5/hour`, or raise `InvalidPolicy`."""
     if not isinstance(rate, str):
         return rate
     count, slash, unit = rate.strip().partition("/")
     try:
         return float(count) / (_PER[unit.strip()] if slash else 1)
     except (KeyError, ValueError):
-        raise InvalidPolicy(f"A rate is a number per second, or a text such as 10/s, 100/min or 5/hour, not {shown(rate)}.") from None
+        raise InvalidPolicy(
+            f"A rate is a number per second, or a text such as 10/s, 100/min or 5/hour, not {shown(rate)}."
+        ) from None
 
 
 def check_rate(rate: float | None, burst: int | None) -> int | None:
@@ -116,11 +118,8 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
         """The rate for people, such as `10 per second, bursts of 20`."""
         if self.rate is None:
             return "none"
-        for unit, seconds in (("second", 1), ("minute", 60), ("hour", 3600)):
-            if self.rate * seconds >= 1:
-                break
-        else:
-            unit, seconds = "day", 86_400
+        units = (("second", 1), ("minute", 60), ("hour", 3600), ("day", 86_400))
+        unit, seconds = next((each for each in units if self.rate * each[1] >= 1), units[-1])
         return f"{self.rate * seconds:g} per {unit}, bursts of {self.burst}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from types import SimpleNamespace
 
 from treadle.api.lists import (
@@ -15,7 +16,7 @@ from treadle.api.lists import (
 )
 from treadle.api.wire import record_of
 from treadle.kernel.queue.lists import ShownLane, ShownList
-from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY
+from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, Limit
 from treadle.service.group import Group
 
 _EMPTY = SimpleNamespace(ready=0, running=0, waiting=0, held=0, oldest_due_at=None)
@@ -75,10 +76,18 @@ class Lists(Group, ListsApi):
     async def limits(self) -> KeyLimits:
         if self.access.task_lists:
             return KeyLimits([])
-        return KeyLimits([record_of(KeyLimit, each) for each in await self.engine.kernel.lists.limits()])
+        lists, now = self.engine.kernel.lists, await self.engine.kernel.store.now()
+        names: dict[str, list[str]] = {}
+        for name, key in (await lists.handler_keys()).items():
+            names.setdefault(key, []).append(name)
+        return KeyLimits([_limit(each, names.get(each.key, []), now) for each in await lists.limits()])
 
     async def limit_key(self, key: str, max_running: int | None) -> KeyLimits:
         await self.engine.kernel.lists.limit_key(key, max_running, actor=self.actor)
+        return await self.limits()
+
+    async def limit_key_rate(self, key: str, rate: float | None, *, burst: int | None = None) -> KeyLimits:
+        await self.engine.kernel.lists.limit_key_rate(key, rate, burst, actor=self.actor)
         return await self.limits()
 
     async def limit_handler(self, name: str, max_running: int | None) -> KeyLimits:
@@ -88,6 +97,11 @@ class Lists(Group, ListsApi):
 
 def _record(shown: ShownList) -> TaskListStatus:
     return record_of(TaskListStatus, shown.settings, lanes=[_lane(lane) for lane in shown.lanes])
+
+
+def _limit(limit: Limit, handlers: builtins.list[str], now: int) -> KeyLimit:
+    next_for = limit.next_start_for(now)
+    return record_of(KeyLimit, limit, handlers=handlers, next_start_at=now + next_for if next_for else None)
 
 
 def _lane(lane: ShownLane) -> LaneStatus:

@@ -60,18 +60,50 @@ id < coalesce(:before_id, x'')
   and ($12::integer is null or state in ('pending', 'running', 'paused') and {sql:run_doing} = $12::integer)
 
 -- name: sqlite_handler_key
--- The limit key of the handler :name: its own, or that of its limit, or null.
+-- The limit key of the handler of `lanes`: its own (by full or short name), or that of its limit, or null.
 coalesce(
-  (select h.key from handler_keys as h where h.namespace = :namespace and h.name = :name),
-  (select m.key from limits as m where m.namespace = :namespace and m.key = 'handler:' || :name and (m.by_operator or m.rate is not null))
+  (
+    select h.key
+    from handler_keys as h
+    where h.namespace = lanes.namespace
+      and (h.name = lanes.name or (instr(h.name, '.') = 0 and substr(lanes.name, -length(h.name) - 1) = '.' || h.name))
+    order by length(h.name) desc
+    limit 1
+  ),
+  (
+    select m.key
+    from limits as m
+    where m.namespace = lanes.namespace and m.key = 'handler:' || lanes.name and (m.by_operator or m.rate is not null)
+  )
 )
 
+-- name: sqlite_named
+-- Whether `lanes` belongs to the handler :name, by its full or its short name.
+lanes.namespace = :namespace and lanes.kind = 'handler'
+  and (lanes.name = :name or (instr(:name, '.') = 0 and substr(lanes.name, -length(:name) - 1) = '.' || :name))
+
 -- name: postgres_handler_key
--- The limit key of the handler $2: its own, or that of its limit, or null.
+-- The limit key of the handler of `lanes`: its own (by full or short name), or that of its limit, or null.
 coalesce(
-  (select h.key from handler_keys as h where h.namespace = $1::text and h.name = $2::text),
-  (select m.key from limits as m where m.namespace = $1::text and m.key = 'handler:' || $2::text and (m.by_operator or m.rate is not null))
+  (
+    select h.key
+    from handler_keys as h
+    where h.namespace = lanes.namespace
+      and (h.name = lanes.name or (strpos(h.name, '.') = 0 and right(lanes.name, length(h.name) + 1) = '.' || h.name))
+    order by length(h.name) desc
+    limit 1
+  ),
+  (
+    select m.key
+    from limits as m
+    where m.namespace = lanes.namespace and m.key = 'handler:' || lanes.name and (m.by_operator or m.rate is not null)
+  )
 )
+
+-- name: postgres_named
+-- Whether `lanes` belongs to the handler $2, by its full or its short name.
+lanes.namespace = $1::text and lanes.kind = 'handler'
+  and (lanes.name = $2::text or (strpos($2::text, '.') = 0 and right(lanes.name, length($2::text) + 1) = '.' || $2::text))
 
 -- name: sqlite_room
 -- The number of tasks that the limit `m` lets start now, negative if too many are admitted; each unclaimed one reserves a token.

@@ -62,14 +62,24 @@ def add(site: Site) -> None:
     @site.action("/limits")
     async def limit(request: Request, service: Service) -> Response:
         form = await request.form()
-        most, key = whole(form, "max_running"), text(form, "key")
+        most, rate, key = whole(form, "max_running"), number(form, "rate"), text(form, "key")
         if key is None:
             raise InvalidInput("Enter a key or a handler.")
         if "handler" in form:
             await service.lists.limit_handler(key, most)
+        elif "remove" in form:
+            await service.lists.limit_key(key, None)
+            await service.lists.limit_key_rate(key, None)
+        elif most is None and rate is None:
+            raise InvalidInput("Enter a maximum, a rate, or both.")
         else:
-            await service.lists.limit_key(key, most)
-        return site.back(request, f"{key}: no limit." if most is None else f"{key}: at most {most} running.")
+            if most is not None:
+                await service.lists.limit_key(key, most)
+            if rate is not None:
+                await service.lists.limit_key_rate(key, rate, burst=whole(form, "burst"))
+        parts = [f"at most {most} running"] if most is not None else []
+        parts += [f"at most {rate:g} started per second"] if rate is not None and "handler" not in form else []
+        return site.back(request, f"{key}: {' and '.join(parts) or 'no limit'}.")
 
 
 def _named(name: str | None) -> str:

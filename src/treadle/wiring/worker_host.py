@@ -207,7 +207,7 @@ class WorkerHost:
             self._renew_leases()
             kernel.committer.on_ready.append(self.worker.wake)
             kernel.committer.on_fenced.append(self.worker.stop_fenced)
-            await self._run_all(self._listen(), self._recover(), self._store_start_tasks())
+            await self._run_all(self._listen(), self._recover(), self._store_start_tasks(), self._set_keys())
             self._state = "running"
             await kernel.store.save_server(self.describe())
         except BaseException:
@@ -279,6 +279,15 @@ class WorkerHost:
                     tuple(missed),
                 )
             )
+
+    async def _set_keys(self) -> None:
+        """Store the limit keys that handlers declare."""
+        wanted = {handler.name: handler.limit_key for handler in self._registry if handler.limit_key is not None}
+        lists = self._kernel.lists
+        known = await lists.handler_keys() if wanted else {}
+        for name, key in wanted.items():
+            if known.get(name) != key:
+                await lists.set_handler_key(name, key, actor=self._name)
 
     async def _store_start_tasks(self) -> None:
         """Store the pruning task and those of extensions. A list that an operator drains must not keep the worker from starting."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypedDict
 from treadle.kernel.store.units import Answer
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
-from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_name, short_name
+from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, short_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 from treadle.model.user_values import shown
 
@@ -38,6 +38,8 @@ class Handler:
     progress_for: int | None = None
     concurrency: int | None = None
     """Maximum number of its tasks in one process; None: limited only by the worker."""
+    limit_key: str | None = None
+    """The limit key of its tasks that have none of their own."""
     executes: Callable[..., Awaitable[Any]] | None = None
     """For specialists: executes the task with (ctx, executor, handler) instead of `call`."""
     cancels: Handler | None = None
@@ -52,6 +54,7 @@ class HandlerOptions(TypedDict, total=False):
     progress_every: Duration | None
     concurrency: int | None
     isolation: Isolation | None
+    limit_key: str | None
 
 
 def make_handler(
@@ -63,6 +66,7 @@ def make_handler(
     progress_every: Duration | None = None,
     concurrency: int | None = None,
     isolation: Isolation | None = None,
+    limit_key: str | None = None,
 ) -> Handler:
     """Return a validated handler for a function: async on the event loop, sync in a thread, or either in a process."""
     check_name(name)
@@ -89,6 +93,7 @@ def make_handler(
         None if timeout is None else milliseconds(timeout, "timeout", positive=True),
         None if progress_every is None else milliseconds(progress_every, "progress_every", positive=True),
         concurrency,
+        None if limit_key is None else check_key(limit_key, "limit key"),
     )
 
 

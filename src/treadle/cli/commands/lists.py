@@ -11,7 +11,7 @@ from treadle.cli.command import argument, option
 from treadle.cli.output.format import ago, grid, plain, state
 from treadle.cli.session import Session
 from treadle.model.errors import InvalidInput
-from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, check_count, check_rate
+from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, Bucket, check_count, check_rate, parse_rate
 from treadle.model.names import DEFAULT_LIST
 
 if TYPE_CHECKING:
@@ -76,26 +76,30 @@ async def limit(
     most: Annotated[
         int | None, option("--max", metavar="N", help="Maximum number of concurrently running tasks, over all workers")
     ] = None,
-    rate: Annotated[float | None, option(metavar="R", help="Maximum number of tasks started per second")] = None,
+    rate: Annotated[str | None, option(metavar="R", help="Maximum number of tasks started per second, or 100/min, 5/hour")] = None,
     burst: Annotated[int | None, option(metavar="N", help="Maximum burst size (default: one second's worth of --rate)")] = None,
     backlog: Annotated[int | None, option(metavar="N", help="Reject new tasks while this many are ready")] = None,
     none: Annotated[list[str] | None, option(metavar="max|rate|backlog", help="Remove a limit; repeatable")] = None,
 ) -> None:
-    """Limit concurrency, rate or backlog of a handler, or the concurrency of a limit key."""
+    """Limit concurrency, rate or backlog of a handler, or concurrency and rate of a limit key."""
     away = frozenset(none or ())
-    _check(key, handler, away, {"max": most, "rate": rate if rate is not None else burst, "backlog": backlog})
-    check_rate(rate, burst)
+    per_second = None if rate is None else parse_rate(rate)
+    _check(key, handler, away, {"max": most, "rate": per_second if rate is not None else burst, "backlog": backlog})
+    check_rate(per_second, burst)
     for count, what in ((most, "--max"), (backlog, "--backlog")):
         if count is not None:
             check_count(count, what)
     async with session.api() as api:
         await api.lists.get(task_list)
         if key is not None:
-            await api.lists.limit_key(key, most)
+            if most is not None or "max" in away:
+                await api.lists.limit_key(key, most)
+            if per_second is not None or "rate" in away:
+                await api.lists.limit_key_rate(key, per_second, burst=burst)
         elif handler is not None and (most is not None or "max" in away):
             await api.lists.limit_handler(handler, most)
         if handler is not None and (rate is not None or burst is not None or "rate" in away):
-            await api.lists.limit_rate(task_list, handler, rate, burst=burst)
+            await api.lists.limit_rate(task_list, handler, per_second, burst=burst)
         if handler is not None and (backlog is not None or "backlog" in away):
             await api.lists.limit_backlog(task_list, handler, backlog)
         await _show(session, api, None)
@@ -129,8 +133,8 @@ def _check(key: str | None, handler: str | None, away: frozenset[str], given: di
         raise InvalidInput("Give --max N, --rate R, --backlog N, or --none max|rate|backlog.")
     if both := [name for name in sorted(away) if given[name] is not None]:
         raise InvalidInput(f"Give either a {both[0]} or --none {both[0]}, not both.")
-    if key is not None and wanted != {"max"}:
-        raise InvalidInput("A key takes only --max; rates and backlogs belong to a --handler in a --list.")
+    if key is not None and "backlog" in wanted:
+        raise InvalidInput("A key takes --max and --rate; a backlog belongs to a --handler in a --list.")
 
 
 async def _show(session: Session, api: Api, task_list: str | None) -> None:
@@ -154,10 +158,14 @@ def _table(found: list[TaskListStatus], limits: list[KeyLimit], now: datetime) -
             table.add_row(*first, *[""] * 7)
     if not limits:
         return table
-    keys = grid("limit key", ">max", ">admitted", ">waiting", "set by")
+    keys = grid("limit key", ">max", "rate", ">admitted", ">waiting", "next start", "set by", "handlers")
     for each in limits:
-        row = (str(each.max_running), str(each.admitted), str(each.waiting), "operator" if each.by_operator else "enqueue")
-        keys.add_row(plain(each.key), *row)
+        most = "" if each.max_running is None else str(each.max_running)
+        rate = "" if each.rate is None else Bucket(rate=each.rate, burst=each.burst).rate_text
+        by = "operator" if each.by_operator or each.max_running is None else "enqueue"
+        starts = "" if each.next_start_at is None or not each.waiting else ago(each.next_start_at, now)
+        use = (str(each.admitted), str(each.waiting), starts, by)
+        keys.add_row(plain(each.key), most, plain(rate), *use, plain(", ".join(each.handlers)))
     return Group(table, keys)
 
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import LATER, Store
 from treadle.kernel.store.queries import LaneDepth
 from treadle.kernel.telemetry.events import Emit, Operated, log_event
 from treadle.model.errors import InvalidPolicy, ListNotFound
-from treadle.model.lists import NO_HANDLER_POLICIES, LaneRule, Limit, TaskList, check_count, check_rate, handler_key
+from treadle.model.lists import (
+    NO_HANDLER_POLICIES,
+    Bucket,
+    LaneRule,
+    Limit,
+    TaskList,
+    check_count,
+    check_rate,
+    handler_key,
+    parse_rate,
+)
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 
 
@@ -98,26 +108,55 @@ class Lists:
         lanes = await self._store.set_limit(self._namespace, key, max_running)
         self._done(f"limit of {key}: {'none' if max_running is None else max_running}", actor, lanes)
 
+    async def limit_key_rate(
+        self, key: str, rate: float | str | None, burst: int | None = None, *, actor: str = "operator"
+    ) -> None:
+        """Start tasks with the limit key at `rate` (per second, or a text such as `10/min`), with bursts of up to `burst`.
+
+        The rate applies to all handlers, lists, workers and function steps that use the key; None removes it. `burst` defaults
+        to one second's worth, at least 1. Waiting work obeys a change immediately.
+        """
+        check_key(key, "limit key")
+        rate = None if rate is None else parse_rate(rate)
+        burst = check_rate(rate, burst)
+        lanes = await self._store.set_key_rate(self._namespace, key, None if rate is None else float(rate), burst)
+        self._done(f"rate of key {key}: {Bucket(rate=rate, burst=burst).rate_text}", actor, lanes)
+        await self._store.notify((LATER,))  # a waker that sleeps for long learns of the next start
+
+    async def handler_keys(self) -> dict[str, str]:
+        """The limit keys of handlers, by name."""
+        return await self._store.list_handler_keys(self._namespace)
+
+    async def set_handler_key(self, name: str, key: str | None, *, actor: str = "operator") -> None:
+        """Count the handler's tasks that have no limit key of their own under this one; None removes it."""
+        lanes = await self._store.set_handler_key(self._namespace, check_name(name), key and check_key(key, "limit key"))
+        self._done(f"limit key of handler {name}: {key or 'none'}", actor, lanes)
+
     async def limit_handler(self, name: str, max_running: int | None, *, actor: str = "operator") -> None:
         """Run at most `max_running` tasks of the handler concurrently, across all processes and lists; None removes the limit.
 
         Tasks with a limit key of their own count under that key, not here.
         """
+        if max_running is not None and (key := (await self.handler_keys()).get(check_name(name))) is not None:
+            raise InvalidPolicy(
+                f"The tasks of {name} count under the limit key {key}: limit that key (`treadle lists limit --key {key} --max "
+                f"{max_running}`)."
+            )
         await self.limit_key(handler_key(check_name(name)), max_running, actor=actor)
 
     async def limit_rate(
-        self, task_list: str, name: str, rate: float | None, burst: int | None = None, *, actor: str = "operator"
+        self, task_list: str, name: str, rate: float | str | None, burst: int | None = None, *, actor: str = "operator"
     ) -> None:
         """Claim at most `rate` tasks of this name per second from the list, with bursts of up to `burst`; None removes the
         rate.
 
         `burst` defaults to one second's worth, at least 1.
         """
+        rate = None if rate is None else parse_rate(rate)
         burst = check_rate(rate, burst)
         lane_id = await self._lane_id(task_list, name)
         await self._store.set_rate(lane_id, None if rate is None else float(rate), burst)
-        words = "none" if rate is None else f"{rate:g} per second, bursts of {burst}"
-        self._done(f"rate of {name} in list {task_list}: {words}", actor, (lane_id,))
+        self._done(f"rate of {name} in list {task_list}: {Bucket(rate=rate, burst=burst).rate_text}", actor, (lane_id,))
         await self._store.notify(())  # workers claim from rate-limited lanes differently: let them read the lanes again
 
     async def limit_backlog(self, task_list: str, name: str, most: int | None, *, actor: str = "operator") -> None:

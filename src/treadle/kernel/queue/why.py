@@ -94,7 +94,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         resume = f"resume it with `treadle lists resume {task.task_list}`"
         return Reason("list_paused", f"its task list {task.task_list} is paused; {resume}")
     if task.hold & Hold.OVER_LIMIT:
-        return _why_over_limit(task, context)
+        return _why_over_limit(task, context, now)
     live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
     if not live:
         named = task.kind in (HANDLER, FUNCTION)
@@ -113,7 +113,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         return Reason("no_worker", f"{wanted} {task.task_list}; {what}")
     if context.rule is not None and (token_for := context.rule.next_token_for(now)):
         until = as_text(now + token_for)
-        return Reason("rate", f"rate until {until}: {context.rule.rate:g} per second of {task.name} in list {task.task_list}")
+        return Reason("rate", f"rate until {until}: {context.rule.rate_text} of {task.name} in list {task.task_list}")
     place = f"{ahead} ready before it" if ahead else "it is next"
     return Reason("ready", f"ready; {place}; {len(live)} live server(s) serve it")
 
@@ -124,10 +124,16 @@ def _why_finished(task: Task) -> Reason:
     return Reason(f"finished_{task.state}", f"{task.state} at {as_text(task.finished_at)} by {task.actor or task.owner_id}{tail}")
 
 
-def _why_over_limit(task: Task, context: WaitContext) -> Reason:
+def _why_over_limit(task: Task, context: WaitContext, now: int) -> Reason:
     limit = context.limit
     if limit is None:
         return Reason("over_limit", f"the limit of {task.limit_key or task.name} is used up by other tasks")
+    next_for = limit.next_start_for(now)
+    if next_for is not None and limit.rate is not None:
+        next_at = "due now" if next_for == 0 else f"expected at {as_text(now + next_for)}"
+        return Reason(
+            "rate", f"waits for the rate of {limit.key} ({limit.text}); {limit.waiting} wait; the next start is {next_at}"
+        )
     others = limit.admitted - len(context.holders)
     held = ", ".join(context.holders) + (f" and {others} more" if others > 0 else "")
     return Reason("over_limit", f"the limit of {limit.max_running} on {limit.key} is held by {held or 'no task now'}")

@@ -24,7 +24,7 @@ from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION
 from treadle.model.runs import STOPPED_AT_LIMIT, Run, Step
-from treadle.model.states import LIVE_TASK_STATES, RunState, StepState, TaskState
+from treadle.model.states import LIVE_TASK_STATES, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.model.trees import depth_first
 from treadle.model.usage import Budget, Usage
@@ -273,7 +273,7 @@ class RunReads:
         paths = {row.id: row.path for row in shown}
         doom = next((row.doom for row in shown if row.id == root_id), None)
         broken = None if run.finished else await self._find_broken(run, tasks)
-        context = await self._wait_context(tasks[:_NAMED])
+        context = await self._limit_context(tasks) | await self._wait_context(tasks[:_NAMED])
         reason = why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, context)
         if doom is None or run.finished:
             return reason
@@ -308,6 +308,18 @@ class RunReads:
             ):
                 found[task.id] = WaitContext(waits_for=await self._why_awaiting(task))
         return found
+
+    async def _limit_context(self, tasks: Sequence[Task]) -> dict[str, WaitContext]:
+        """The limits that tasks wait for, by task."""
+        held = {task.id: task.limit_key for task in tasks if task.limit_key is not None and task.hold & Hold.OVER_LIMIT}
+        if not held:
+            return {}
+        found = {limit.key: limit for limit in await self._store.list_limits(self._namespace)}
+        contexts = {
+            key: WaitContext(limit=found.get(key), holders=await self._store.list_admitted(self._namespace, key, _NAMED))
+            for key in set(held.values())
+        }
+        return {task_id: contexts[key] for task_id, key in held.items()}
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
         """The last task that failed to advance the run, if its input is still there and no other advance is pending (D60)."""

@@ -236,7 +236,20 @@ class LimitTask:
     key: str | None
 
 
-Row = LimitTask | PutRun | MoveRun | PutSteps | PutInbox | ClearInbox | PutFlow | PutBlob | HoldRun | CancelRunTasks | Dismiss | EntityRow
+Row = (
+    LimitTask
+    | PutRun
+    | MoveRun
+    | PutSteps
+    | PutInbox
+    | ClearInbox
+    | PutFlow
+    | PutBlob
+    | HoldRun
+    | CancelRunTasks
+    | Dismiss
+    | EntityRow
+)
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):

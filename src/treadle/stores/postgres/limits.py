@@ -127,7 +127,7 @@ async def apply_limit(connection: Connection, namespace: str, key: str, name: st
     while changed >= BATCH:
         async with connection.transaction():
             changed = 0
-            if name is not None and key == await connection.fetchval(_SQL["find_key_of_handler"], namespace, name):
+            if name is not None:
                 changed = row_count(await connection.execute(_SQL["adopt"], namespace, name, key, BATCH))
             await connection.execute(_SQL["lock_keys"], [namespace], [key])
             recalled = row_count(await connection.execute(_SQL["recall"], [namespace], [key], BATCH))

@@ -81,19 +81,15 @@ delete from limits where namespace = $1::text and key = $2::text;
 -- name: mark_lanes
 -- Set the limit key of a handler's lanes: its own, or that of its limit, or none.
 with those as materialized (
-  select id from lanes where namespace = $1::text and kind = 'handler' and name = $2::text order by id for update
+  select id from lanes where {sql:postgres_named} order by id for update
 )
 update lanes set limit_key = {sql:postgres_handler_key} from those where lanes.id = those.id;
 
 -- name: lock_handler_lanes
 -- Lock the lanes of a handler.
 select count(*) from (
-  select id from lanes where namespace = $1::text and kind = 'handler' and name = $2::text order by id for update
+  select id from lanes where {sql:postgres_named} order by id for update
 ) as locked;
-
--- name: find_key_of_handler
--- Return the limit key that tasks of a handler get.
-select {sql:postgres_handler_key};
 
 -- name: put_handler_key
 -- Store the key of a handler.
@@ -149,8 +145,8 @@ update tasks set hold = hold | 1 from admitted where tasks.id = admitted.id retu
 with found as materialized (
   select id
   from tasks
-  where (limit_key is null or limit_key = 'handler:' || $2::text and limit_key <> $3::text)
-    and lane_id = any (array(select id from lanes where namespace = $1::text and kind = 'handler' and name = $2::text))
+  where (limit_key is null or limit_key like 'handler:%' and limit_key <> $3::text)
+    and lane_id = any (array(select id from lanes where limit_key = $3::text and {sql:postgres_named}))
   order by id
   limit $4::bigint
   for update

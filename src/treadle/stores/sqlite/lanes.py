@@ -26,6 +26,7 @@ def make_lanes(connection: apsw.Connection, lanes: Iterable[Lane]) -> dict[Lane,
     """Create missing lanes inside the caller's transaction; return the ids of all lanes."""
     rows = to_json(sorted(lanes))  # sorted, so that the ids do not depend on the order of a set
     connection.execute(_SQL["insert_lanes"], {"rows": rows})
+    connection.execute(_SQL["key_lanes"])
     return {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
 
 

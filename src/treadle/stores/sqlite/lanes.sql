@@ -2,14 +2,19 @@
 -- Create missing lanes (namespace, kind, task list, name) with the settings of their list and their handler's limit.
 insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(settings.paused, 0), coalesce(settings.accepting, 1),
-  coalesce(h.key, m.key)
+  m.key
 from jsonb_each(:rows) as r
 left join lists as settings on settings.namespace = r.value ->> 0 and settings.task_list = r.value ->> 2
 left join limits as m on m.namespace = r.value ->> 0 and r.value ->> 1 = 'handler' and m.key = 'handler:' || (r.value ->> 3)
   and (m.by_operator or m.rate is not null)
-left join handler_keys as h on h.namespace = r.value ->> 0 and r.value ->> 1 = 'handler' and h.name = r.value ->> 3
 where true
 on conflict do nothing;
+
+-- name: key_lanes
+-- Set the limit keys of lanes whose handler has one of its own.
+update lanes
+set limit_key = {sql:sqlite_handler_key}
+where kind = 'handler' and exists (select 1 from handler_keys) and limit_key is not {sql:sqlite_handler_key};
 
 -- name: list_lanes
 -- List all lanes.

@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from treadle.model.lists import HANDLER_KEY, Limit
-from treadle.stores.sqlite.connection.connect import fetch_as, read_value, to_json, writing
+from treadle.stores.sqlite.connection.connect import fetch_as, to_json, writing
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -110,7 +110,7 @@ def apply_limit(connection: apsw.Connection, namespace: str, key: str, now: int,
     while changed >= BATCH:
         with writing(connection):
             changed = 0
-            if name is not None and key == _key_of_handler(connection, namespace, name):
+            if name is not None:
                 connection.execute(_SQL["adopt"], values | {"name": name})
                 changed = connection.changes()
             connection.execute(_SQL["recall"], values)
@@ -119,11 +119,6 @@ def apply_limit(connection: apsw.Connection, namespace: str, key: str, now: int,
             ready |= admit(connection, [(namespace, key)], now)
             changed = max(changed, connection.total_changes() - before)
     return ready
-
-
-def _key_of_handler(connection: apsw.Connection, namespace: str, name: str) -> str | None:
-    key: str | None = read_value(connection, _SQL["find_key_of_handler"], {"namespace": namespace, "name": name})
-    return key
 
 
 def _drop(connection: apsw.Connection, part: str, values: dict[str, Any]) -> None:

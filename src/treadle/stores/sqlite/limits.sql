@@ -82,11 +82,7 @@ select name, key from handler_keys where namespace = :namespace order by name;
 -- Set the limit key of a handler's lanes: its own, or that of its limit, or none.
 update lanes
 set limit_key = {sql:sqlite_handler_key}
-where namespace = :namespace and kind = 'handler' and name = :name;
-
--- name: find_key_of_handler
--- Return the limit key that tasks of a handler get.
-select {sql:sqlite_handler_key};
+where {sql:sqlite_named};
 
 -- name: recall
 -- Withdraw the admission of the last unclaimed tasks of a key, as many as are over its limit.
@@ -121,8 +117,8 @@ set limit_key = :key, hold = iif(owner_id is null, hold | 1, hold)
 where rowid in (
   select rowid
   from tasks
-  where (limit_key is null or limit_key = 'handler:' || :name and limit_key <> :key)
-    and lane_id in (select id from lanes where namespace = :namespace and kind = 'handler' and name = :name)
+  where (limit_key is null or substr(limit_key, 1, 8) = 'handler:' and limit_key <> :key)
+    and lane_id in (select id from lanes where limit_key = :key and {sql:sqlite_named})
   limit :most
 );
 

@@ -180,7 +180,19 @@ async def test_a_handlers_key_is_that_of_its_tasks_without_one(store):
     assert [task.limit_key for task in taken].count(KEY) == 3
     assert [task.limit_key for task in taken].count("own") == 1
     await store.set_handler_key(DEFAULT_NAMESPACE, "work", None)
-    assert (await put_one(store)) and (await claim_one(store)).limit_key is None
+    await put_one(store)
+    assert (await claim_one(store)).limit_key is None
+
+
+async def test_a_handlers_key_is_found_by_its_short_name_too(store):
+    qualified = [WORK._replace(name=name) for name in ("billing.Charge", "shop.Charge", "shop.Recharge")]
+    await put(store, new_task(qualified[0]))
+    await store.set_handler_key(DEFAULT_NAMESPACE, "Charge", KEY)
+    await store.set_handler_key(DEFAULT_NAMESPACE, "shop.Charge", "own")
+    await put(store, *map(new_task, qualified))
+    keys = {rule.lane.name: rule.limit_key for rule in await store.list_lane_rules()}
+    assert keys == {"billing.Charge": KEY, "shop.Charge": "own", "shop.Recharge": None}
+    assert [task.limit_key for task in await claim(store, qualified[0])] == [KEY, KEY]
 
 
 async def test_a_handlers_own_key_replaces_that_of_its_limit(store):

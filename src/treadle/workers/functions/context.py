@@ -72,12 +72,15 @@ class FunctionContext:
         key: str | None = None,
         retry: RetryPolicy | int | None = None,
         timeout: Duration | None = None,
+        limit_key: str | None = None,
         **kwargs: Any,
     ) -> Awaitable[Any]:
         """Call `fn` once (async on the event loop, sync in a thread); replays return its recorded result (any JSON).
 
         `retry` repeats a failed attempt (default: no retries), without occupying a worker in between; after the last attempt
         `StepFailed` is raised. `timeout` bounds one attempt. `key` names a step that must be unique in the run.
+        Every attempt of a step with a `limit_key` counts against the limit and the rate of that key, together with the tasks
+        that have it; until its turn the run waits without occupying a worker. Such steps of one run take turns.
         """
         if name is None and key is None:
             own = getattr(fn, "__name__", None)
@@ -97,6 +100,7 @@ class FunctionContext:
             None if key is None else check_key(key, "step key"),
             _policy(retry),
             _milliseconds(timeout, "timeout"),
+            _limit_key(limit_key),
         )
 
     def effect(
@@ -109,13 +113,15 @@ class FunctionContext:
         retry: RetryPolicy | int | None = None,
         timeout: Duration | None = None,
         unknown: tuple[type[BaseException], ...] = (),
+        limit_key: str | None = None,
     ) -> Awaitable[Any]:
         """Call `fn()`, which changes an external system, once as far as can be known, and return its response.
 
         The effect's row is `unknown` before the call and holds the outcome after it. While `fn` runs, `ctx.idempotency_key` is
         new for each attempt and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) describes
         the effect. `EffectFailed`, `NonRetryable` and HTTP responses below 500 mean that the effect did not happen. After any
-        other exception its outcome is unknown: `retry` repeats it, and the log records `tool_call.unknown`.
+        other exception its outcome is unknown: `retry` repeats it, and the log records `tool_call.unknown`. For `limit_key`, see
+        `step`.
         """
         return EffectOperation(
             self._driver,
@@ -126,6 +132,7 @@ class FunctionContext:
             _policy(retry),
             _milliseconds(timeout, "timeout"),
             unknown,
+            _limit_key(limit_key),
         )
 
     @property
@@ -162,7 +169,7 @@ class FunctionContext:
             "priority": task.priority if priority is None else priority,
             "timeout_for": _milliseconds(timeout, "timeout"),
             "deadline_for": _milliseconds(deadline, "deadline"),
-            "limit_key": None if limit_key is None else check_key(limit_key, "limit key"),
+            "limit_key": _limit_key(limit_key),
             "limit": limit,
         }
         return CallOperation(
@@ -312,6 +319,10 @@ def _policy(retry: RetryPolicy | int | None) -> RetryPolicy | None:
 
 def _milliseconds(duration: Duration | None, name: str) -> int | None:
     return None if duration is None else milliseconds(duration, name, positive=True)
+
+
+def _limit_key(key: str | None) -> str | None:
+    return None if key is None else check_key(key, "limit key")
 
 
 def _task_list(task: Task, chosen: str | None) -> str:

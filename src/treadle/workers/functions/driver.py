@@ -5,6 +5,7 @@
     Branches    the function itself and the arguments of its gathers, as asyncio tasks
     Inbox       messages and timers, and the waits that they end
     Recorder    commits while the task stays claimed
+    Permits     the limit key under which a step may start
 
 A branch that waits durably is suspended in a future, so the driver knows when no code executes. At the end of that turn of the
 event loop, one unit commits everything that was decided and parks the task. While some code executes, the decisions of other
@@ -32,6 +33,7 @@ from treadle.workers.functions.endings import Ending, ended_unit, stuck_park
 from treadle.workers.functions.execution import Execution, Runtime, diverged
 from treadle.workers.functions.inbox import Inbox
 from treadle.workers.functions.journal import Journal
+from treadle.workers.functions.permits import Permits
 from treadle.workers.functions.recorder import Recorder
 from treadle.workers.functions.registry import Function
 from treadle.workers.interruptions import stops_caller
@@ -62,6 +64,7 @@ class Driver:
         self.branches = Branches(self.execution, self.journal)
         self.inbox = Inbox(self.execution, self.journal)
         self.recorder = Recorder(self.execution, self.inbox, self.branches)
+        self.permits = Permits(self.execution)
         self.execution.on_turn = self._turn
         self.successor: dict[str, Any] | None = None
         """The payload of the run that continues this one, once the function has asked for it."""
@@ -81,6 +84,7 @@ class Driver:
             if self._started:
                 await self._continue()
             else:
+                self.permits.claimed()
                 await self._begin(start)
             while True:
                 await execution.rest()
@@ -149,6 +153,7 @@ class Driver:
         await self.inbox.refresh_if_awaited()
         if not execution.held:
             execution.resume_paused()
+        self.permits.claimed()
         execution.schedule()
 
     def _turn(self) -> None:
@@ -178,6 +183,8 @@ class Driver:
         if execution.active or inbox.fire_due():
             return None
         need = inbox.need()
+        if self.permits.wanted is not None:
+            return await self._park(set_settling, self._waiting(None), self.recorder.collect(), need.messages)
         delay = min(max(need.wake_at - execution.now(), 1), SAFETY_NET_FOR)
         return await self._park(set_settling, self._waiting(delay), self.recorder.collect(), need.messages)
 
@@ -189,6 +196,7 @@ class Driver:
     async def _park(self, set_settling: SetSettling, park: Park, pending: PendingUnit, messages: int = 0) -> Settled | None:
         execution, inbox = self.execution, self.inbox
         tasks, rows = self.recorder.rows_of(pending)
+        rows += self.permits.change()
         rows.append(Await(execution.run_id, messages, self.journal.uncounted))
         guard = RunGuard(execution.run_id, inbox.version)
         set_settling(True)

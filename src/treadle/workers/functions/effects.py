@@ -52,8 +52,9 @@ class EffectOperation(StepOperation):
         retry: RetryPolicy | None,
         timeout_for: int | None,
         unknown: tuple[type[BaseException], ...],
+        limit_key: str | None,
     ) -> None:
-        super().__init__(driver, fn, (), {}, action, key, retry, timeout_for)
+        super().__init__(driver, fn, (), {}, action, key, retry, timeout_for, limit_key)
         self.action, self.request, self.unknown = action, request, unknown
 
     async def run(self, branch: Branch) -> Any:
@@ -79,6 +80,8 @@ class EffectOperation(StepOperation):
             recorded.doubtful = True
         effect = Effect.of(execution.run_id, first, execution.root_id, self.action, self.request, held_by=execution.task.id)
         while True:
+            if self.limit_key is not None:
+                await self.driver.permits.acquire(self.limit_key)
             begin = await self._begin(branch, recorded, effect)
             branch.busy = name
             began_at = self.driver.start(EFFECT, place, name, recorded)
@@ -106,6 +109,8 @@ class EffectOperation(StepOperation):
                 execution.executing.pop(place, None)
             recorded.began_at, recorded.ended_at = began_at, execution.now()
             reach("effect.made")
+            if self.limit_key is not None:
+                self.driver.permits.release(branch)
             return await self._succeeded(branch, begin, recorded, value)
 
     def _repeat(self, recorded: Recorded, what: tuple[str, str, str | None]) -> str:

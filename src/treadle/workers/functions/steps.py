@@ -34,7 +34,7 @@ _PLAIN = (type(None), bool, int, float, str)
 class StepOperation:
     """`ctx.step(...)`. Nothing happens until it is awaited or gathered."""
 
-    __slots__ = ("args", "driver", "fn", "key", "kwargs", "name", "retry", "timeout_for")
+    __slots__ = ("args", "driver", "fn", "key", "kwargs", "limit_key", "name", "retry", "timeout_for")
     kind = STEP
 
     def __init__(
@@ -47,7 +47,9 @@ class StepOperation:
         key: str | None,
         retry: RetryPolicy | None,
         timeout_for: int | None,
+        limit_key: str | None,
     ) -> None:
+        self.limit_key = limit_key
         self.driver, self.fn, self.args, self.kwargs = driver, fn, args, kwargs
         self.name, self.key, self.retry, self.timeout_for = name, key, retry, timeout_for
 
@@ -67,6 +69,8 @@ class StepOperation:
                 raise error
             await self._wait_for_retry(branch, recorded)
         while True:
+            if self.limit_key is not None:
+                await driver.permits.acquire(self.limit_key)
             branch.busy = name
             began_at = driver.start(self.kind, place, name, recorded)
             try:
@@ -88,6 +92,8 @@ class StepOperation:
                 branch.busy = None
                 driver.execution.executing.pop(place, None)
             break
+        if self.limit_key is not None:
+            driver.permits.release(branch)
         await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value, began_at))
         return value if type(value) in _PLAIN else decode(text)
 
@@ -152,6 +158,8 @@ class StepOperation:
     ) -> Recorded:
         """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
         execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
+        if self.limit_key is not None:
+            self.driver.permits.release(branch)
         outcome = outcome_of_error(error)
         problem = outcome.problem
         if isinstance(error, _TimedOut):

@@ -22,7 +22,14 @@ create table handler_keys (
 create function treadle_key_of_lane() returns trigger language plpgsql set search_path from current as $$
 begin
   new.limit_key := coalesce(
-    (select h.key from handler_keys as h where h.namespace = new.namespace and h.name = new.name),
+    (
+      select h.key
+      from handler_keys as h
+      where h.namespace = new.namespace
+        and (h.name = new.name or (strpos(h.name, '.') = 0 and right(new.name, length(h.name) + 1) = '.' || h.name))
+      order by length(h.name) desc
+      limit 1
+    ),
     new.limit_key,
     (select m.key from limits as m where m.namespace = new.namespace and m.key = 'handler:' || new.name and m.rate is not null)
   );
