@@ -41,6 +41,8 @@ class Approval(ApiRecord):
     """`pending`, `approved`, `denied`, `expired` or `canceled`."""
     title: str
     """The question."""
+    about: str
+    """Its context in one line, up to 120 characters; without one, the payload of the task that asks."""
     context: dict[str, Json]
     """Information for the decision, including edits."""
     edited_by: str | None

@@ -192,6 +192,8 @@ class FlowNode(ApiRecord):
     """The source that contains it, with first and last line."""
     line: int | None
     end_line: int | None
+    about: str = ""
+    """For a run: the arguments of its step in one line, if it has exactly one."""
 
 
 @dataclass(frozen=True, slots=True)

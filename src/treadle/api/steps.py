@@ -49,6 +49,8 @@ class Step(ApiRecord):
     """Whether it is a step rather than a block."""
     facet: str | None
     """For a function's step: its kind, such as `step`, `sleep`, `call`, `wait` or `approval`."""
+    about: str
+    """Its arguments in one line, up to 120 characters, such as `row = 7`; for an item of a foreach, the item."""
     state: str
     """`pending` (waits for a worker or for its next attempt), `running`, `paused`, `completed`, `failed` or `canceled`."""
     language_state: str
@@ -105,6 +107,8 @@ class StepDetail(Step):
     """The task with its attempts, payload, result, moves and log lines, while it is kept."""
     lines: list[RunLogLine]
     """The last log lines of the step and its task."""
+    traceback: str | None
+    """The traceback of its last failure, if the code of a handler or function raised it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ class StepTime(ApiRecord):
     spans: list[TimeSpan]
     """Spans of its task."""
     took_for: int | None = None
+    """As in `Step`."""
+    about: str = ""
     """As in `Step`."""
 
 

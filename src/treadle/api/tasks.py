@@ -27,6 +27,8 @@ class Task(ApiRecord):
     id: str
     name: str
     """The handler's name."""
+    about: str
+    """Its payload in one line, up to 120 characters, such as `row = 7`; empty for tasks of the engine itself."""
     state: str
     """`pending`, `running`, `paused`, `awaiting_external`, `awaiting_approval`, `completed`, `failed`, `canceled` or `ignored`."""
     namespace: str

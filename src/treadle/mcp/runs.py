@@ -77,6 +77,8 @@ class StepLine(ApiRecord):
     id: str
     path: str
     facet: str | None
+    about: str
+    """Its arguments in one line; for an item of a foreach, the item."""
     state: str
     """`pending`, `running`, `paused`, `completed`, `failed` or `canceled`."""
     began_at: Instant

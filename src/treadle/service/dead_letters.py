@@ -46,7 +46,9 @@ class DeadLetters(Group, DeadLettersApi):
                 raise InvalidInput(f"before must be the next_before of the previous page, not {before}.")
             chosen = replace(chosen, until_seq=before - 1)
         found = await self.engine.kernel.dead_letters.list_dead_letters(chosen, limit)
-        return DeadLetterPage([task_record(DeadLetter, task) for task in found], found[-1].seq if len(found) == limit else None)
+        return DeadLetterPage(
+            [task_record(DeadLetter, self.engine, task) for task in found], found[-1].seq if len(found) == limit else None
+        )
 
     async def groups(
         self,

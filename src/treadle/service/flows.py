@@ -84,8 +84,8 @@ class Flows(RunGroup, FlowsApi):
             raise InvalidInput(
                 f"The run {run.id} belongs to a durable function, which has no graph: its steps are not known in advance."
             )
-        states = await self.engine.kernel.run_services.step_reads.states_by_statement(run)
-        return _graph(graph(await self.engine.kernel.flows.program(run.flow_id), run.workflow), states)
+        states, about = await self.engine.kernel.run_services.step_reads.states_by_statement(run)
+        return _graph(graph(await self.engine.kernel.flows.program(run.flow_id), run.workflow), states, about)
 
 
 def _formatted(sources: Sequence[Source]) -> FlowFormatted:
@@ -162,8 +162,8 @@ def _params(params: Iterable[Param], doc: Doc | None) -> list[FlowParam]:
     return shown
 
 
-def _graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = None) -> FlowGraph:
-    known = states or {}
+def _graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = None, about: Mapping[str, str] | None = None) -> FlowGraph:
+    known, single = states or {}, about or {}
     nodes = [
         FlowNode(
             node.id,
@@ -175,6 +175,7 @@ def _graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = None) -
             node.location.source if node.location else None,
             node.location.line if node.location else None,
             node.location.end_line if node.location else None,
+            single.get(node.id, ""),
         )
         for number, node in enumerate(made.nodes)
     ]

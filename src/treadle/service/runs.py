@@ -192,7 +192,7 @@ class Runs(RunGroup, RunsApi):
         check_limit(limit)
         run = await self.find_run(run_id)
         found = await self.engine.kernel.run_reads.list_live_tasks(run.id, limit)
-        return TaskPage([task_record(Task, task) for task in found], None)
+        return TaskPage([task_record(Task, self.engine, task) for task in found], None)
 
     async def usage(self, run_id: str) -> RunUsage:
         run = await self.find_run(run_id)

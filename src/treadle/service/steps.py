@@ -18,6 +18,7 @@ from treadle.api.steps import (
 )
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.shown_steps import ShownStep
 from treadle.kernel.runs.step_reads import task_of
@@ -105,6 +106,8 @@ class Steps(RunGroup, StepsApi):
             for number, line in await self.engine.kernel.run_reads.page_lines(run.id, _LOOKED_AT)
             if line.step_id == row.id or (task_id is not None and line.task_id == task_id)
         ]
+        task = None if task_id is None else await self._task(task_id)
+        raised = row.traceback if isinstance(row, FunctionStepRow) else (task.error or {}).get("traceback") if task else None
         return step_record(
             StepDetail,
             shown,
@@ -112,8 +115,9 @@ class Steps(RunGroup, StepsApi):
             params,
             returns,
             loop=by_size(loop),
-            task=None if task_id is None else await self._task(task_id),
+            task=task,
             lines=[run_line(number, line, {row.id: row.path}) for number, line in lines[-_LINES:]],
+            traceback=raised,
         )
 
     async def _task(self, task_id: str) -> TaskDetail | None:

@@ -11,6 +11,7 @@ from treadle.kernel.external.intents import without_key
 from treadle.kernel.functions.progress import without_steps
 from treadle.kernel.functions.waits import shown_wake_at
 from treadle.kernel.queue.why import Reason
+from treadle.kernel.reads.about import about_task
 from treadle.model import tasks as model
 from treadle.model.runs import Run
 from treadle.model.states import Hold
@@ -28,11 +29,12 @@ LINES = 100
 T = TypeVar("T", bound=Task)
 
 
-def task_record(kind: type[T], task: model.Task, **more: Any) -> T:
+def task_record(kind: type[T], engine: Engine, task: model.Task, **more: Any) -> T:
     """A record with the fields of a task, without its payload and result, and `more`."""
     return record_of(
         kind,
         task,
+        about=about_task(task, engine.kernel.value_store),
         state=str(task.shown_state),
         wake_at=None if (at := shown_wake_at(task)) is None else Instant.of(at),
         holds=[word for bit, word in HOLDS.items() if task.hold & bit],
@@ -49,6 +51,7 @@ async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDeta
     task = await engine.kernel.open_values(task)
     return task_record(
         kind,
+        engine,
         task,
         payload=decode_shown(task.payload),
         result=decode_shown(task.result),

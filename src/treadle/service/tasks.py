@@ -59,7 +59,7 @@ class Tasks(Group, TasksApi):
             before_id=before,
             limit=limit,
         )
-        return TaskPage([task_record(Task, task) for task in found], found[-1].id if len(found) == limit else None)
+        return TaskPage([task_record(Task, self.engine, task) for task in found], found[-1].id if len(found) == limit else None)
 
     async def enqueue(
         self,
@@ -150,4 +150,4 @@ class Tasks(Group, TasksApi):
         """Make the change if the caller may see the task, and return the task after it."""
         await self.find_task(task_id)
         await change(task_id, actor=self.actor)
-        return task_record(Task, await self.find_task(task_id))
+        return task_record(Task, self.engine, await self.find_task(task_id))

@@ -115,12 +115,13 @@ async def _decide(
 
 
 def _table(approvals: list[Approval], now: datetime) -> RenderableType:
-    table = grid("id", "state", "question", "?of", "?deciders", "?votes", "?asked", "?expires")
+    table = grid("id", "state", "question", "?about", "?of", "?deciders", "?votes", "?asked", "?expires")
     for each in approvals:
         table.add_row(
             each.id,
             state(each.state),
             plain(short(each.title)),
+            plain(short(each.about, 40)),
             plain(f"run {each.run_id}" if each.task_name == APPROVAL else each.task_name),
             plain(short(", ".join(each.deciders) or "anyone", 30)),
             f"{sum(vote.decision == APPROVE for vote in each.votes)}/{each.quorum}",

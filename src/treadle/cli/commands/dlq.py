@@ -163,11 +163,12 @@ async def _tell(session: Session, word: str, changes: AsyncIterator[DeadLettersC
 
 
 def _letters(found: list[DeadLetter], now: datetime) -> RenderableType:
-    table = grid("id", "name", "code", "?fingerprint", "?>attempt", "?failed", "error")
+    table = grid("id", "name", "?about", "code", "?fingerprint", "?>attempt", "?failed", "error")
     for task in found:
         table.add_row(
             task.id,
             plain(task.name),
+            plain(short(task.about, 40)),
             plain(task.error_code),
             plain(task.fingerprint),
             str(task.attempt),

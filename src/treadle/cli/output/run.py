@@ -80,7 +80,7 @@ def steps_table(steps: Sequence[Step], tasks: Mapping[str, Task], *, with_ids: b
     for step in steps:
         note = plain(doing(step, tasks.get(step.id)), "red" if step.state == "failed" else "")
         cells = [
-            plain(step.path if with_ids else _branch(step, paths)),
+            named(step.path if with_ids else _branch(step, paths), step.about),
             plain(step.facet or step.kind),
             state(step.state),
             plain("" if step.took_for is None else span(step.took_for)),
@@ -88,6 +88,13 @@ def steps_table(steps: Sequence[Step], tasks: Mapping[str, Task], *, with_ids: b
         ]
         table.add_row(*([plain(step.id, "dim"), *cells] if with_ids else cells))
     return table
+
+
+def named(name: str, about: str) -> Text:
+    """The name of a step with its arguments: `pay(order = 7)`."""
+    from rich.text import Text
+
+    return Text.assemble(plain(name), plain(f"({short(about, 60)})" if about else "", "dim"))
 
 
 def _branch(step: Step, above: list[str]) -> str:

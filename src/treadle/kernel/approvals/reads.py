@@ -7,11 +7,13 @@ from dataclasses import replace
 from treadle.kernel.approvals.decide import why_ended, why_waiting
 from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
 from treadle.kernel.queue.why import Reason
+from treadle.kernel.reads.about import about_task
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit, every_record
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter, unreadable
 from treadle.kernel.store.value_store import ValueLost, ValueStore
 from treadle.model.approvals import Approval, ApprovalRequest
+from treadle.model.arguments import arguments_text
 from treadle.model.errors import ApprovalNotFound, InvalidInput, UnreadableValue
 from treadle.model.ids import Ref, parse_id
 from treadle.model.records import UNREADABLE, Record
@@ -52,7 +54,13 @@ class ApprovalReads:
             run_id=None if run_id is None else parse_id(run_id, "run id"),
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
-        return [await self._shown(record) for record in await self._store.list_records(which, limit)]
+        shown = [await self._shown(record) for record in await self._store.list_records(which, limit)]
+        asking = {each.task_id for each in shown if not each.about}
+        tasks = {task.id: task for task in (await self._store.find_tasks(list(asking)) if asking else [])}
+        return [
+            replace(each, about=about_task(tasks[each.task_id], self._value_store)) if each.task_id in tasks else each
+            for each in shown
+        ]
 
     async def show(self, approval_id: Ref) -> ShownApproval:
         """Return one approval with its history, or raise `ApprovalNotFound`."""
@@ -115,12 +123,14 @@ class ApprovalReads:
             return Approval(request=ApprovalRequest(title=f"({UNREADABLE}) {error}"), requested_at=record.created_at)
 
     async def _shown(self, record: Record) -> ShownApproval:
+        approval = await self._any_approval(record)
         return ShownApproval(
             id=record.id,
             state=record.state,
             task_id=record.task_id or "",
             run_id=record.run_id,
-            approval=await self._any_approval(record),
+            approval=approval,
+            about=arguments_text(approval.context),
             created_at=record.created_at,
             ended_at=record.ended_at,
         )

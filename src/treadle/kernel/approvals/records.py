@@ -37,6 +37,8 @@ class ShownApproval:
     created_at: int
     ended_at: int | None = None
     moves: tuple[Move, ...] = ()
+    about: str = ""
+    """Its context in one line; without one, the payload of the task that asks."""
 
 
 class Decided(NamedTuple):

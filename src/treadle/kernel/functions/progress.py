@@ -28,6 +28,7 @@ class StepInProgress(Stored, frozen=True, kw_only=False):
     ordinal: int
     began_at: int
     attempt: int
+    about: str | None = None
 
     def as_recorded(self) -> Recorded:
         """The step as its row would show it."""
@@ -39,6 +40,7 @@ class StepInProgress(Stored, frozen=True, kw_only=False):
             ordinal=self.ordinal,
             state=StepState.RUNNING,
             began_at=self.began_at,
+            about=self.about,
         )
 
 

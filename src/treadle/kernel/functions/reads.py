@@ -23,6 +23,8 @@ class FunctionStepRow(StepRow, kw_only=True):
     """A step of a function: `facet` is its kind, `returns` holds its value as `value`."""
 
     shown_path: str = ""
+    about: str = ""
+    traceback: str | None = None
     shown_state: str = ""
     began_at: int | None = None
     ended_at: int | None = None
@@ -70,6 +72,8 @@ def shown_row(recorded: Recorded, run_id: str) -> StepRow:
         error=error,
         task_id=recorded.task_id,
         shown_path=path,
+        about=recorded.about or "",
+        traceback=(recorded.error or {}).get("traceback"),
         shown_state=recorded.state or StepState.COMPLETED,
         began_at=recorded.began_at,
         ended_at=recorded.ended_at,

@@ -146,6 +146,8 @@ class Recorded(StoredRow, kw_only=True):
     """When its last attempt began; None: when its row was created."""
     ended_at: int | None = None
     """When its wait or last attempt ended; None: when its row was last changed."""
+    about: str | None = None
+    """Its arguments in one line."""
     id: str = ""
     kind: str = ""
     name: str = ""
@@ -153,18 +155,20 @@ class Recorded(StoredRow, kw_only=True):
     ordinal: int = 0
 
 
-def completed_body(place: str, text: str, began_at: int, redo: int = 0, more: dict[str, Json] | None = None) -> str:
+def completed_body(place: str, text: str, began_at: int, about: str, redo: int = 0, more: dict[str, Json] | None = None) -> str:
     """The body of a step that returned this JSON; a fast path for the most frequent case."""
     if more or redo:
         rest = encode({**(more or {}), "place": place, "began_at": began_at, "redo": redo}, "step", 2 * VALUE_LIMIT)
-        return f'{rest[:-1]},"value":{text}}}'
-    return f'{{"place":"{place}","began_at":{began_at},"value":{text}}}'
+        head = rest[:-1]
+    else:
+        head = f'{{"place":"{place}","began_at":{began_at}'
+    return f'{head},"about":{encode(about)},"value":{text}}}' if about else f'{head},"value":{text}}}'
 
 
 def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
     """The stored form; a `BlobRef` value is stored separately."""
     parts: dict[str, Json] = {"place": recorded.place} if recorded.more is UNSET else {**recorded.more, "place": recorded.place}
-    for name in ("error", "wake_at", "task_id", "of", "version", "began_at", "ended_at"):
+    for name in ("error", "wake_at", "task_id", "of", "version", "began_at", "ended_at", "about"):
         if (value := getattr(recorded, name)) is not None:
             parts[name] = value
     for name in ("failures", "timed_out", "redo", "attempt", "doubtful"):

@@ -14,6 +14,7 @@ from treadle.evaluator import StepRow
 from treadle.kernel.functions.progress import StepInProgress, read_steps
 from treadle.kernel.functions.reads import FunctionStepRow, shown_row
 from treadle.kernel.store.queries import StepTask
+from treadle.model.arguments import arguments_text
 from treadle.model.runs import Run, Step
 from treadle.model.states import RUN, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import Move, Task
@@ -37,6 +38,11 @@ class ShownStep:
     attempt: int | None = None
     worker: str | None = None
     """The server that executes it."""
+
+    @property
+    def about(self) -> str:
+        """Its arguments in one line; for an item, the item."""
+        return self.row.about if isinstance(self.row, FunctionStepRow) else arguments_text(self.row.loop or self.row.params)
 
 
 @dataclass(frozen=True, slots=True)

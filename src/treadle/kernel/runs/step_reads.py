@@ -166,18 +166,25 @@ class StepReads:
             return []
         return spans(task, await self._store.list_moves(task.id) if needs_moves(task) else ())
 
-    async def states_by_statement(self, run: Run) -> dict[str, Counter[str]]:
-        """The number of rows by state for each program node; empty for a run over `SORTED_LIMIT`."""
+    async def states_by_statement(self, run: Run) -> tuple[dict[str, Counter[str]], dict[str, str]]:
+        """The number of rows by state for each program node, and the arguments of nodes with one row.
+
+        Both are empty for a run over `SORTED_LIMIT`.
+        """
         found: dict[str, Counter[str]] = {}
+        only: dict[str, str] = {}
         work = await self._runs.work_of(run)
         after: str | None = None
         while run.steps <= SORTED_LIMIT and (page := await self._store.list_steps(run.id, after, PAGE_LIMIT)):
             rows = {step.id: statement_of(step, self._value_store) for step in page}
             known = await self._runs.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
             for step_id, (statement_id, status) in rows.items():
+                only[statement_id] = "" if statement_id in found else step_id
                 found.setdefault(statement_id, Counter())[str(known.state_of(step_id, status))] += 1
             after = page[-1].id
-        return found
+        single = [step_id for step_id in only.values() if step_id][:PAGE_LIMIT]
+        steps = await self._runs.shown(work, await self._store.load_steps(run.id, rows=single)) if single else []
+        return found, {each.row.statement_id: each.about for each in steps}
 
 
 def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:

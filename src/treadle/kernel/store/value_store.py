@@ -69,6 +69,11 @@ class ValueStore:
         self._cache: OrderedDict[str, tuple[Json, int]] = OrderedDict()
         self._cached = 0
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether a codec encodes what is stored."""
+        return self._codec is not None
+
     def pack(
         self, attributes: dict[str, Json], root_id: str, what: str = "payload", limit: int = PAYLOAD_LIMIT
     ) -> tuple[str, tuple[PutBlob, ...]]:

@@ -59,7 +59,7 @@
       const note = noteOf(node.states);
       const parts = [make("rect", { x: x - w / 2, y: y - h / 2, width: w, height: h, rx: 7 }), Object.assign(make("text", { x, y: note ? y - 4 : y + 4, "text-anchor": "middle" }), { textContent: label })];
       if (note) parts.push(Object.assign(make("text", { x, y: y + 13, "text-anchor": "middle", class: "small" }), { textContent: note }));
-      parts.push(Object.assign(make("title", {}), { textContent: `${node.label}${note ? `: ${note}` : ""}` }));
+      parts.push(Object.assign(make("title", {}), { textContent: `${node.label}${node.about ? `(${node.about})` : ""}${note ? `: ${note}` : ""}` }));
       svg.append(make("g", { class: `node ${node.kind} ${toneOf(node.states)}` }, ...parts));
     }
     return svg;

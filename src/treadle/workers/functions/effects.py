@@ -24,6 +24,7 @@ from treadle.kernel.effects.decide import (
 )
 from treadle.kernel.functions.steps import EFFECT, Recorded
 from treadle.kernel.store.crashpoints import reach
+from treadle.model.arguments import arguments_text
 from treadle.model.errors import InvalidInput, StepFailed
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
@@ -64,9 +65,12 @@ class EffectOperation(StepOperation):
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, EFFECT, name)
         what = (self.action, stable_hash(self.request, "request"), self.key)
+        request = self.request if isinstance(self.request, dict) else {"request": self.request}
+        about = "" if self.request is None else arguments_text(request)
         first = journal.ids.at(place) if recorded is None or recorded.of is None else recorded.of
         if recorded is None:
             recorded = journal.new_step(place, EFFECT, name, StepState.RUNNING)
+            recorded.about = about or None
             first = self._repeat(recorded, what)
         elif recorded.state == StepState.COMPLETED:
             return recorded.value
@@ -84,7 +88,7 @@ class EffectOperation(StepOperation):
                 await self.driver.permits.acquire(self.limit_key)
             begin = await self._begin(branch, recorded, effect)
             branch.busy = name
-            began_at = self.driver.start(EFFECT, place, name, recorded)
+            began_at = self.driver.start(EFFECT, place, name, recorded, about)
             try:
                 with making(begin.keys):
                     value = await self._call()
@@ -98,7 +102,7 @@ class EffectOperation(StepOperation):
                     branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
                 execution.executing.pop(place, None)
                 try:
-                    recorded = await self._failed(branch, place, name, recorded, error, began_at)
+                    recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
                 except StepFailed:
                     if recorded.doubtful:
                         journal.note_unknown(what, first, place, recorded.attempt)

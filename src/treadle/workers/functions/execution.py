@@ -74,9 +74,9 @@ class Execution:
         self._paused: list[asyncio.Future[None]] = []
         self._claimed_at = 0
         self._anchor = 0.0
-        self.executing: dict[str, tuple[int, str, str, int, int, int]] = {}
-        """The steps whose code executes now, by place: when they began, kind, name, redo, ordinal, attempt. The lease renewer
-        reads it in its own thread."""
+        self.executing: dict[str, tuple[int, str, str, int, int, int, str]] = {}
+        """The steps whose code executes now, by place: when they began, kind, name, redo, ordinal, attempt, arguments.
+        The lease renewer reads it in its own thread."""
         self._noted: str | None = None
 
     def claimed(self, task: Task, context: Context) -> None:
@@ -95,9 +95,12 @@ class Execution:
         context, now = self.context, self.now()
         if context is None:
             return
+        is_open = not self.runtime.value_store.is_sealed  # the progress of a task is stored as plain text
         steps = [
-            StepInProgress(step_id(self.run_id, place, redo), place, kind, name, ordinal, began_at, attempt)
-            for place, (began_at, kind, name, redo, ordinal, attempt) in list(self.executing.items())
+            StepInProgress(
+                step_id(self.run_id, place, redo), place, kind, name, ordinal, began_at, attempt, (is_open and about) or None
+            )
+            for place, (began_at, kind, name, redo, ordinal, attempt, about) in list(self.executing.items())
             if now - began_at >= _LONG_FOR
         ]
         said = context.progress_text

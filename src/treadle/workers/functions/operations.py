@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.functions.decide import new_run
-from treadle.kernel.functions.steps import CALL, RESULT, SLEEP, START, WAIT, Recorded, make_step
+from treadle.kernel.functions.steps import ASK, CALL, RESULT, SLEEP, START, WAIT, Recorded, make_step
 from treadle.kernel.store.units import Row
+from treadle.model.arguments import arguments_text
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import derived_id
 from treadle.model.names import Lane
@@ -138,6 +139,8 @@ class CallOperation(WaitOperation):
     def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:
         execution = self.driver.execution
         recorded.task_id = derived_id(recorded.id, "task")
+        context = self.payload.get("context") if self.kind == ASK else None
+        recorded.about = arguments_text(context if isinstance(context, dict) else self.payload) or None
         runtime = execution.runtime
         text, blobs = runtime.value_store.pack(self.payload, execution.root_id, "payload", runtime.payload_limit)
         task = NewTask(
@@ -182,6 +185,7 @@ class StartOperation:
             version = await runtime.resolve(self.name, self.version)
             recorded = journal.new_step(place, START, name, StepState.COMPLETED)
             recorded.task_id, recorded.version = derived_id(recorded.id, "run"), version
+            recorded.about = arguments_text(self.payload) or None
             _, task, rows = new_run(
                 run_id=recorded.task_id,
                 namespace=runtime.namespace,

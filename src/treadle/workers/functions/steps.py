@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.functions.steps import STEP, Recorded, completed_body, fold_text, make_step, step_id
+from treadle.model.arguments import call_text
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.outcomes import Problem, Retry
 from treadle.model.retry import NO_RETRY, RetryPolicy
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
 
 _COROUTINE = inspect.CO_COROUTINE
+_TRACEBACK = 8 * 1024
+"""Characters of a traceback that the step's row keeps: its end, which names the cause."""
 _SHORT = {None: "null", True: "true", False: "false"}
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -68,11 +71,12 @@ class StepOperation:
             if (error := error_of(recorded)) is not None:
                 raise error
             await self._wait_for_retry(branch, recorded)
+        about = call_text(self.fn, self.args, self.kwargs)
         while True:
             if self.limit_key is not None:
                 await driver.permits.acquire(self.limit_key)
             branch.busy = name
-            began_at = driver.start(self.kind, place, name, recorded)
+            began_at = driver.start(self.kind, place, name, recorded, about)
             try:
                 code = getattr(self.fn, "__code__", None)
                 if self.timeout_for is None and code is not None and code.co_flags & _COROUTINE:
@@ -86,7 +90,7 @@ class StepOperation:
                 if self._is_stopped_by(error):
                     raise
                 driver.execution.executing.pop(place, None)
-                recorded = await self._failed(branch, place, name, recorded, error, began_at)
+                recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
                 continue
             finally:
                 branch.busy = None
@@ -94,7 +98,7 @@ class StepOperation:
             break
         if self.limit_key is not None:
             driver.permits.release(branch)
-        await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value, began_at))
+        await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value, began_at, about))
         return value if type(value) in _PLAIN else decode(text)
 
     def _encoded(self, value: Any) -> str:
@@ -127,7 +131,7 @@ class StepOperation:
         return await value if inspect.isawaitable(value) else value
 
     def _completed(
-        self, branch: Branch, place: str, name: str, recorded: Recorded | None, text: str, value: Any, began_at: int
+        self, branch: Branch, place: str, name: str, recorded: Recorded | None, text: str, value: Any, began_at: int, about: str
     ) -> Step:
         execution, journal = self.driver.execution, self.driver.journal
         value_store = execution.runtime.value_store
@@ -145,7 +149,9 @@ class StepOperation:
             name=name,
             facet=None,
             state=StepState.COMPLETED,
-            body=value_store.seal(completed_body(place, text, began_at, redo, None if recorded is None else recorded.more or None)),
+            body=value_store.seal(
+                completed_body(place, text, began_at, about, redo, None if recorded is None else recorded.more or None)
+            ),
         )
 
     async def _wait_for_retry(self, branch: Branch, recorded: Recorded) -> None:
@@ -154,7 +160,7 @@ class StepOperation:
         await self.driver.inbox.block(wait)
 
     async def _failed(
-        self, branch: Branch, place: str, name: str, recorded: Recorded | None, error: BaseException, began_at: int
+        self, branch: Branch, place: str, name: str, recorded: Recorded | None, error: BaseException, began_at: int, about: str
     ) -> Recorded:
         """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
         execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
@@ -170,7 +176,10 @@ class StepOperation:
             recorded = journal.new_step(place, self.kind, name, StepState.PENDING)
         recorded.failures += 1
         recorded.began_at, recorded.ended_at = began_at, execution.now()
-        recorded.error = {key: value for key, value in problem.as_json().items() if key != "traceback"}
+        recorded.about = about or None
+        recorded.error = problem.as_json()
+        if problem.traceback is not None:
+            recorded.error["traceback"] = problem.traceback[-_TRACEBACK:]
         policy = self.retry or NO_RETRY
         jitter = execution.runtime.ids.random() if policy.jitter else 0.0
         delay_for = policy.delay_for(recorded.failures, jitter) if isinstance(outcome, Retry) else None
