@@ -246,6 +246,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("fmt", "--check", "tea.afl")
     side("fix", "tea.afl")
     side("handlers list")
+    side("handlers rates")
     side("schedules show", side("schedules list", "--all")["schedules"][0]["id"])
     side("schedules preview", "--at", "2027-01-01T00:00")
     side("watchers list", "--all")
@@ -277,7 +278,7 @@ def alike(one: Any, other: Any) -> bool:
     return one is None or other is None or type(one) is type(other)
 
 
-MOVING = {"status", "store info", "lists desired", "servers"}
+MOVING = {"handlers rates", "status", "store info", "lists desired", "servers"}
 """Commands that report the present moment: the same fields, with other numbers."""
 
 

@@ -51,7 +51,7 @@ def scene(url: str) -> Engine:
     @engine.function("crawl")
     async def crawl(payload: dict[str, Any], ctx: FunctionContext) -> None:
         await ctx.call("imports.Load", {"n": 9, "name": "x" * 9000})
-        await ctx.gather(*(ctx.step(fetch, f"https://a/{n}", n, token="hidden") for n in (1, 2)))
+        await ctx.gather(*(ctx.step(fetch, f"https://a/{n}", n, token="s3cr3t") for n in (1, 2)))
 
     return engine
 
@@ -94,7 +94,7 @@ async def test_steps_of_runs_and_their_tasks_name_their_item_in_every_interface(
                 assert TAG not in page
             page = await visit.page(f"/runs/{function_id}?view=steps")
             assert "row = 2, token = ***" in page
-            assert "hidden" not in page
+            assert "s3cr3t" not in page
             assert "raise NonRetryable" in await visit.page(f"/runs/{function_id}/steps/{failed.id}")
     shown = Treadle(tmp_path, url)("runs", "show", run_id, COLUMNS="200").out
     assert f'load(n = 2, name = "{TAG}")' in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.limits import BOUND
 from tests.web.conftest import Visit
 
 from treadle.web.highlight import highlight
@@ -88,3 +89,29 @@ async def test_inputs_that_cannot_be_read_are_told_in_words(visit: Visit, typed:
     assert "in-items" not in await visit.do("/flows/shop/start", **form)
     assert (await visit.browser.get("/schedules/new", params={"inputs": typed})).status_code == 422
     assert await visit.engine.kernel.run_reads.list_runs() == []
+
+
+async def test_a_function_is_started_from_its_form_and_errors_are_at_their_fields(visit: Visit):
+    async def order(payload: dict[str, int]) -> int:
+        return payload["id"]
+
+    visit.engine.function("order")(order)
+    async with visit.engine.worker():
+        page = await visit.page("/flows")
+        assert 'href="/functions/order/start"' in page
+        assert "Start order" in await visit.page("/functions/order/start")
+        visit.browser.headers["referer"] = "http://127.0.0.1/functions/order/start"
+        answer = await visit.browser.post("/functions/order/start", data={"payload": '{"id": 1', "priority": "soon", "version": ""})
+        assert answer.status_code == 422
+        rejected = answer.text
+        assert rejected.count("field-error") == 2
+        assert 'aria-describedby="error-payload"' in rejected
+        assert 'aria-describedby="error-priority"' in rejected
+        assert "{&quot;id&quot;: 1" in rejected or '{"id": 1' in rejected
+        done = await visit.do("/functions/order/start", payload='{"id": 7}', version="1")
+        assert "order has started." in done
+        (run,) = await visit.engine.kernel.run_reads.list_runs()
+        assert await visit.engine.run_result(run.id, timeout=BOUND) == 7
+        assert "order@1" in await visit.page("/handlers")
+    answer = await visit.browser.get("/functions/nothing/start")
+    assert answer.status_code == 404

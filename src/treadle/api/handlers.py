@@ -54,6 +54,35 @@ class HandlerList(ApiRecord):
 
 
 @dataclass(frozen=True, slots=True)
+class HandlerRate(ApiRecord):
+    """Tasks of one handler or function in the last hour; durations are milliseconds."""
+
+    name: str
+    kind: str
+    """`handler`, `function`, `afl.script` or `goal.run`."""
+    started: int
+    """Tasks whose last attempt began, including those that run."""
+    finished: int
+    failed: int
+    """Of those finished, the failed ones."""
+    running: int
+    """Tasks that run now."""
+    median_for: int | None
+    """Median duration of the attempts that ended a task; null if there is none."""
+    p95_for: int | None
+    """Their 95th percentile."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerRates(ApiRecord):
+    """Rates by handler, busiest first."""
+
+    since_at: Instant
+    """Start of the counted time: an hour ago, or later if 10,000 tasks have ended since."""
+    rates: list[HandlerRate]
+
+
+@dataclass(frozen=True, slots=True)
 class HandlerRemoved(ApiRecord):
     """A removed registration."""
 
@@ -79,6 +108,13 @@ class HandlersApi(Protocol):
     @contract.get("/handlers")
     async def list(self) -> HandlerList:
         """Registrations, with the requirements that are missing on the responding server."""
+
+    @contract.get("/handler-rates")
+    async def rates(self) -> HandlerRates:
+        """Tasks started, finished and failed in the last hour, and durations of attempts, by handler and function.
+
+        Reads the last 10,000 ends of tasks, and is cached for two seconds.
+        """
 
     @contract.get("/handlers/{facet_name}")
     async def get(self, facet_name: FacetName) -> Handler:

@@ -133,7 +133,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         ),
     ),
     Branch("flows", "Publish and show AFL sources, by name and version.", _commands("flows", "list show publish")),
-    Branch("handlers", "Register the handlers that runners load.", _commands("handlers", "list register remove test=try_out")),
+    Branch("handlers", "Register handlers that runners load.", _commands("handlers", "list rates register remove test=try_out")),
     Branch(
         "lists",
         "Show task lists, and pause, drain or limit them.",

@@ -10,7 +10,7 @@ from treadle.agents.modules import Modules, OutsideRoots
 from treadle.agents.records import check_registration
 from treadle.agents.requirements import missing_requirements
 from treadle.agents.trial_process import try_outside
-from treadle.api.handlers import Handler, HandlerList, HandlerRemoved, HandlersApi, HandlerTrial
+from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemoved, HandlersApi, HandlerTrial
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.queue.interpreter_holds import find_hold
@@ -29,6 +29,9 @@ class Handlers(Group, HandlersApi):
     async def list(self) -> HandlerList:
         problems = await self._problems()
         return HandlerList([self._record(each, problems) for each in await self.engine.kernel.registrations.list_all()])
+
+    async def rates(self) -> HandlerRates:
+        return record_of(HandlerRates, await self.engine.kernel.handler_rates.last_hour())
 
     async def get(self, facet_name: str) -> Handler:
         return self._record(await self.engine.kernel.registrations.get(facet_name), await self._problems())

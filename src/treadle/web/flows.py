@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignature
+from treadle.api.options import FunctionOptions
 from treadle.api.wire import to_builtins
 from treadle.model.access import Scope
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import FunctionNotFound, InvalidInput
 from treadle.service import Service
-from treadle.web.forms import each_field, parse_typed, whole
+from treadle.web.forms import described, each_field, options_of, parse_object, parse_typed, whole
 from treadle.web.highlight import highlight
 from treadle.web.site import Site
 
@@ -29,6 +30,9 @@ namespace hello {
 }
 """
 """The initial text of the editor."""
+
+
+_FUNCTION_FIELDS = described(FunctionOptions, ("version",))
 
 
 def add(site: Site) -> None:
@@ -87,6 +91,29 @@ def add(site: Site) -> None:
             drawn=drawn,
             sources=shown,
         )
+
+    @site.page("/functions/{name}/start")
+    async def function(request: Request, service: Service) -> Response:
+        service.access.check(Scope.ENQUEUE)
+        name = request.path_params["name"]
+        versions = [each for each in (await service.functions.list()).functions if each.name == name]
+        if not versions:
+            raise FunctionNotFound(name)
+        return await site.render(
+            request, "function_start.html", service=service, name=name, versions=versions, fields=_FUNCTION_FIELDS
+        )
+
+    @site.action("/functions/{name}/start")
+    async def start_function(request: Request, service: Service) -> Response:
+        name, form = request.path_params["name"], await request.form()
+        with each_field() as check:
+            options: dict[str, Any] = {}
+            with check:
+                options["payload"] = parse_object(form, "payload")
+            with check:
+                options |= options_of(form, FunctionOptions)
+        made = await service.functions.start(name, **options)
+        return site.back(request, f"{made.workflow} has started.", to=f"/runs/{made.id}")
 
     @site.page("/flows/{name}/start")
     async def form(request: Request, service: Service) -> Response:

@@ -25,8 +25,9 @@ def add(site: Site) -> None:
     @site.page("/handlers")
     async def handlers(request: Request, service: Service) -> Response:
         found = (await service.handlers.list()).handlers
+        rates = await service.handlers.rates()
         served = {each.name: each.servers for each in (await service.servers.fleet()).handlers}
-        return await site.render(request, "handlers.html", service=service, handlers=found, served=served)
+        return await site.render(request, "handlers.html", service=service, handlers=found, served=served, rates=rates)
 
     @site.page("/handlers/new")
     async def new(request: Request, service: Service) -> Response:

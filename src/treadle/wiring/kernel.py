@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from treadle.kernel.bodies import Bodies
     from treadle.kernel.external.rebuild import ExternalUpkeep
     from treadle.kernel.functions.service import Functions
+    from treadle.kernel.reads.rates import HandlerRateReads
     from treadle.kernel.reads.throughput import Throughput
     from treadle.kernel.runs.flows import Flows
     from treadle.kernel.runs.reads import RunReads
@@ -263,6 +264,13 @@ class Kernel:
         from treadle.kernel.reads.throughput import Throughput
 
         return Throughput(self.store, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def handler_rates(self) -> HandlerRateReads:
+        """Rates and durations by handler in the last hour."""
+        from treadle.kernel.reads.rates import HandlerRateReads
+
+        return HandlerRateReads(self.store, self.clock, namespace=self.settings.namespace)
 
     @cached_property
     def call_timer(self) -> CallTimer:

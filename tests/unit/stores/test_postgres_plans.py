@@ -99,6 +99,9 @@ async def check_events(connection: Connection) -> None:
         assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
         assert "finished_seq" in plan.indexes("finished")
         plan.reads_few_rows(10 * BATCH)
+    plan = await explain(connection, "log.sql", "list_ends", str(BATCH))
+    assert plan.indexes("finished") == {"finished_seq"}
+    plan.reads_few_rows(10 * BATCH)
 
 
 async def check_takeovers(connection: Connection) -> None:

@@ -97,6 +97,7 @@ INDEXES = {
         "list_takeovers": {"log_takeovers"},
         "list_events": {"finished_seq"},
         "tally": {"finished_seq"},
+        "list_ends": {"finished_seq"},
     },
     "dead_letters": {
         "list_dead_letters": {"finished_failed"},

@@ -13,15 +13,16 @@ from treadle.cli.command import argument, option
 from treadle.cli.commands.runner import Roots, with_roots
 from treadle.cli.input.values import Params, Payload, seconds
 from treadle.cli.input.values import payload as parse_payload
-from treadle.cli.output.format import ago, grid, plain, pretty
+from treadle.cli.output.format import ago, grid, ms, plain, pretty
 from treadle.cli.output.messages import tell_warning
 from treadle.cli.session import Session
+from treadle.model.clock import as_text, span
 from treadle.model.errors import InvalidInput, NonRetryable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.api.handlers import Handler
+    from treadle.api.handlers import Handler, HandlerRates
 
 Facet = Annotated[str, argument(metavar="FACET", help="The event facet's qualified name, e.g. billing.ProcessPayment")]
 
@@ -32,6 +33,13 @@ async def list_handlers(session: Session) -> None:
         found = await api.handlers.list()
         now = (await api.system.time()).now
     session.show(found, lambda: _table(found.handlers, now))
+
+
+async def rates(session: Session) -> None:
+    """Show tasks started, finished and failed in the last hour, and durations of attempts, by handler and function."""
+    async with session.api() as api:
+        found = await api.handlers.rates()
+    session.show(found, lambda: _rates(found))
 
 
 async def register(
@@ -126,3 +134,14 @@ def _table(found: list[Handler], now: datetime) -> RenderableType:
             plain(", ".join(missing) or "-"),
         )
     return table
+
+
+def _rates(found: HandlerRates) -> RenderableType:
+    from rich.console import Group
+
+    table = grid("name", "?kind", ">started", ">finished", ">failed", "?>running", ">median", ">p95")
+    for each in found.rates:
+        durations = [plain("-" if took is None else span(took)) for took in (each.median_for, each.p95_for)]
+        counts = [str(number) for number in (each.started, each.finished, each.failed, each.running)]
+        table.add_row(plain(each.name), plain(each.kind), *counts, *durations)
+    return Group(plain(f"since {as_text(ms(found.since_at))}"), table if found.rates else plain("No task has run in this time."))

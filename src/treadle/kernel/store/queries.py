@@ -83,6 +83,18 @@ class Tally(NamedTuple):
     """The longest time from due to first claim, among tasks that ended with their first claim."""
 
 
+class TaskEnd(NamedTuple):
+    """The end of a task."""
+
+    namespace: str
+    kind: str
+    name: str
+    state: str
+    ended_at: int
+    began_at: int | None
+    """When the attempt that ended it began; None if it did not end with an attempt."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """A move, and the namespace of its entity."""

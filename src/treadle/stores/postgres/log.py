@@ -7,7 +7,7 @@ from itertools import groupby
 
 import asyncpg
 
-from treadle.kernel.store.queries import Event, History, Tally
+from treadle.kernel.store.queries import Event, History, Tally, TaskEnd
 from treadle.model.tasks import LogLine, Move
 from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
 from treadle.stores.postgres.parts import Part, reads, works
@@ -55,6 +55,10 @@ class Log(Part):
     @works
     async def tally(self, connection: Connection, after_seq: int, until_seq: int) -> list[Tally]:
         return [Tally(*row) for row in await connection.fetch(_SQL["tally"], after_seq, until_seq)]
+
+    @works
+    async def list_ends(self, connection: Connection, limit: int) -> list[TaskEnd]:
+        return [TaskEnd(*row) for row in await connection.fetch(_SQL["list_ends"], max(limit, 0))]
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         if lines:

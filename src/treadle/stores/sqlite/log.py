@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.store.queries import Event, History, Tally
+from treadle.kernel.store.queries import Event, History, Tally, TaskEnd
 from treadle.model.tasks import LogLine, Move
 from treadle.stores.sqlite.connection.connect import read_value, reading, to_json
 from treadle.stores.sqlite.parts import Part, reads, writes
@@ -62,6 +62,10 @@ class Log(Part):
     @reads
     def tally(self, connection: apsw.Connection, after_seq: int, until_seq: int) -> list[Tally]:
         return [Tally(*row) for row in connection.execute(_SQL["tally"], {"after_seq": after_seq, "until_seq": until_seq})]
+
+    @reads
+    def list_ends(self, connection: apsw.Connection, limit: int) -> list[TaskEnd]:
+        return [TaskEnd(*row) for row in connection.execute(_SQL["list_ends"], {"limit": max(limit, 0)})]
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         if lines:

@@ -99,6 +99,18 @@ from (
 ) as m cross join lanes as l on l.id = m.lane_id
 group by l.namespace, l.kind, m.at / 60000, m.move, m.to_state;
 
+-- name: list_ends
+-- List the last ends of tasks; an attempt began only where one ended the task.
+select lanes.namespace, lanes.kind, lanes.name, ended.state, ended.finished_at,
+  case when ended.from_state = 'pending' and ended.move in ('succeed', 'fail') then ended.claimed_at end
+from (
+  select lane_id, state, from_state, move, claimed_at, finished_at
+  from finished
+  order by seq desc
+  limit :limit
+) as ended
+cross join lanes on lanes.id = ended.lane_id;
+
 -- name: append_lines
 -- Insert log lines.
 insert into lines (task_id, at, level, message, details, run_id, step_id)

@@ -87,6 +87,20 @@ async def test_moves_of_tasks_are_tallied_by_minute_kind_and_move(store, clock):
     assert await store.tally(LAST - 1, LAST) == []
 
 
+async def test_the_last_ends_are_listed_with_the_beginning_of_the_attempt_that_ended_them(store, clock):
+    claimed = await put_and_claim(store)
+    began_at = await store.now()
+    await clock.advance(5_000)
+    await settle(store, claimed.claim, succeed())
+    task = await put_and_claim(store)
+    await settle(store, task.claim, park(task, "wait"))
+    await settle(store, (await claim_one(store)).claim, fail())
+    failed, succeeded = sorted(await store.list_ends(3), key=lambda end: end.state, reverse=True)
+    assert (succeeded.state, succeeded.began_at, succeeded.ended_at) == ("completed", began_at, began_at + 5_000)
+    assert (failed.namespace, failed.kind, failed.state, failed.began_at) == ("default", "handler", "failed", began_at + 5_000)
+    assert [end.state for end in await store.list_ends(1)] == ["failed"]
+
+
 async def test_tallies_tell_how_long_tasks_were_due_before_their_first_claim(store, clock):
     await put_one(store)
     await clock.advance(5_000)

@@ -22,7 +22,16 @@
     }
   }
 
+  // Instants that the page shows in another time zone, also in the viewer's.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  function local() {
+    for (const each of document.querySelectorAll("[data-local]")) {
+      each.textContent = `, ${new Date(each.dataset.local).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })} in your time zone (${zone})`;
+    }
+  }
+
   setInterval(tick, 1000);
-  document.addEventListener("treadle:fresh", () => { passed = -1; tick(); });
+  local();
+  document.addEventListener("treadle:fresh", () => { passed = -1; tick(); local(); });
   tick();
 })();

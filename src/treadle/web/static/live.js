@@ -68,8 +68,11 @@
   // Do not replace a form that the user has started to fill in.
   document.addEventListener("input", (event) => event.target.form && event.target.form.setAttribute("data-keep", ""));
   document.addEventListener("submit", (event) => {
-    const ask = event.target.dataset && event.target.dataset.ask;
-    if (ask && !confirm(ask)) event.preventDefault();
+    const { ask, askMany } = event.target.dataset || {};
+    const many = askMany && event.target.querySelectorAll("input[type=checkbox]:checked").length;
+    const label = event.submitter?.textContent.replace(" selected", "");
+    const text = askMany ? (many ? `${label} ${askMany.replace("{}", many)}?` : "") : ask;
+    if (text && !confirm(text)) event.preventDefault();
   });
   document.addEventListener("click", (event) => event.target.closest("[data-dismiss]")?.closest("#flash").remove());
   document.addEventListener("change", (event) => {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from treadle.kernel.store.ports.clock import StoreClock
-from treadle.kernel.store.queries import Event, History, Tally
+from treadle.kernel.store.queries import Event, History, Tally, TaskEnd
 from treadle.model.tasks import LogLine, Move
 
 
@@ -46,6 +46,9 @@ class LogStore(StoreClock, Protocol):
 
         Reads all of these moves, so callers bound the range. Excludes moves of pruned tasks.
         """
+
+    async def list_ends(self, limit: int) -> list[TaskEnd]:
+        """The last `limit` ends of tasks, without pruned ones; reads no more rows than that."""
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         """Store log lines. They are not fenced and have no order relative to commits."""
