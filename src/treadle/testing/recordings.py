@@ -129,7 +129,7 @@ class _ReplayDriver(Driver):
 
     ended: tuple[Any, BaseException | None] | None = None
 
-    def start(self, kind: str, place: str, name: str, recorded: Recorded | None) -> int:
+    def start(self, kind: str, place: str, name: str, recorded: Recorded | None, about: str) -> int:
         """Stop before the code of a step that the recording does not contain."""
         raise self.execution.crashed(_EndOfRecording())
 
