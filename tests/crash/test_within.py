@@ -42,9 +42,20 @@ async def test_a_program_killed_around_its_commit(moment, expected, postgres_url
     try:
         async with make_engine(postgres_url):
             pass
-        killed("tests.crash.within_child", postgres_url, postgres_server, table, moment)
+        killed("tests.crash.within_child", postgres_url, table, moment, postgres_server)
         assert await handled(postgres_url) == expected
         found = postgres_admin.execute(f"select id from {table}").fetchall()
         assert found == [(each["order"],) for each in expected]
     finally:
         postgres_admin.execute(f"drop table {table}")
+
+
+@pytest.mark.parametrize(("moment", "expected"), [("before", []), ("after", [{"order": 17}])])
+async def test_a_program_killed_around_its_commit_to_a_file(moment, expected, tmp_path):
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    async with make_engine(url) as engine, engine.transaction() as tx:
+        await tx.execute("create table orders (id)")
+    killed("tests.crash.within_child", url, "orders", moment)
+    assert await handled(url) == expected
+    async with make_engine(url) as engine, engine.transaction() as tx:
+        assert await tx.execute("select id from orders") == [(each["order"],) for each in expected]

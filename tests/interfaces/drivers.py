@@ -135,3 +135,5 @@ DRIVERS: tuple[Driver, ...] = (
     by_sqlalchemy_async_session,
     by_django,
 )
+COMMON = (by_asyncpg, by_psycopg, by_sqlalchemy_psycopg2, by_sqlalchemy_async_session, by_django)
+"""One of each kind; `make soak` tests the others, too."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.interfaces.drivers import DRIVERS, Driver, Opened, by_asyncpg, by_psycopg
+from tests.interfaces.drivers import COMMON, DRIVERS, Driver, Opened, by_asyncpg, by_psycopg
 from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
@@ -74,7 +74,7 @@ async def engine(postgres_url: str) -> AsyncIterator[Engine]:
         yield made
 
 
-@pytest.fixture(params=DRIVERS, ids=[each.__name__ for each in DRIVERS])
+@pytest.fixture(params=[pytest.param(each, id=each.__name__, marks=() if each in COMMON else pytest.mark.soak) for each in DRIVERS])
 def driver(request: pytest.FixtureRequest) -> Driver:
     return request.param
 

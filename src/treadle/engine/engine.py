@@ -31,9 +31,11 @@ from treadle.workers.handlers import HandlerOptions, Registry, make_handler
 from treadle.workers.specialists import SpecialistOptions, register
 
 if TYPE_CHECKING:
+    import apsw
+
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.engine.sync import BlockingEngine
-    from treadle.engine.within import Within
+    from treadle.engine.within import Transaction, Within
     from treadle.kernel.approvals.service import Approvals
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.records import StartedRun
@@ -139,6 +141,30 @@ class Engine(FormerNames):
         from treadle.wiring.borrowed import borrowed_store
 
         return Within(self, lambda url, clock: borrowed_store(url, connection, clock, notify=notify))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Write your own tables and start work in one transaction of the open store's SQLite file.
+
+            async with engine.transaction() as tx:
+                await tx.execute("insert into orders (id) values (?)", (17,))
+                await tx.enqueue("charge", {"order": 17})
+
+        The block commits when it ends, and rolls back if it raises. Nothing else is written meanwhile, by any process: after four
+        seconds it is rolled back.
+        """
+        from treadle.engine.within import Transaction
+        from treadle.wiring.borrowed import held_store
+
+        async with held_store(self.kernel._plain_store, self.kernel.clock) as held:
+            yield Transaction(self, lambda url, clock: held)
+        self.kernel.committer.notify(tuple(held.ready))
+
+    def read_connection(self) -> apsw.Connection:
+        """Open a connection to the store's SQLite file that cannot write; unlike `sqlite3`, it is safe beside the store."""
+        from treadle.wiring.borrowed import read_connection
+
+        return read_connection(self.kernel._plain_store)
 
     @asynccontextmanager
     async def worker(

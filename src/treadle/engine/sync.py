@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -13,7 +13,7 @@ from treadle.engine.engine import Engine
 from treadle.model.errors import NotOpen
 
 if TYPE_CHECKING:
-    from treadle.engine.within import BlockingWithin
+    from treadle.engine.within import BlockingTransaction, BlockingWithin
     from treadle.kernel.approvals.records import ShownApproval
     from treadle.kernel.store.verify import VerifyReport
     from treadle.wiring.worker_host import WorkerHost
@@ -73,20 +73,34 @@ class BlockingEngine:
         """Run the engine's handlers in the background; options as for `Engine.worker`."""
         if self._worker is None:
             worker = self._inner.worker(**options)
-            self.run(_enter(worker))
+            self.run(_call(worker.__aenter__))
             self._worker = worker
 
     def stop_worker(self) -> None:
         """Stop the worker gracefully; idempotent."""
         if self._worker is not None:
             worker, self._worker = self._worker, None
-            self.run(_leave(worker))
+            self.run(_call(worker.__aexit__, None, None, None))
 
     def within(self, connection: Any, *, notify: bool = False) -> BlockingWithin:
         """Start work in the transaction of your own connection; see `Engine.within`. The engine need not be open."""
         from treadle.engine.within import BlockingWithin
 
         return BlockingWithin(self._inner.within(connection, notify=notify))
+
+    @contextmanager
+    def transaction(self) -> Iterator[BlockingTransaction]:
+        """Write your own tables and start work in one transaction of a SQLite file; see `Engine.transaction`."""
+        from treadle.engine.within import BlockingTransaction
+
+        transaction = self._inner.transaction()
+        entered = self.run(_call(transaction.__aenter__))
+        try:
+            yield BlockingTransaction(entered, self.run)
+        except BaseException as error:
+            self.run(_call(transaction.__aexit__, type(error), error, None))
+            raise
+        self.run(_call(transaction.__aexit__, None, None, None))
 
     enqueue = blocking(Engine.enqueue)
     enqueue_many = blocking(Engine.enqueue_many)
@@ -135,9 +149,5 @@ async def _cancel_others() -> None:
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
-async def _enter(worker: AbstractAsyncContextManager[WorkerHost]) -> None:
-    await worker.__aenter__()
-
-
-async def _leave(worker: AbstractAsyncContextManager[WorkerHost]) -> None:
-    await worker.__aexit__(None, None, None)
+async def _call(method: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    return await method(*arguments)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from copy import copy
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from treadle.engine.engine import Engine
 from treadle.engine.sync import blocking
@@ -85,14 +85,25 @@ class Within:
         return await self._store.transact(whole)
 
 
+class Transaction(Within):
+    """`Within` on a transaction of a SQLite file, which also executes statements of the caller."""
+
+    async def execute(self, /, statement: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement on your own tables and return its rows; parameters are `?` or `:name`.
+
+        Raises `Refused` for a statement that would change Treadle's tables, the transaction or settings of the database.
+        """
+        rows: list[tuple[Any, ...]] = await cast(Any, self._store).execute(statement, values)
+        return rows
+
+
 class BlockingWithin:
     """`Within` for code without an event loop, on a blocking driver."""
 
     def __init__(self, within: Within) -> None:
         self._inner = within
 
-    @staticmethod
-    def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine to its end in this thread, or in another one if this thread has an event loop."""
         try:
             asyncio.get_running_loop()
@@ -122,3 +133,18 @@ class BlockingWithin:
     signal = blocking(Within.signal)
     cancel = blocking(Within.cancel)
     decide_approval = blocking(Within.decide_approval)
+
+
+class BlockingTransaction(BlockingWithin):
+    """`Transaction` for code without an event loop; `run` executes on the engine's."""
+
+    def __init__(self, transaction: Transaction, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        super().__init__(transaction)
+        self._run = run
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run the coroutine on the engine's event loop."""
+        result: T = self._run(coroutine)
+        return result
+
+    execute = blocking(Transaction.execute)

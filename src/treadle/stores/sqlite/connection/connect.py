@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -119,6 +119,17 @@ def add_shapes(connection: apsw.Connection) -> None:
         connection.execute(view)
 
 
+def has_shapes(connection: apsw.Connection) -> bool:
+    """Return whether the connection has these views."""
+    return bool(read_value(connection, _SQL["count_shapes"]))
+
+
+def remove_shapes(connection: apsw.Connection) -> None:
+    """Remove these views, which would hide tables of the same names."""
+    for name in _SHAPES:
+        connection.execute(f"drop view temp.{name}")
+
+
 def refuse_writes(connection: apsw.Connection) -> None:
     """Make the connection read-only."""
     connection.execute(_SQL["refuse_writes"])
@@ -153,9 +164,14 @@ def fetch_as(connection: apsw.Connection, kind: type[T], statement: str, values:
     return found
 
 
+def writing(connection: apsw.Connection) -> AbstractContextManager[object]:
+    """Run the block as one durable transaction, or as a savepoint of a held transaction; roll it back if it raises."""
+    return connection if connection.in_transaction else _transaction(connection)
+
+
 @contextmanager
-def writing(connection: apsw.Connection) -> Iterator[None]:
-    """Run the block as one durable transaction, or roll it back; count it if it changed something."""
+def _transaction(connection: apsw.Connection) -> Iterator[None]:
+    """Begin and commit; count the commit if it changed something."""
     counter = connection.counter if isinstance(connection, Connection) else None
     if counter is not None:
         counter.check()
@@ -179,6 +195,9 @@ def writing(connection: apsw.Connection) -> Iterator[None]:
 @contextmanager
 def reading(connection: apsw.Connection) -> Iterator[None]:
     """Let all reads in the block see the database at one instant."""
+    if connection.in_transaction:
+        yield
+        return
     connection.execute(_BEGIN_READING)
     try:
         yield

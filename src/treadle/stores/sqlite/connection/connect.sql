@@ -45,3 +45,7 @@ commit;
 -- name: rollback
 -- Roll the transaction back.
 rollback;
+
+-- name: count_shapes
+-- Count the views of the connection.
+select count(*) from temp.sqlite_schema where type = 'view';

@@ -71,6 +71,16 @@ def create_in_memory(connection: apsw.Connection) -> None:
 
 
 @cache
+def own_names() -> frozenset[str]:
+    """Return the names of all tables, views and indexes of the newest schema."""
+    source = apsw.Connection(":memory:")
+    source.deserialize("main", _migrated())
+    names = frozenset(str(row[0]).lower() for row in source.execute(_SQL["list_names"]))
+    source.close()
+    return names
+
+
+@cache
 def _migrated() -> bytes:
     """Return a database that the migrations have created."""
     connection = apsw.Connection(":memory:")

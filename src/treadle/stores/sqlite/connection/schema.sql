@@ -17,3 +17,7 @@ delete from treadle_schema;
 -- name: write_version
 -- Set the version.
 insert into treadle_schema (version) values (:version);
+
+-- name: list_names
+-- List the names of all tables, views and indexes.
+select name from sqlite_schema;
