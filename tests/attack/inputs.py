@@ -48,7 +48,7 @@ BODIES: dict[str, bytes] = {
     "empty": b"",
 }
 COMMANDS = ["x" * 5000, "\udcff\udcfe", "a\x1b[31mb\nc", "--", "-1", "", "../../etc/passwd"]
-ENDLESS = {"up", "serve", "worker", "runner", "mcp", "top", "demo"}
+ENDLESS = {"up", "dev", "serve", "worker", "runner", "mcp", "top", "demo"}
 """Commands that run until they are stopped."""
 AT_ONCE = 4
 

@@ -15,7 +15,7 @@ from treadle.cli.app import COMMANDS
 from treadle.cli.command import leaves, make
 from treadle.cli.exits import BUG
 
-ENDLESS = {"demo", "up", "serve", "mcp", "lsp", "worker", "runner", "top", "completion"}
+ENDLESS = {"demo", "dev", "up", "serve", "mcp", "lsp", "worker", "runner", "top", "completion"}
 VALUES = {"long": "a" * 5_000, "hostile": "x\x1b[31m\ny\u202e", "undecodable": "a\udcff"}
 
 

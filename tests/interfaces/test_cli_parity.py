@@ -32,6 +32,7 @@ from treadle.cli.command import leaves, make
 
 STORE_ONLY: dict[str, tuple[str, ...]] = {
     "demo": (),  # kills workers on a store of its own
+    "dev": (),  # runs a worker and a server
     "up": (),  # is a worker and a server
     "serve": (),  # is a server
     "worker": ("--handlers", "jobs"),  # holds its work by the store
@@ -170,6 +171,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 def change(side: Side) -> None:
     """Everything that changes something, with things of this side's own."""
     of, my = side.things, f"my-{side.name}"
+    side("init", f"project-{side.name}")
     side("lists limit", "--key", my, "--max", "3")
     task = side("enqueue", "greet", "-p", "n=1", "--list", my)["id"]
     side("tasks pause", task)

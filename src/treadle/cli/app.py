@@ -26,6 +26,14 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "demo.story:demo",
         "Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.",
     ),
+    Leaf("init", "commands.init:init", "Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."),
+    Leaf(
+        "dev",
+        "commands.dev:dev",
+        "Run the project in this folder: a worker, the server and the dashboard. Reload it when its files change.",
+        quiet=False,
+        store_only="it runs a worker and serves HTTP itself",
+    ),
     Leaf(
         "up",
         "commands.worker:up",

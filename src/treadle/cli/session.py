@@ -85,6 +85,13 @@ class Session:
         return self.chosen.json
 
     @cached_property
+    def strict(self) -> bool:
+        """Whether warnings about AFL are errors, by the settings or the project in the current folder."""
+        from treadle.cli.input.project import find_project
+
+        return self.settings.strict or ((project := find_project()) is not None and project.strict)
+
+    @cached_property
     def actor(self) -> str:
         """The actor recorded in the log."""
         try:

@@ -47,7 +47,7 @@ def compile_files(
     if check and output is not None:
         raise InvalidInput("Give either --check or --output, not both.")
     compiled = compile_sources(read_sources(files), reference=reference)
-    if strict or session.settings.strict:
+    if strict or session.strict:
         compiled = compiled.strictly()
     ok = compiled.ok
     if not session.json:

@@ -25,7 +25,9 @@ Places = Annotated[
     list[str],
     argument(metavar="FILE...|FLOW", help="AFL files, compiled together, or the name or digest of a flow in the store"),
 ]
-StrictOption = Annotated[bool, option("--strict", help="Treat warnings about AFL as errors; default: TREADLE_STRICT")]
+StrictOption = Annotated[
+    bool, option("--strict", help="Treat warnings about AFL as errors; default: TREADLE_STRICT, or `strict` of the project")
+]
 
 
 class SourceNotFound(InvalidInput):
@@ -43,7 +45,7 @@ def read_sources(places: Sequence[str]) -> list[Source]:
 
 def compile_here(session: Session, engine: Engine, sources: Sequence[Source], *, strict: bool) -> Program:
     """Compile sources before a command uses them; print warnings for people, and raise `InvalidFlow` for errors."""
-    _, program, compiled = engine.kernel.flows.compile(sources, strict=strict or session.settings.strict)
+    _, program, compiled = engine.kernel.flows.compile(sources, strict=strict or session.strict)
     if not session.json:
         for each in compiled.warnings:
             tell_diagnostic(each)
