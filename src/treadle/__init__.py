@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from treadle.model.tasks import Task
     from treadle.workers.context import Context
     from treadle.workers.functions.context import FunctionContext
+    from treadle.workers.functions.determinism import DeterminismWarning
     from treadle.workers.specialists import RenderSpecialist, Specialist
 
 _PLACES = {
@@ -79,6 +80,7 @@ _PLACES = {
     "treadle.engine.polling_loop": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
     "treadle.workers.functions.context": ("FunctionContext",),
+    "treadle.workers.functions.determinism": ("DeterminismWarning",),
     "treadle.workers.specialists": ("RenderSpecialist", "Specialist"),
 }
 """The modules that define the public names; each is imported when one of its names is first used, so that programs start fast."""
@@ -104,6 +106,7 @@ __all__ = [
     "AwaitingApproval",
     "ClaimLost",
     "Context",
+    "DeterminismWarning",
     "EffectFailed",
     "EffectUnknown",
     "Engine",

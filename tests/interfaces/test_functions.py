@@ -784,7 +784,7 @@ async def test_ctx_cannot_be_used_in_tasks_of_ones_own_nor_inside_steps(scene: S
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         said = []
         try:
-            await asyncio.gather(_awaited(ctx.step(done)))
+            await asyncio.gather(_awaited(ctx.step(done)))  # treadle: ignore
         except MisusedContext as error:
             said.append(str(error))
         try:

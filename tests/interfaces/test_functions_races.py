@@ -45,7 +45,7 @@ class SlowInbox:
 
 def with_slow_inbox(process: Process) -> SlowInbox:
     slow = SlowInbox(process.engine.kernel.store)
-    process.runner._runtime.store = slow  # type: ignore[misc, assignment]
+    process.runner.runtime.store = slow  # type: ignore[misc, assignment]
     return slow
 
 

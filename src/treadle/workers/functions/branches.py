@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.store.units import Row
@@ -11,6 +12,7 @@ from treadle.model.errors import MisusedContext
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
 from treadle.workers.activity import task_name
+from treadle.workers.functions.determinism import executing
 from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
@@ -104,8 +106,11 @@ class Branches:
     def start(self, branch: Branch, code: Coroutine[Any, Any, None]) -> None:
         """Execute the code as that branch; the code calls `ended` at its end."""
         self._execution.active += 1
-        name = task_name(self._execution.function.lane_name)
-        self._branches[asyncio.get_running_loop().create_task(code, name=name)] = branch
+        function = self._execution.function
+        context = copy_context()
+        context.run(executing.set, (function.name, function.code, branch))
+        task = asyncio.get_running_loop().create_task(code, name=task_name(function.lane_name), context=context)
+        self._branches[task] = branch
 
     def ended(self) -> None:
         """Count the calling branch as ended."""

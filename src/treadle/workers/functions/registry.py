@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from treadle.kernel.functions.steps import check_version, lane_name
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name
 from treadle.model.user_values import shown
+from treadle.workers.functions.determinism import warn_of_calls
 from treadle.workers.handlers import Handler, make_handler
 
 MAX_STEPS = 10_000
@@ -25,6 +27,11 @@ class Function:
     version: int
     handler: Handler
     max_steps: int = MAX_STEPS
+
+    @property
+    def code(self) -> CodeType | None:
+        """The code object of the function, if it is a Python function."""
+        return getattr(inspect.unwrap(self.handler.call), "__code__", None)
 
     @property
     def lane_name(self) -> str:
@@ -43,6 +50,7 @@ def make_function(
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
     arguments = make_handler(name, call, concurrency=concurrency).arguments
+    warn_of_calls(name, call)
     handler = Handler(lane_name(name, version), call, arguments, "loop", concurrency=concurrency)
     return Function(name, version, handler, max_steps)
 

@@ -9,6 +9,7 @@ from typing import Any
 from treadle.model.tasks import Task
 from treadle.workers.context import Context
 from treadle.workers.functions.context import FunctionContext
+from treadle.workers.functions.determinism import watch
 from treadle.workers.functions.driver import Driver, SetSettling, Settled
 from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.registry import FunctionRegistry
@@ -28,6 +29,7 @@ class FunctionRunner:
         self.runtime = runtime
         self._warm_limit = warm_limit
         self._driver = driver
+        watch()
         self._warm: OrderedDict[str, Driver] = OrderedDict()
 
     def find(self, lane_name: str) -> Handler | None:
