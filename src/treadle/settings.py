@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
+from treadle.model.alerts import VARIABLE
 from treadle.model.errors import InvalidInput
 from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_NAMESPACE, check_name
@@ -222,6 +223,11 @@ def load_settings() -> Settings:
 def agent_default(name: str) -> Any:
     """Return the variable `AFL_<name>`, or its default: the default of agent configurations."""
     return _read(_FIELDS[f"afl_{name}"])
+
+
+def read_alert_target(variable: str) -> str:
+    """Return a variable `TREADLE_ALERT_...`, the target of alert rules; empty if it is not set."""
+    return os.environ.get(variable, "") if variable.startswith(VARIABLE) else ""  # noqa: TID251
 
 
 def chosen_store() -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.api.contract import Call, calls_of
 
 if TYPE_CHECKING:
+    from treadle.api.alerts import AlertsApi
     from treadle.api.approvals import ApprovalsApi
     from treadle.api.dead_letters import DeadLettersApi
     from treadle.api.dispatch import DispatchApi
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 class Api:
     """The groups of calls. Each is a protocol in the file of this package with its name, and is loaded on first use."""
 
+    alerts: AlertsApi
     approvals: ApprovalsApi
     dead_letters: DeadLettersApi
     dispatch: DispatchApi

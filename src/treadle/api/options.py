@@ -151,5 +151,47 @@ class WatcherChanges(TargetOptions, total=False):
     looked_by: Annotated[str, Doc("Scan only on workers of this task list; default: all workers")]
 
 
+class AlertOptions(TypedDict, total=False):
+    """The condition of an alert rule, the target of its messages, and when it sends them."""
+
+    when: Annotated[
+        Literal["run_failed", "dead_letters", "queue_age", "trigger_failing", "server_lost", "budget_spent", "problem"],
+        Doc(
+            "The condition: runs fail, there are dead letters, ready tasks are too old, a schedule or watcher fails, a server is "
+            "lost, runs fail because their budget is spent, or `status` names any problem",
+            "run_failed",
+        ),
+    ]
+    to: Annotated[
+        str,
+        Doc(
+            "The target: an http or https URL, or the name of an environment variable of the workers (`TREADLE_ALERT_...`) with "
+            "such a URL or one of Apprise",
+            "https://ops.example.org/hook",
+        ),
+    ]
+    workflow: Annotated[str, Doc("For `run_failed` and `budget_spent`: only workflows and functions of this name or glob")]
+    task_list: Annotated[str, Doc("For `queue_age` and `dead_letters`: only this task list")]
+    over: Annotated[int, Doc("For `dead_letters`: fire when there are more than this many; default: 0")]
+    age: Annotated[
+        Duration, Doc("For `queue_age`: fire when a ready task has waited longer, in seconds; default: 300", unit=SECONDS)
+    ]
+    code: Annotated[str, Doc("For `problem`: only problems with this code or glob, such as `list_*`")]
+    within: Annotated[
+        Duration,
+        Doc(
+            "For `run_failed` and `budget_spent`: resolve when no run has failed for this time, in seconds; default: 900",
+            unit=SECONDS,
+        ),
+    ]
+    lasts: Annotated[
+        Duration,
+        Doc("Fire only when the cause has lasted this long, and resolve when it has been gone as long, in seconds", unit=SECONDS),
+    ]
+    repeat: Annotated[Duration, Doc("Send the message again after this time while the cause lasts, in seconds", unit=SECONDS)]
+    resolved: Annotated[bool, Doc("Also send a message when the cause is gone; default: true")]
+    every: Annotated[Duration, Doc("Interval of evaluation in seconds; default: 15, at least 1", unit=SECONDS)]
+
+
 class WatcherOptions(SourceOptions, WatcherChanges, total=False):
     """The source that a watcher scans, the work a change starts, and how it scans."""

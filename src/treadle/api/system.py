@@ -90,6 +90,8 @@ class StatusProblem(ApiRecord):
     """Commands or actions that solve it."""
     subject: str | None = None
     """The name or id of the one list, schedule, watcher, server, run, task or external job concerned; null if there are several."""
+    subjects: list[str] = field(default_factory=list)
+    """The names or ids of all that are concerned, up to 100."""
 
     @property
     def line(self) -> str:

@@ -165,6 +165,11 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         _commands("watchers", "add edit list show seen pause resume remove look"),
     ),
     Branch(
+        "alerts",
+        "Report problems by webhook, mail or chat, once per cause.",
+        _commands("alerts", "add list test silence history remove"),
+    ),
+    Branch(
         "objectives",
         "Manage the objectives of the goal pipeline.",
         (

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.engine.sync import BlockingEngine
     from treadle.engine.within import Transaction, Within
+    from treadle.kernel.alerts.service import Alerts
     from treadle.kernel.approvals.service import Approvals
     from treadle.kernel.runs.flows import Source
     from treadle.kernel.runs.records import StartedRun
@@ -461,6 +462,11 @@ class Engine(FormerNames):
     def watchers(self) -> Watchers:
         """Work triggered by changed files or URLs: create, edit, pause, scan now."""
         return self.kernel.trigger_services.watchers
+
+    @property
+    def alerts(self) -> Alerts:
+        """Rules that report problems by webhook, mail or chat: create, silence, test, remove; and the alerts they fired."""
+        return self.kernel.trigger_services.alerts
 
     @property
     def approvals(self) -> Approvals:

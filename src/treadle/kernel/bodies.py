@@ -19,12 +19,27 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
+from treadle.model.alerts import AlertBody, AlertRuleBody
 from treadle.model.approvals import Approval
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.records import Record
 from treadle.model.runs import Flow, Run, Step
 from treadle.model.schedules import ScheduleBody
-from treadle.model.states import APPROVAL, EXTERNAL, MACHINES, REQUEST, RUN, SCHEDULE, SESSION, STEP, TASK, TOKEN, WATCHER
+from treadle.model.states import (
+    ALERT,
+    ALERT_RULE,
+    APPROVAL,
+    EXTERNAL,
+    MACHINES,
+    REQUEST,
+    RUN,
+    SCHEDULE,
+    SESSION,
+    STEP,
+    TASK,
+    TOKEN,
+    WATCHER,
+)
 from treadle.model.stored import convert, read
 from treadle.model.tasks import Task
 from treadle.model.values import BlobRef, decode
@@ -38,6 +53,8 @@ _TEXT_LIMIT = 300
 _KINDS: dict[str, Any] = {
     SCHEDULE.entity: ScheduleBody,
     WATCHER.entity: WatcherBody,
+    ALERT_RULE.entity: AlertRuleBody,
+    ALERT.entity: AlertBody,
     TOKEN.entity: TokenBody,
     SESSION.entity: SessionBody,
     REQUEST.entity: RequestBody,
@@ -48,6 +65,7 @@ _REPAIRS = {
     "flow": "publish its sources again",
     SCHEDULE.entity: "`treadle schedules edit` with its time and target, or remove it",
     WATCHER.entity: "`treadle watchers remove`, then add it again",
+    ALERT_RULE.entity: "`treadle alerts remove`, then add it again",
     APPROVAL.entity: "cancel its task or its run",
     TOKEN.entity: "`treadle token revoke`, then create another",
     "objective": "`treadle objectives edit ID --title TEXT`",

@@ -15,7 +15,7 @@ from treadle.kernel.status import FAILING
 from treadle.kernel.store.health import LATE_FOR
 from treadle.kernel.triggers.service import PAUSED
 from treadle.model.clock import span
-from treadle.model.names import FUNCTION, HANDLER
+from treadle.model.names import FUNCTION, HANDLER, NOTIFY
 from treadle.model.records import UNREADABLE
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ OLD_FOR = 300_000
 HELD_FOR = 60_000
 """Milliseconds that a rate may need for the ready tasks before it counts as holding them back."""
 
+SUBJECTS = 100
+"""Maximum number of subjects that a problem lists."""
+
 _NAMED = 3
 
 
@@ -46,14 +49,12 @@ def find_problems(status: Status) -> list[StatusProblem]:
 
 def _store(status: Status) -> Iterator[StatusProblem]:
     if status.latency_for > SLOW_FOR:
-        yield StatusProblem(
-            "store_slow", f"the store took {status.latency_for / 1000:.1f} s to respond", "`treadle doctor` checks it"
-        )
+        yield _problem("store_slow", f"the store took {status.latency_for / 1000:.1f} s to respond", "`treadle doctor` checks it")
     if status.overdue_for > LATE_FOR:
         late = f"a task has been due for {status.overdue_for / 1000:.0f} s and no worker has woken it"
-        yield StatusProblem("not_woken", late, "start a worker with `treadle worker --handlers MODULE`")
+        yield _problem("not_woken", late, "start a worker with `treadle worker --handlers MODULE`")
     if names := _unreadable(status):
-        yield StatusProblem(UNREADABLE, f"{_count(len(names), 'record')} cannot be read: {_some(names)}", "edit or remove them")
+        yield _problem(UNREADABLE, f"{_count(len(names), 'record')} cannot be read: {_some(names)}", "edit or remove them")
 
 
 def _unreadable(status: Status) -> list[str]:
@@ -67,12 +68,10 @@ def _servers(status: Status) -> Iterator[StatusProblem]:
         recent = [server for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
         if recent:
             text = f"{_count(len(recent), 'server')} {label}: {_some([server.name for server in recent])}"
-            yield StatusProblem(
-                f"server_{state}", text, "start it again; others take over its work", _only([each.id for each in recent])
-            )
+            yield _problem(f"server_{state}", text, "start it again; others take over its work", [each.id for each in recent])
     for each in status.servers:
         if each.state in ("starting", "running") and (hold := find_hold(each.server, status.now)) is not None:
-            yield StatusProblem("interpreter_held", f"{each.server.name}: {hold.message}", "", each.server.id)
+            yield _problem("interpreter_held", f"{each.server.name}: {hold.message}", "", [each.server.id])
 
 
 def _queues(status: Status) -> Iterator[StatusProblem]:
@@ -80,12 +79,10 @@ def _queues(status: Status) -> Iterator[StatusProblem]:
         tasks = sum(_live(depth) for depth in status.depths if depth.lane.task_list == each.task_list)
         if each.paused and tasks:
             resume = f"`treadle lists resume {each.task_list}`"
-            yield StatusProblem(
-                "list_paused", f"list {each.task_list} is paused with {_count(tasks, 'task')}", resume, each.task_list
-            )
+            yield _problem("list_paused", f"list {each.task_list} is paused with {_count(tasks, 'task')}", resume, [each.task_list])
         elif not each.accepting:
             resume = f"`treadle lists resume {each.task_list}`"
-            yield StatusProblem("list_draining", f"list {each.task_list} is draining: it rejects new tasks", resume, each.task_list)
+            yield _problem("list_draining", f"list {each.task_list} is draining: it rejects new tasks", resume, [each.task_list])
     paused = {each.task_list for each in status.lists if each.paused}
     ready = [depth for depth in status.depths if depth.ready and depth.lane.task_list not in paused]
     live = [each.server for each in status.servers if each.state in ("starting", "running")]
@@ -93,7 +90,7 @@ def _queues(status: Status) -> Iterator[StatusProblem]:
     if alone := [depth for depth in ready if depth.lane not in served]:
         text = f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_lanes(alone)}"
         task_list = "" if alone[0].lane.task_list in ("default", "engine") else f" --list {alone[0].lane.task_list}"
-        yield StatusProblem("no_worker", text, f"start one with `treadle worker --handlers MODULE{task_list}`")
+        yield StatusProblem("no_worker", text, f"start one with `treadle worker --handlers MODULE{task_list}`", None, _lists(alone))
     slow = set()
     for rule in status.rates:
         depth = next((each for each in ready if each.lane_id == rule.lane_id), None)
@@ -101,14 +98,14 @@ def _queues(status: Status) -> Iterator[StatusProblem]:
             slow.add(depth.lane)
             text = f"{_count(depth.ready, 'task')} of {_lanes([depth])} wait for their rate of {rule.rate:g} per second"
             limit = f"treadle lists limit --handler {depth.lane.name} --list {depth.lane.task_list}"
-            yield StatusProblem(
-                "rate", text, f"`{limit} --rate R` raises it, `{limit} --none rate` removes it", depth.lane.task_list
-            )
+            yield _problem("rate", text, f"`{limit} --rate R` raises it, `{limit} --none rate` removes it", [depth.lane.task_list])
     old = [depth for depth in ready if depth.lane in served and depth.lane not in slow and _age(depth, status.now) > OLD_FOR]
     if old:
         waited = span(max(_age(depth, status.now) for depth in old))
         text = f"ready tasks have waited {waited} although workers serve them: {_lanes(old)}"
-        yield StatusProblem("queue_old", text, f"add workers; `treadle lists desired {old[0].lane.task_list}` estimates how many")
+        yield _problem(
+            "queue_old", text, f"add workers; `treadle lists desired {old[0].lane.task_list}` estimates how many", _lists(old)
+        )
 
 
 def _triggers(status: Status) -> Iterator[StatusProblem]:
@@ -119,39 +116,44 @@ def _triggers(status: Status) -> Iterator[StatusProblem]:
     for kind, known, remedy in groups:
         if paused := [each.name for each in known if each.state == PAUSED]:
             resume = f"`treadle {kind}s resume {paused[0]}`"
-            yield StatusProblem(f"{kind}_paused", f"{_count(len(paused), kind)} paused: {_some(paused)}", resume, _only(paused))
+            yield _problem(f"{kind}_paused", f"{_count(len(paused), kind)} paused: {_some(paused)}", resume, paused)
         if failing := [each for each in known if each.state == "active" and each.body.error]:
             first = (failing[0].body.error or {}).get("message", "")
             names = [each.name for each in failing]
             text = f"{_count(len(names), kind)} failing: {_some(names)}: {first}"
-            yield StatusProblem(f"{kind}_failing", text.rstrip("."), remedy.format(names[0]), _only(names))
+            yield _problem(f"{kind}_failing", text.rstrip("."), remedy.format(names[0]), names)
 
 
 def _work(status: Status) -> Iterator[StatusProblem]:
     if failing := [task for task in status.failing if task.kind == FUNCTION]:
         text = _failing("function", "stuck", [f"{task.name} {task.run_id}" for task in failing])
         remedy = f"`treadle why {failing[0].run_id}` shows the reason; deploy code that matches, or cancel the run"
-        yield StatusProblem("function_stuck", text, remedy, _only([task.run_id or "" for task in failing]))
-    if own := [task for task in status.failing if task.kind != FUNCTION]:
+        yield _problem("function_stuck", text, remedy, [task.run_id or "" for task in failing])
+    sending = [task for task in status.failing if task.kind == NOTIFY]
+    if sending or status.undelivered:
+        text = f"{_count(len(sending) + status.undelivered, 'notification')} cannot be delivered"
+        if status.undelivered:
+            text += f", {status.undelivered} of them permanently"
+        remedy = "`treadle alerts history` shows those of alerts, `treadle dlq show` groups the permanent failures"
+        yield _problem("notifications_failing", text, remedy)
+    if own := [task for task in status.failing if task.kind not in (FUNCTION, NOTIFY)]:
         text = _failing("task", "of the engine failing", [task.name for task in own])
-        yield StatusProblem(
-            "engine_failing", text, f"`treadle tasks show {own[0].id}` shows the error", _only([task.id for task in own])
-        )
+        yield _problem("engine_failing", text, f"`treadle tasks show {own[0].id}` shows the error", [task.id for task in own])
     if status.failing_jobs:
         text = f"polls of {_count(len(status.failing_jobs), 'external job')} fail: {_some(status.failing_jobs)}"
-        yield StatusProblem("polls_failing", text, "`treadle external list` shows them", _only(status.failing_jobs))
+        yield _problem("polls_failing", text, "`treadle external list` shows them", status.failing_jobs)
     if paused := sum(depth.paused for depth in status.depths):
         remedy = "`treadle tasks list --state paused` lists them, `treadle tasks resume ID` resumes one"
-        yield StatusProblem("tasks_paused", f"{_count(paused, 'task')} paused", remedy)
+        yield _problem("tasks_paused", f"{_count(paused, 'task')} paused", remedy)
     if paused := status.runs.get("paused", 0):
         remedy = "`treadle runs list --state paused` lists them, `treadle runs resume ID` resumes one"
-        yield StatusProblem("runs_paused", f"{_count(paused, 'run')} paused", remedy)
+        yield _problem("runs_paused", f"{_count(paused, 'run')} paused", remedy)
     if status.dead_letters:
         remedy = "`treadle dlq show` groups them by cause; retry or discard them with `treadle dlq retry` or `treadle dlq discard`"
-        yield StatusProblem("dead_letters", _count(status.dead_letters, "dead letter"), remedy)
+        yield _problem("dead_letters", _count(status.dead_letters, "dead letter"), remedy)
     if status.blocked_objectives:
         remedy = "`treadle objectives list --status BLOCKED` lists them, `treadle objectives unblock ID` continues one"
-        yield StatusProblem("objectives_blocked", f"{_count(status.blocked_objectives, 'objective')} blocked", remedy)
+        yield _problem("objectives_blocked", f"{_count(status.blocked_objectives, 'objective')} blocked", remedy)
 
 
 def _live(depth: LaneDepth) -> int:
@@ -160,6 +162,10 @@ def _live(depth: LaneDepth) -> int:
 
 def _age(depth: LaneDepth, now: int) -> int:
     return 0 if depth.oldest_due_at is None else now - depth.oldest_due_at
+
+
+def _lists(depths: Sequence[LaneDepth]) -> list[str]:
+    return sorted({each.lane.task_list for each in depths})
 
 
 def _lanes(depths: Sequence[LaneDepth]) -> str:
@@ -178,8 +184,8 @@ def _failing(what: str, how: str, names: Sequence[str]) -> str:
     return f"{FAILING} or more {what}s {how}: {', '.join(names[:_NAMED])}, ..."
 
 
-def _only(ids: Sequence[str]) -> str | None:
-    return ids[0] if len(ids) == 1 else None
+def _problem(code: str, text: str, remedy: str, subjects: Sequence[str] = ()) -> StatusProblem:
+    return StatusProblem(code, text, remedy, subjects[0] if len(subjects) == 1 else None, list(subjects[:SUBJECTS]))
 
 
 def _some(names: Sequence[str]) -> str:

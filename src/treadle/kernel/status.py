@@ -21,7 +21,7 @@ from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import Clock
 from treadle.model.errors import UnreadableValue
 from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
-from treadle.model.names import FUNCTION
+from treadle.model.names import FUNCTION, NOTIFY
 from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE
 from treadle.model.stored import read
 
@@ -63,6 +63,8 @@ class Status:
     """Task lists with settings."""
     rates: tuple[LaneRule, ...] = ()
     """Lanes with a rate."""
+    undelivered: int = 0
+    """Notifications (of alerts and approvals) among the dead letters."""
     failing: tuple[Task, ...] = ()
     """Functions and tasks of the engine that wait after an error."""
 
@@ -100,6 +102,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
     latency_for = round((clock.monotonic() - asked_at) * 1000)
     now = await store.now()
     dead, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace))
+    undelivered, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace, kind=NOTIFY)) if dead else (0, 0, 0)
     known, watched = await schedules.list_schedules(limit=_SCHEDULES), await watchers.list_watchers(limit=_SCHEDULES)
     fires = [each for each in known if each.state == "active" and each.next_at is not None]
     firing = [ScheduleFiring(each.name, Instant.of(each.next_at or 0)) for each in fires]
@@ -121,6 +124,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
         watchers=tuple(watched),
         lists=tuple(each for each in await store.list_lists() if each.namespace == namespace),
         rates=tuple(rules),
+        undelivered=undelivered,
         failing=tuple(await _failing(store, depths)),
     )
 

@@ -214,6 +214,13 @@ SCHEDULE = Machine(
 
 WATCHER = Machine("watcher", "active", frozenset({"removed"}), {**_ACTIVE_OR_PAUSED, ("active", "fire"): "active"})
 
+ALERT_RULE = Machine(
+    "alert_rule", "active", frozenset({"removed"}), {("active", "silence"): "active", ("active", "remove"): "removed"}
+)
+
+ALERT = Machine("alert", "firing", frozenset({"resolved"}), {("firing", "resolve"): "resolved"})
+"""One cause of a rule, from the time it has lasted long enough until it is gone."""
+
 EXTERNAL = Machine("external_production_record", "live", frozenset({"ended"}), {("live", "resolve"): "ended"})
 """The record of an external job: live until the job is resolved. The outcome of the job is in its task."""
 
@@ -285,5 +292,20 @@ GOAL_MACHINES = (OBJECTIVE, READINESS_EVENT, WORKORDER, CONTEXT_SNAPSHOT, OUTPUT
 
 MACHINES: dict[str, Machine] = {
     machine.entity: machine
-    for machine in (TASK, RUN, STEP, APPROVAL, SCHEDULE, WATCHER, EXTERNAL, PRODUCTION, TOKEN, SESSION, REQUEST, *GOAL_MACHINES)
+    for machine in (
+        TASK,
+        RUN,
+        STEP,
+        APPROVAL,
+        SCHEDULE,
+        WATCHER,
+        ALERT_RULE,
+        ALERT,
+        EXTERNAL,
+        PRODUCTION,
+        TOKEN,
+        SESSION,
+        REQUEST,
+        *GOAL_MACHINES,
+    )
 }

@@ -110,6 +110,7 @@ METRICS = (
         ("namespace", "task_list"),
     ),
     Metric("treadle_dead_letters", GAUGE, "Dead letters: failed tasks that were neither retried nor discarded.", ("namespace",)),
+    Metric("treadle_alerts", GAUGE, "Retained alerts, by state: `firing`, `resolved`.", ("namespace", "state")),
     Metric("treadle_runs", GAUGE, "Retained runs, by state.", ("namespace", "state")),
     Metric("treadle_servers", GAUGE, "Servers by state, without stopped ones.", ("state",)),
     Metric("treadle_store_up", GAUGE, "1 if the store answers; 0 if not, in which case the gauges above are missing."),

@@ -33,6 +33,7 @@ from treadle.kernel.telemetry.observer import (
     TasksStored,
 )
 from treadle.model.errors import MissingDependency, StoreError
+from treadle.model.states import ALERT
 from treadle.observability.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
 from treadle.version import package_version
 
@@ -226,6 +227,8 @@ class Metrics:
                 gauges.at_least("treadle_oldest_ready_age_seconds", place, oldest_for / 1000)
         dead, _, _ = await source.store.count_dead_letters(DeadLetterFilter(namespace=namespace))
         gauges.add("treadle_dead_letters", (namespace,), dead)
+        for state, count in (await source.store.count_records(namespace, ALERT.entity)).items():
+            gauges.add("treadle_alerts", (namespace, state), count)
         for state, count in (await source.store.count_runs(namespace)).items():
             gauges.add("treadle_runs", (namespace, state), count)
         for server in await source.reads.list_servers():

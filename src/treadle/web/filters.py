@@ -102,6 +102,7 @@ _PROBLEM_PAGES = {
     "polls": "/external-jobs",
     "dead": "/dead-letters",
     "objectives": "/objectives",
+    "notifications": "/alerts",
 }
 
 
@@ -118,7 +119,7 @@ def tone(state: str) -> str:
 
 _TONES = {
     **dict.fromkeys(("completed", "approved", "done", "ok", "active", "succeeded", "pass", "resolved"), "good"),
-    **dict.fromkeys(("failed", "lost", "error", "denied", "blocked", "fail"), "bad"),
+    **dict.fromkeys(("failed", "lost", "error", "denied", "blocked", "fail", "firing"), "bad"),
     **dict.fromkeys(("running", "in_progress", "executed"), "busy"),
     **dict.fromkeys(("pending", "new", "todo", "created", "ready"), "wait"),
     **dict.fromkeys(("paused", "draining", "awaiting_external", "awaiting_approval", "expired", "waiting"), "hold"),

@@ -28,7 +28,7 @@ from treadle.http.routes import Route, RouteTable
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.model.access import Access
 from treadle.model.errors import NotFound, StoreError, TreadleError, Unauthorized
-from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE, SCHEDULE, WATCHER
+from treadle.model.states import ALERT, ALERT_RULE, APPROVAL, EXTERNAL, OBJECTIVE, SCHEDULE, WATCHER
 from treadle.service import Service
 from treadle.web import filters
 from treadle.web.rejected import Rejected
@@ -70,6 +70,7 @@ MENU = (
     Entry("Work", "/objectives", "Objectives", "objective", "b"),
     Entry("Triggers", "/schedules", "Schedules", "schedule", "s"),
     Entry("Triggers", "/watchers", "Watchers", "watcher", "w"),
+    Entry("System", "/alerts", "Alerts", "alert", "n"),
     Entry("System", "/lists", "Task lists", "list", "l"),
     Entry("System", "/handlers", "Handlers", "handler", "h"),
     Entry("System", "/servers", "Servers", "server", "v"),
@@ -84,12 +85,14 @@ _RECORDS = {
     "/schedules": SCHEDULE.entity,
     "/watchers": WATCHER.entity,
     "/objectives": OBJECTIVE.entity,
+    "/alerts": ALERT_RULE.entity,
 }
 """Entries that are collapsed while the store has no such records."""
 _MENU_FOR = 2.0
 """Seconds for which the counts of the menu are reused."""
 
 PAGES = (
+    "alerts",
     "approvals",
     "dead_letters",
     "events",
@@ -216,6 +219,7 @@ class Site:
             dead, _, _ = await kernel.store.count_dead_letters(DeadLetterFilter(namespace=namespace))
             badges = {"/dead-letters": dead, "/approvals": counts["/approvals"].get("pending", 0)}
             badges["/objectives"] = counts["/objectives"].get("BLOCKED", 0)
+            badges["/alerts"] = (await kernel.store.count_records(namespace, ALERT.entity)).get("firing", 0)
             self._menu = badges, [path for path, found in counts.items() if not found]
             self._menu_until = kernel.clock.monotonic() + _MENU_FOR
         return self._menu

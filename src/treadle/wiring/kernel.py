@@ -37,7 +37,7 @@ from treadle.model.runs import Run
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json, encode, unreadable_json
-from treadle.settings import Settings
+from treadle.settings import Settings, read_alert_target
 from treadle.stores import make_store
 from treadle.wiring.extension import Extension
 from treadle.wiring.results import Results
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.telemetry.call_times import CallTimer
     from treadle.wiring.services import RunServices, TriggerServices
+    from treadle.workers.alerts import AlertSender
 
 CLOSE_WITHIN = 5.0
 """Seconds that commits in flight get when an engine closes."""
@@ -172,6 +173,7 @@ class Kernel:
         self.recoverers: dict[str, Callable[[], Recoverer]] = {
             "schedules": lambda: self.trigger_services.schedules,
             "watchers": lambda: self.trigger_services.watchers,
+            "alerts": lambda: self.trigger_services.alerts,
         }
         self.recovery = Recovery(store, self.approvals, self.recoverers, committer.notify, namespace=namespace)
         self._results: tuple[Results[Task], Results[Run]] | None = None
@@ -218,10 +220,19 @@ class Kernel:
 
     @cached_property
     def trigger_services(self) -> TriggerServices:
-        """Schedules and watchers."""
+        """Schedules, watchers and alerts."""
         from treadle.wiring.services import TriggerServices
 
         return TriggerServices(self)
+
+    @cached_property
+    def alert_sender(self) -> AlertSender:
+        """The sender of alert messages."""
+        from treadle.workers.alerts import AlertSender
+
+        settings = self.settings
+        alerts, allowed = self.trigger_services.alerts, settings.webhook_allow
+        return AlertSender(alerts, read_alert_target, self.clock.now, secret=settings.webhook_secret, allowed=allowed)
 
     @cached_property
     def external_upkeep(self) -> ExternalUpkeep:

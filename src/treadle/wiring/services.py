@@ -7,6 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.evaluator import Limits
+from treadle.kernel.alerts.evaluate import AlertEvaluator
+from treadle.kernel.alerts.reads import AlertReads
+from treadle.kernel.alerts.service import Alerts
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.runs.advancer import Advancer
@@ -18,6 +21,7 @@ from treadle.kernel.runs.step_reads import StepReads
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.settler import Settler
+from treadle.kernel.status import read_status
 from treadle.kernel.triggers.target import Starters
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
@@ -98,7 +102,7 @@ class RunServices:
 
 
 class TriggerServices:
-    """Schedules and watchers."""
+    """Schedules, watchers and alerts."""
 
     def __init__(self, kernel: Kernel) -> None:
         namespace = kernel.settings.namespace
@@ -109,6 +113,11 @@ class TriggerServices:
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.watchers.survey = _survey
         self.firer = Firer(store, committer, self.schedules, self.starters)
+        self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
+        self.alerts.seal = kernel.value_store.seal
+        status = partial(read_status, store, kernel.clock, self.schedules, self.watchers, namespace)
+        reads = AlertReads(store, status, namespace=namespace)
+        self.alert_evaluator = AlertEvaluator(store, committer, self.alerts, reads, ids, namespace=namespace)
 
     def scanner(self, source_reader: SourceReader) -> WatcherScanner:
         """Return the service that scans for watchers with the given file and network access."""

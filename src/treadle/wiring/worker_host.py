@@ -147,6 +147,8 @@ class WorkerHost:
                     lambda: kernel.trigger_services.firer,
                     kernel.notifier,
                     lambda: kernel.trigger_services.scanner(self._source_reader),
+                    lambda: kernel.trigger_services.alert_evaluator,
+                    lambda: kernel.alert_sender,
                 ),
                 self._find_own,
             ),

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from treadle.kernel.alerts.evaluate import AlertEvaluator
 from treadle.kernel.runs.decide import PARAM
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
 from treadle.kernel.watchers.scan import WatcherScanner
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
-from treadle.model.names import ADVANCE, APPROVAL, NOTIFY, PRUNE, SCHEDULE, SCRIPT, WATCHER
+from treadle.model.names import ADVANCE, ALERT, APPROVAL, NOTIFY, PRUNE, SCHEDULE, SCRIPT, WATCHER
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
+from treadle.workers.alerts import AlertSender
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled, make_handler
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
@@ -26,6 +28,9 @@ SCAN_CONCURRENCY = 4
 _PATIENT = RetryPolicy(retries=1_000_000, first_for=1000, cap_for=60_000)
 """For tasks that must continue after any failure."""
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVERY_FOR)
+
+
+Notify = Callable[[dict[str, Any], Context], Awaitable[dict[str, Json]]]
 
 
 class Scripts(Protocol):
@@ -44,8 +49,10 @@ def builtin_handlers(
     firer: Callable[[], Firer] | None = None,
     notifier: Notifier | None = None,
     looker: Callable[[], WatcherScanner] | None = None,
+    evaluator: Callable[[], AlertEvaluator] | None = None,
+    alert_sender: Callable[[], AlertSender] | None = None,
 ) -> dict[str, Handler]:
-    """Return the handlers by kind; those for pruning, schedules, notifications and watchers only if their service is given."""
+    """Return the handlers by kind; those for pruning, triggers, notifications and alerts only if their service is given."""
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
         """Run the code out of process; an error of the script is final, and has the type of the exception it raised."""
@@ -69,14 +76,34 @@ def builtin_handlers(
         APPROVAL: make_handler(APPROVAL, _ask),
     }
     if notifier is not None:
-        handlers[NOTIFY] = make_handler(NOTIFY, notifier.notify, retry=NOTIFY_RETRY, timeout=2 * SEND_WITHIN, concurrency=4)
+        handlers[NOTIFY] = make_handler(
+            NOTIFY, _send_with(notifier, alert_sender), retry=NOTIFY_RETRY, timeout=2 * SEND_WITHIN, concurrency=4
+        )
     if retention is not None:
         handlers[PRUNE] = make_handler(PRUNE, _prune_with(retention), retry=_PERSISTENT)
     if firer is not None:
         handlers[SCHEDULE] = make_handler(SCHEDULE, _fire_with(firer), retry=_PATIENT, concurrency=16)
     if looker is not None:
         handlers[WATCHER] = make_handler(WATCHER, _scan_with(looker), retry=_PATIENT, concurrency=SCAN_CONCURRENCY)
+    if evaluator is not None:
+        handlers[ALERT] = make_handler(ALERT, _evaluate_with(evaluator), retry=_PATIENT, concurrency=4)
     return handlers
+
+
+def _send_with(notifier: Notifier, alerts: Callable[[], AlertSender] | None) -> Notify:
+    async def send(payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
+        """Send the message of an approval or of an alert."""
+        return await (alerts().send if alerts is not None and "rule_id" in payload else notifier.notify)(payload, ctx)
+
+    return send
+
+
+def _evaluate_with(evaluator: Callable[[], AlertEvaluator]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
+    async def evaluate(_: dict[str, Any], ctx: Context) -> Settled:
+        """Evaluate the alert rule."""
+        return Settled(await evaluator().evaluate(ctx.task))
+
+    return evaluate
 
 
 def _fire_with(firer: Callable[[], Firer]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:

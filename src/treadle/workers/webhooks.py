@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import ipaddress
 import json
 import ssl
 from collections.abc import Callable
@@ -29,6 +30,9 @@ NOTIFY_RETRY = RetryPolicy.of(10, first=2, longest=600, jitter=0.2)
 
 SEND_WITHIN = 10.0
 """Socket timeout in seconds."""
+
+_RESPONSE = 500
+"""Characters of a response that are kept."""
 
 _EVENTS_AFTER_END = ("approval.expired",)
 
@@ -64,14 +68,8 @@ class Notifier:
         if not self._secret:
             raise NonRetryable("TREADLE_WEBHOOK_SECRET is not set; webhooks are not sent unsigned.", "webhook_unsigned")
         body = json.dumps(_body(event, ctx.task_id, shown), ensure_ascii=False).encode()
-        headers = {
-            "Content-Type": "application/json",
-            "User-Agent": "treadle",
-            EVENT_HEADER: event,
-            ID_HEADER: ctx.task_id,
-            SIGNATURE_HEADER: sign(self._secret, self._now() // 1000, body),
-        }
-        status = await asyncio.to_thread(post, place, body, headers)
+        headers = make_headers(event, ctx.task_id, self._secret, self._now() // 1000, body)
+        status, _ = await asyncio.to_thread(post, place, body, headers, _shown(place))
         if not 200 <= status < 300:
             raise WebhookFailed(f"{_shown(place)} answered {status} to {event}; anything but 2xx is sent again.")
         return {"status": status}
@@ -90,8 +88,22 @@ class Notifier:
         return place
 
 
-def post(place: SplitResult, body: bytes, headers: dict[str, str]) -> int:
-    """POST the body without redirects or proxies, and return the status; without an answer raise `WebhookFailed`."""
+def make_headers(event: str, delivery_id: str, secret: str, at: int, body: bytes) -> dict[str, str]:
+    """Return the headers of a webhook signed at that time (seconds since 1970)."""
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "treadle",
+        EVENT_HEADER: event,
+        ID_HEADER: delivery_id,
+        SIGNATURE_HEADER: sign(secret, at, body),
+    }
+
+
+def post(place: SplitResult, body: bytes, headers: dict[str, str], shown: str, *, public: bool = False) -> tuple[int, str]:
+    """POST the body without redirects or proxies, and return the status and the beginning of the response.
+
+    Raises `WebhookFailed` without an answer. With `public`, sends nothing to a private network. Errors name the URL as `shown`.
+    """
     path = (place.path or "/") + (f"?{place.query}" if place.query else "")
     host, port = place.hostname or "", place.port
     if place.scheme == "https":
@@ -101,12 +113,17 @@ def post(place: SplitResult, body: bytes, headers: dict[str, str]) -> int:
     else:
         connection = http.client.HTTPConnection(host, port, timeout=SEND_WITHIN)
     try:
+        connection.connect()
+        if public and not ipaddress.ip_address(connection.sock.getpeername()[0].partition("%")[0]).is_global:
+            raise NonRetryable(
+                f"{shown} is in a private network; TREADLE_WEBHOOK_ALLOW lists the URLs there that may be used.",
+                "webhook_not_allowed",
+            )
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
-        answer.read(65536)
-        return answer.status
+        return answer.status, answer.read(65536).decode("utf-8", "replace")[:_RESPONSE]
     except (OSError, http.client.HTTPException) as error:
-        raise WebhookFailed(f"{_shown(place)} could not be reached: {type(error).__name__}.") from None
+        raise WebhookFailed(f"{shown} could not be reached: {type(error).__name__}.") from None
     finally:
         connection.close()
 

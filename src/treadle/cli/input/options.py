@@ -17,7 +17,14 @@ from treadle.api.options import ScheduleOptions, SourceOptions, TargetOptions, T
 from treadle.cli.command import make_param, option
 from treadle.cli.input.values import PARAM, PAYLOAD, moment, payload, seconds
 
-_NAMES = {"task_list": "--list", "changes": "--on", "hashing": "--hash/--no-hash", "inputs": "--payload"}
+_NAMES = {
+    "task_list": "--list",
+    "changes": "--on",
+    "hashing": "--hash/--no-hash",
+    "lasts": "--for",
+    "resolved": "--resolved/--no-resolved",
+    "inputs": "--payload",
+}
 _METAVARS = {
     **dict.fromkeys(("task", "workflow", "function", "scope"), "NAME"),
     **dict.fromkeys(("unique_key", "idempotency_key", "limit_key", "tick_as", "change_as"), "KEY"),
@@ -29,6 +36,8 @@ _METAVARS = {
     "url": "URL",
     "pattern": "GLOB",
     "trace_id": "ID",
+    "to": "URL|VARIABLE",
+    "code": "GLOB",
 }
 _KIND_METAVARS = {"duration": "DURATION", "instant": "TIME", "integer": "N"}
 _SECTIONS: dict[type, dict[type, str]] = {

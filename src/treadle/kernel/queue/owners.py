@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.kernel.store.ports import Store
-from treadle.model.names import ADVANCE, PRUNE, SCHEDULE, WATCHER
+from treadle.model.names import ADVANCE, ALERT, PRUNE, SCHEDULE, WATCHER
 from treadle.model.states import Hold
 from treadle.model.tasks import Task
 from treadle.model.values import decode, decode_object
@@ -22,6 +22,10 @@ async def find_owner(store: Store, task: Task, move: str) -> str | None:
         name = "NAME" if record is None else record.name or record.id
         commands = f"`treadle {task.kind}s {_COMMANDS[move]} {name}` or `treadle {task.kind}s remove {name}`"
         return f"it belongs to the {task.kind} {name}; use {commands}."
+    if task.kind == ALERT:
+        record = await store.find_record(str(decode_object(task.payload).get("alert_rule_id", "")))
+        name = "NAME" if record is None else record.name or record.id
+        return f"it evaluates the alert rule {name}; use `treadle alerts silence {name}` or `treadle alerts remove {name}`."
     if task.kind == PRUNE:
         return "it removes old finished work; `treadle store keep` sets what is kept, and `treadle store prune` prunes now."
     if task.kind == ADVANCE and move != "requeue":

@@ -32,6 +32,8 @@ POINTS = (
     "effect.recorded",
     "look.before_commit",
     "look.after_commit",
+    "alert.before_commit",
+    "alert.after_commit",
     "external.before_start",
     "external.after_start",
     "external.after_poll",

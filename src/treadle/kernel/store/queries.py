@@ -188,6 +188,15 @@ class RunFilter:
     """The rank of an activity (`model.activity`): only unfinished runs that show it."""
 
 
+class FailedRun(NamedTuple):
+    """A failed run; `error` is JSON text."""
+
+    id: str
+    workflow: str
+    error: str | None
+    finished_at: int
+
+
 @dataclass(frozen=True, slots=True)
 class OpenWork:
     """The live tasks of a run with one activity: their number, the first of them, and its open approval or external job."""

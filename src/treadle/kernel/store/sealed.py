@@ -20,7 +20,17 @@ import msgspec
 
 from treadle.kernel.store.interruption import uninterrupted
 from treadle.kernel.store.ports import LeaseConnection, Store
-from treadle.kernel.store.queries import DeadLetterFilter, Event, Extension, History, OpenWork, Renewal, RunFilter, TaskFilter
+from treadle.kernel.store.queries import (
+    DeadLetterFilter,
+    Event,
+    Extension,
+    FailedRun,
+    History,
+    OpenWork,
+    Renewal,
+    RunFilter,
+    TaskFilter,
+)
 from treadle.kernel.store.records import (
     Await,
     ChangeRecord,
@@ -224,6 +234,11 @@ class SealedStore:
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
         """Return runs, opened."""
         return [self._run(run) for run in await self._inner.list_runs(which, limit)]
+
+    async def list_failed_runs(self, namespace: str, after: int, limit: int) -> list[FailedRun]:
+        """Return failed runs, opened."""
+        found = await self._inner.list_failed_runs(namespace, after, limit)
+        return [run._replace(error=self._error(run.error)) for run in found]
 
     async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
         """Return the live tasks of runs by activity, opened."""

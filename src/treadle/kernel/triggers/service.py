@@ -1,4 +1,4 @@
-"""Base of schedules and watchers: records that have a task of their own while they are active.
+"""Base of schedules, watchers and alert rules: records that have a task of their own while they are active.
 
 Every operator's change replaces that task in the same unit as the record: it takes effect immediately, and a worker that
 holds the old task is fenced off.
@@ -20,7 +20,15 @@ from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
 from treadle.kernel.triggers.target import Prepared, Starters
-from treadle.model.errors import IllegalMove, Refused, ScheduleNotFound, StoreError, UnreadableValue, WatcherNotFound
+from treadle.model.errors import (
+    AlertRuleNotFound,
+    IllegalMove,
+    Refused,
+    ScheduleNotFound,
+    StoreError,
+    UnreadableValue,
+    WatcherNotFound,
+)
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import UNREADABLE, Record
@@ -55,7 +63,7 @@ class Triggers(ABC, Generic[B]):
     """The live records of one entity in one namespace; `B` is the type of their bodies."""
 
     machine: ClassVar[Machine]
-    not_found: ClassVar[type[ScheduleNotFound | WatcherNotFound]]
+    not_found: ClassVar[type[ScheduleNotFound | WatcherNotFound | AlertRuleNotFound]]
     exists: ClassVar[type[Refused]]
 
     def __init__(
@@ -102,6 +110,10 @@ class Triggers(ABC, Generic[B]):
     def is_late(self, record_id: str, body: B, task: Task) -> bool:
         """Return whether the live task is due later than it should be."""
         return False
+
+    async def follow(self, record: Record, state: str, actor: str) -> tuple[Row, ...]:
+        """Return further rows of an operator's move to that state."""
+        return ()
 
     async def repair(self) -> list[str]:
         """Give a new task to active records whose task was canceled or is due too late; return their names. Idempotent."""
@@ -202,7 +214,8 @@ class Triggers(ABC, Generic[B]):
             )
             task = None if record.task_id is None else await self._store.find_task(record.task_id)
             guard, settlement = replacing(task, actor, f"The {entity} {record.name}: {move} by {actor}.")
-            await self._committer.commit(Unit(guard, settlement, tuple(tasks), rows=(change,)), self._patience)
+            rows = (change, *await self.follow(record, state, actor))
+            await self._committer.commit(Unit(guard, settlement, tuple(tasks), rows=rows), self._patience)
             return await self._get_record(record.id)
 
         return await self._committer.transact(attempt, f"{move} the {entity} {name}")

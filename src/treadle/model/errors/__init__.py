@@ -11,6 +11,7 @@
     │   ├── InvalidFlow         AFL that does not compile; carries the diagnostics
     │   ├── InvalidSchedule     an invalid cron line, time zone, interval or policy of a schedule
     │   ├── InvalidWatcher      an invalid path, address or option of a watcher
+    │   ├── InvalidAlert        an invalid condition, target or option of an alert rule
     │   ├── InvalidInputs       inputs that do not fit the parameters of a workflow
     │   ├── InvalidPlan         a declarative plan with invalid steps
     │   ├── IdempotencyKeyReused  the key was already used for a different request
@@ -22,6 +23,7 @@
     │   ├── StepNotFound
     │   ├── ScheduleNotFound
     │   ├── WatcherNotFound
+    │   ├── AlertRuleNotFound
     │   ├── FlowNotFound
     │   ├── WorkflowNotFound    the flow has no such workflow
     │   ├── ApprovalNotFound
@@ -52,7 +54,8 @@
     │   ├── HandlerExists       two handlers of one name in one process
     │   ├── ScheduleExists      a schedule of that name exists
     │   ├── TokenExists         a token of that name exists
-    │   └── WatcherExists       a watcher of that name exists
+    │   ├── WatcherExists       a watcher of that name exists
+    │   └── AlertRuleExists     an alert rule of that name exists
     ├── Unauthorized            no valid token or session; the message never gives the reason, `reason` does
     ├── Forbidden               the token lacks the required scope
     │   ├── ListForbidden       the token is restricted to other task lists

@@ -61,6 +61,10 @@ class InvalidWatcher(InvalidInput):
     code = "invalid_watcher"
 
 
+class InvalidAlert(InvalidInput):
+    code = "invalid_alert"
+
+
 class InvalidInputs(InvalidInput):
     code = "invalid_inputs"
 
@@ -110,6 +114,14 @@ class WatcherNotFound(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no watcher {name!r}; `treadle watchers list` shows the existing ones.")
+        self.name = name
+
+
+class AlertRuleNotFound(NotFound):
+    code = "alert_rule_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no alert rule {name!r}; `treadle alerts list` shows the existing ones.")
         self.name = name
 
 

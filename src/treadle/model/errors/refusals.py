@@ -79,6 +79,10 @@ class WatcherExists(Refused):
     code = "watcher_exists"
 
 
+class AlertRuleExists(Refused):
+    code = "alert_rule_exists"
+
+
 class CallbackRefused(Refused):
     code = "callback_refused"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.kernel.store.queries import OpenWork, RunFilter, StepTask
+from treadle.kernel.store.queries import FailedRun, OpenWork, RunFilter, StepTask
 from treadle.model.activity import DOINGS
 from treadle.model.errors import StoreBusy
 from treadle.model.runs import Flow, FlowVersion, Run, Step
@@ -36,6 +36,10 @@ class Runs(Part):
     @reads
     async def list_runs(self, connection: Connection, which: RunFilter, limit: int) -> list[Run]:
         return await fetch_as(connection, Run, _SQL["list_runs"], *_values(which), max(limit, 0))
+
+    @reads
+    async def list_failed_runs(self, connection: Connection, namespace: str, after: int, limit: int) -> list[FailedRun]:
+        return [FailedRun(*row) for row in await connection.fetch(_SQL["list_failed_runs"], namespace, after, max(limit, 0))]
 
     @reads
     async def count_runs(self, connection: Connection, namespace: str) -> dict[str, int]:

@@ -49,6 +49,14 @@ select {t.live}, l.kind, l.task_list, l.name, n.doing as rank, n.count,
 from numbered as n join tasks as t on t.id = n.id join lanes as l on l.id = t.lane_id
 where n.number = 1;
 
+-- name: list_failed_runs
+-- List runs of the namespace $1 that failed after the instant $2, latest first.
+select id::text, workflow, error, finished_at
+from runs
+where namespace = $1 and state = 'failed' and finished_at > $2::bigint
+order by finished_at desc
+limit $3::bigint;
+
 -- name: count_runs
 -- Count the runs of a namespace by state.
 select state, count(*) from runs where namespace = $1::text group by state;

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from treadle.kernel.store.queries import OpenWork, RunFilter, StepTask
+from treadle.kernel.store.queries import FailedRun, OpenWork, RunFilter, StepTask
 from treadle.model.activity import DOINGS
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
@@ -40,6 +40,11 @@ class Runs(Part):
     def list_runs(self, connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
         statement = _SQL["list_runs" if which.doing is None or which.namespace is None else "list_runs_doing"]
         return fetch_as(connection, Run, statement, _values(which) | {"limit": max(limit, 0)})
+
+    @reads
+    def list_failed_runs(self, connection: apsw.Connection, namespace: str, after: int, limit: int) -> list[FailedRun]:
+        found: Any = connection.execute(_SQL["list_failed_runs"], {"namespace": namespace, "after": after, "limit": max(limit, 0)})
+        return [FailedRun(*row) for row in found]
 
     @reads
     def count_runs(self, connection: apsw.Connection, namespace: str) -> dict[str, int]:

@@ -58,6 +58,14 @@ select n.doing, n.count, live.task,
 from numbered as n cross join live on live.id = n.id
 where n.number = 1;
 
+-- name: list_failed_runs
+-- List runs that failed after an instant, latest first.
+select id, workflow, error, finished_at
+from runs indexed by runs_failed
+where namespace = :namespace and state = 'failed' and finished_at > :after
+order by finished_at desc
+limit :limit;
+
 -- name: count_runs
 -- Count the runs of a namespace by state.
 select state, count(*) from runs where namespace = :namespace group by state;

@@ -1,0 +1,150 @@
+"""Alerts: rules that report problems by signed webhook, mail or chat, once per cause, and the alerts that they fired.
+
+A rule makes workers send messages to a target that its creator chooses. Only administrators may therefore add and remove rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Protocol, Unpack
+
+from treadle.api import contract
+from treadle.api.contract import ApiRecord, Doc
+from treadle.api.options import SECONDS, AlertOptions
+from treadle.api.wire import Instant
+from treadle.model.access import Scope
+from treadle.model.values import Json
+
+RuleName = Annotated[str, Doc("The rule's name, or its id", "imports")]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule(ApiRecord):
+    """An alert rule; durations are milliseconds."""
+
+    id: str
+    name: str
+    state: str
+    """`active` or `removed`."""
+    when: str
+    """The condition."""
+    to: str
+    """The target: the scheme and host of a URL, or the name of an environment variable."""
+    workflow: str | None
+    task_list: str | None
+    code: str | None
+    over: int
+    age_for: int
+    within_for: int
+    lasts_for: int
+    """How long a cause must last before it fires, and be gone before it resolves."""
+    repeat_for: int | None
+    resolved: bool
+    """Whether a message is sent when a cause is gone."""
+    every_for: int
+    silenced_until: Instant | None
+    """No messages are sent before this time."""
+    firing: int
+    """Alerts that fire now."""
+    created_at: Instant
+    task_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRules(ApiRecord):
+    """Alert rules, newest first."""
+
+    rules: list[AlertRule]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDelivery(ApiRecord):
+    """A message about an alert. It is sent at least once; all attempts have its id as their idempotency key."""
+
+    id: str
+    """The task that sends it."""
+    state: str
+    """`pending`, `running`, `completed`, `failed`, `canceled`; `pruned`: it ended long ago."""
+    attempts: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alert(ApiRecord):
+    """One cause of a rule, from the time it had lasted long enough until it was gone."""
+
+    id: str
+    rule: str
+    rule_id: str
+    state: str
+    """`firing` or `resolved`."""
+    cause: str
+    """Identifies the cause within its rule."""
+    text: str
+    remedy: str
+    count: int
+    """The number of things that the cause concerns, such as failed runs."""
+    since: Instant
+    """When the cause was first seen."""
+    fired_at: Instant
+    resolved_at: Instant | None
+    deliveries: list[AlertDelivery]
+    """Messages about it, oldest first; the last ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertPage(ApiRecord):
+    """Alerts, newest first."""
+
+    alerts: list[Alert]
+    next_before: str | None
+    """Pass it as `before` for the next page; null on the last page."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertTest(ApiRecord):
+    """The outcome of a test message."""
+
+    delivery_id: str
+    state: str
+    """`completed`: it was accepted; `failed`; `pending`: no worker has sent it within 15 seconds."""
+    response: Json
+    """The target, and its status and response; null unless it was accepted."""
+    error: str | None
+
+
+class AlertsApi(Protocol):
+    """Alert rules and the alerts that they fired."""
+
+    @contract.get("/alerts")
+    async def list(
+        self,
+        *,
+        firing: Annotated[bool, Doc("Only alerts that fire now")] = False,
+        rule: Annotated[str | None, Doc("Only alerts of this rule")] = None,
+        limit: Annotated[int, Doc("Page size, up to 1000", 100)] = 100,
+        before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
+    ) -> AlertPage:
+        """Alerts, newest first: those that fire now, and the history."""
+
+    @contract.get("/alert-rules")
+    async def rules(self) -> AlertRules:
+        """Alert rules, newest first."""
+
+    @contract.post("/alert-rules", Scope.ADMIN, status=201, creates=True)
+    async def create(self, name: Annotated[str, Doc("The name", "imports")], **options: Unpack[AlertOptions]) -> AlertRule:
+        """Add an alert rule; causes that exist already fire, too."""
+
+    @contract.delete("/alert-rules/{name}", Scope.ADMIN)
+    async def remove(self, name: RuleName) -> AlertRule:
+        """Remove an alert rule and end its alerts without a message; its name becomes free."""
+
+    @contract.post("/alert-rules/{name}/silence", Scope.OPERATE)
+    async def silence(
+        self, name: RuleName, lasting: Annotated[float, Doc("Seconds; 0 ends the silence", 3600, unit=SECONDS)]
+    ) -> AlertRule:
+        """Send no messages of a rule for some time; causes that last longer are reported at its end."""
+
+    @contract.post("/alert-rules/{name}/test", Scope.OPERATE)
+    async def test(self, name: RuleName) -> AlertTest:
+        """Send a test message through a worker, without retries, and return the response; waits up to 15 seconds."""

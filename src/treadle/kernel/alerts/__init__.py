@@ -1,0 +1,1 @@
+"""Alerts: rules that report problems by signed webhooks, mail or chat, once per cause."""

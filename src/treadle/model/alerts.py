@@ -1,0 +1,78 @@
+"""Alert rules: the condition to look for, the target of the messages, and the causes seen so far. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from treadle.model.stored import Stored, words
+
+CONDITIONS = RUN_FAILED, DEAD_LETTERS, QUEUE_AGE, TRIGGER_FAILING, SERVER_LOST, BUDGET_SPENT, PROBLEM = (
+    "run_failed",
+    "dead_letters",
+    "queue_age",
+    "trigger_failing",
+    "server_lost",
+    "budget_spent",
+    "problem",
+)
+
+FIRING, RESOLVED, TEST = "alert.firing", "alert.resolved", "alert.test"
+"""The events of alert messages."""
+
+VARIABLE = "TREADLE_ALERT_"
+"""Prefix of the environment variables that hold targets with secrets."""
+
+EVERY_FOR = 15_000
+AGE_FOR = 300_000
+WITHIN_FOR = 900_000
+
+
+class Cause(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """A cause that a rule has seen and that is not resolved yet."""
+
+    since: int
+    gone_at: int | None = None
+    """When it was first missed; None while it lasts."""
+    alert_id: str | None = None
+    """The alert that it fired, once it had lasted long enough."""
+    told_at: int | None = None
+    """When a message about it was last created."""
+
+
+class AlertRuleBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of a rule's record."""
+
+    when: Annotated[str, words(CONDITIONS)]
+    to: str
+    """An http or https URL, or the name of an environment variable of the workers."""
+    workflow: str | None = None
+    task_list: str | None = None
+    code: str | None = None
+    over: int = 0
+    age_for: int = AGE_FOR
+    within_for: int = WITHIN_FOR
+    lasts_for: int = 0
+    """How long a cause must last before it fires, and be gone before it resolves."""
+    repeat_for: int | None = None
+    resolved: bool = True
+    every_for: int = EVERY_FOR
+    silenced_until: int | None = None
+    causes: dict[str, Cause] = msgspec.field(default_factory=dict)
+
+
+class AlertBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of an alert's record."""
+
+    rule_id: str
+    rule: str
+    """The name of the rule."""
+    cause: str
+    text: str
+    remedy: str = ""
+    count: int = 1
+    since: int
+    """When the cause was first seen."""
+    deliveries: tuple[str, ...] = ()
+    """The tasks that send its messages, oldest first; the last few."""
