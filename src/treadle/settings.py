@@ -184,7 +184,8 @@ class Settings:
     webhook_secret: str = _setting("", _text, secret=True)
     """The secret that signs webhooks; without it, none is sent. Never shown."""
     webhook_allow: tuple[str, ...] = _setting((), _words())
-    """URL prefixes, separated by spaces, that an approval may name as its own webhook; none by default."""
+    """URL prefixes, separated by spaces, that an approval may name as its own webhook, and that alerts may be sent
+    to although they are in a private network; none by default."""
     watch_allow: tuple[str, ...] = _setting((), _words())
     """Paths and URLs, separated by spaces, below which callers without the scope `admin` may create watchers; none by default."""
     http_host: str = _setting("127.0.0.1", _text)

@@ -84,10 +84,10 @@ class Side:
     things: dict[str, str] = field(default_factory=dict)
     said: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, command: str, *arguments: str) -> Any:
+    def __call__(self, command: str, *arguments: str, code: int = 0) -> Any:
         """The output of the command with --json, also recorded for the comparison."""
         ended = run(*command.split(), *arguments, "--json", *self.options)
-        assert ended.code == 0, (self.name, command, ended)
+        assert ended.code == code, (self.name, command, ended)
         lines = ended.out.splitlines() if command == "events" else [ended.out]
         value = [json.loads(line) for line in lines]
         self.said[command] = value
@@ -210,6 +210,10 @@ def change(side: Side) -> None:
     side("watchers edit", my, "--every", "60s")
     for name in ("watchers pause", "watchers resume", "watchers look", "watchers show", "watchers seen", "watchers remove"):
         side(name, my)
+    side("alerts add", my, "--when", "server_lost", "--to", "https://ops.example.org/hook", "--for", "5m", "--no-resolved")
+    side("alerts silence", my, "--for", "2h")
+    side("alerts test", my, code=6)  # no worker runs
+    side("alerts remove", my)
     wanted = side("objectives add", "Do it", "--key", my)["objective_id"]
     side("objectives approve", wanted)
     side("objectives block", wanted, "--reason", "not now")
@@ -252,6 +256,8 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("schedules show", side("schedules list", "--all")["schedules"][0]["id"])
     side("schedules preview", "--at", "2027-01-01T00:00")
     side("watchers list", "--all")
+    side("alerts list")
+    side("alerts history")
     side("objectives list")
     side("objectives show", side("objectives list")["objectives"][0]["objective_id"])
     side("objectives board")

@@ -107,7 +107,7 @@ class AlertTest(ApiRecord):
 
     delivery_id: str
     state: str
-    """`completed`: it was accepted; `failed`; `pending`: no worker has sent it within 15 seconds."""
+    """`completed`: it was accepted; `failed`; `pending`: no worker runs, or none has sent it within 15 seconds."""
     response: Json
     """The target, and its status and response; null unless it was accepted."""
     error: str | None

@@ -8,7 +8,7 @@ from click.exceptions import Exit
 
 from treadle.api.options import AlertOptions
 from treadle.cli.command import argument, option
-from treadle.cli.exits import FAILED
+from treadle.cli.exits import FAILED, TIME_RAN_OUT
 from treadle.cli.input.values import seconds
 from treadle.cli.output.format import grid, plain, short, state, when
 from treadle.cli.session import Session
@@ -91,12 +91,12 @@ async def silence(
 
 
 async def test(session: Session, name: Name) -> None:
-    """Send a test message through a worker, and print the response; exit 1 if it was not accepted."""
+    """Send a test message through a worker, and print the response; exit 1 if it was not accepted, 6 if no worker sends it."""
     async with session.api() as api:
         done = await api.alerts.test(name)
     session.show(done, lambda: plain(_tested(done)))
     if done.state != "completed":
-        raise Exit(FAILED)
+        raise Exit(TIME_RAN_OUT if done.state == "pending" else FAILED)
 
 
 def _tested(done: AlertTest) -> str:

@@ -1,4 +1,4 @@
-"""What an evaluation of a rule does with the causes that it found. Pure.
+"""The consequences of an evaluation for the causes that it found. Pure.
 
 A cause fires once it has lasted for the rule's `lasts_for`, and is resolved once it has been gone for as long. In between, it may
 come and go: that neither fires nor resolves anything.
