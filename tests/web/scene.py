@@ -101,6 +101,7 @@ class Scene:
             "task": f"/tasks/{of['task']}",
             "task-running": f"/tasks/{of['running']}",
             "task-dead": f"/tasks/{of['dead']}",
+            "alerts": "/alerts",
             "lists": "/lists",
             "list": "/lists/default",
             "list-paused": "/lists/night",
@@ -153,9 +154,16 @@ async def set_scene(folder: Path, say: Say = str, *, busy: bool = False) -> Asyn
         if busy:
             await add_hour(scene, clock)
         clock.back_for = 0
+        await engine.alerts.create("failures", when="run_failed", to="https://ops.example.org/hook", within=86_400, every=3600)
+        await engine.alerts.silence("failures", 86_400)
         async with engine.worker(name=say("loom-1"), concurrency=16, task_lists=["default", "mail", "night"], grace=0):
             await add_present(scene)
+            await until(lambda: _fires(engine))
             yield scene
+
+
+async def _fires(engine: Engine) -> bool:
+    return bool(await engine.alerts.list_alerts(firing=True))
 
 
 def add_handlers(scene: Scene) -> None:

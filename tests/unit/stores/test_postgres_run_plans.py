@@ -102,6 +102,8 @@ async def check_reads(connection: Connection) -> None:
     plan = await explain(connection, "runs.sql", "list_runs", "null", "'default'", *["null"] * 10, "50")
     assert plan.indexes("runs") <= {"runs_pkey"}
     plan.reads_few_rows(BATCH)
+    plan = await explain(connection, "runs.sql", "list_failed_runs", "'default'", "0", "50")
+    assert plan.indexes("runs") == {"runs_failed"}
     plan = await explain(connection, "runs.sql", "list_open_work", f"({runs})[1:50]")
     assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}
     plan.reads_few_rows(15 * BATCH)  # each run has ten tasks

@@ -57,6 +57,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
         "count_doing": {"runs_state", "tasks_run"},
         "list_open_work": {"tasks_run", "records_task"},
         "list_step_tasks": {"tasks_step"},
+        "list_failed_runs": {"runs_failed"},
         "count_runs": {"runs_state"},
         "load_near": {"steps_parent"},
         "load_rows": set(),

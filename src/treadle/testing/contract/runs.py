@@ -141,6 +141,23 @@ async def test_starts_with_one_key_at_once_are_one_run(store: Store) -> None:
     assert len(await store.list_runs(RunFilter(), 100)) == 1
 
 
+async def test_failed_runs_are_listed_until_they_are_retried(store: Store, clock: StoreClock) -> None:
+    runs = [new_run() for _ in range(3)]
+    for run in runs:
+        await store.commit([Unit(rows=(PutRun(run), MoveRun(run.id, "start", "pending", "running")))])
+    began_at = await store.now()
+    for run in runs:
+        await clock.advance(10)
+        await store.commit([Unit(rows=(MoveRun(run.id, "fail", "running", "failed", error='{"code": "broken"}'),))])
+    await store.commit([Unit(rows=(MoveRun(runs[1].id, "retry", "failed", "running"),))])
+    found = await store.list_failed_runs("default", began_at, 10)
+    assert [(each.id, each.workflow) for each in found] == [(run.id, run.workflow) for run in (runs[2], runs[0])]
+    assert [each.error for each in found] == ['{"code": "broken"}'] * 2
+    assert [each.id for each in await store.list_failed_runs("default", began_at, 1)] == [runs[2].id]
+    assert await store.list_failed_runs("default", found[0].finished_at, 10) == []
+    assert await store.list_failed_runs("another", began_at, 10) == []
+
+
 # --- the run guard ---
 
 
