@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from treadle.api import contract
@@ -194,6 +194,8 @@ class FlowNode(ApiRecord):
     end_line: int | None
     about: str = ""
     """For a run: the arguments of its step in one line, if it has exactly one."""
+    step_id: str | None = None
+    """For a run: the id of that step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,13 @@ class FlowBlock(ApiRecord):
     parent: str | None
     mermaid_id: str
     states: dict[str, int]
-    """For a run: number of its blocks by state."""
+    """For a run: number of its blocks by state, without the items of a foreach."""
+    items: dict[str, int] = field(default_factory=dict)
+    """For a run and a foreach: number of its items by state."""
+    total: int = 0
+    """For a run and a foreach: number of its items, including those that are not created yet."""
+    step_id: str | None = None
+    """For a run: the id of the block, if there is exactly one."""
 
 
 @dataclass(frozen=True, slots=True)

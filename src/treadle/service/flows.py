@@ -27,6 +27,7 @@ from treadle.api.flows import (
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.flows import Source, find_workflow
+from treadle.kernel.runs.step_reads import NodeCounts
 from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
 from treadle.lang.program import Doc, Facet, Param
 from treadle.lang.signatures import literal_of, schemas_of, type_words
@@ -84,8 +85,8 @@ class Flows(RunGroup, FlowsApi):
             raise InvalidInput(
                 f"The run {run.id} belongs to a durable function, which has no graph: its steps are not known in advance."
             )
-        states, about = await self.engine.kernel.run_services.step_reads.states_by_statement(run)
-        return _graph(graph(await self.engine.kernel.flows.program(run.flow_id), run.workflow), states, about)
+        counts = await self.engine.kernel.run_services.step_reads.count_by_statement(run)
+        return _graph(graph(await self.engine.kernel.flows.program(run.flow_id), run.workflow), counts)
 
 
 def _formatted(sources: Sequence[Source]) -> FlowFormatted:
@@ -162,8 +163,8 @@ def _params(params: Iterable[Param], doc: Doc | None) -> list[FlowParam]:
     return shown
 
 
-def _graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = None, about: Mapping[str, str] | None = None) -> FlowGraph:
-    known, single = states or {}, about or {}
+def _graph(made: Graph, counts: Mapping[str, NodeCounts] | None = None) -> FlowGraph:
+    known, none = counts or {}, NodeCounts()
     nodes = [
         FlowNode(
             node.id,
@@ -171,17 +172,28 @@ def _graph(made: Graph, states: Mapping[str, Mapping[str, int]] | None = None, a
             str(node.kind),
             node.group,
             f"n{number}",
-            dict(known.get(node.id, {})),
+            dict(known.get(node.id, none).states),
             node.location.source if node.location else None,
             node.location.line if node.location else None,
             node.location.end_line if node.location else None,
-            single.get(node.id, ""),
+            known.get(node.id, none).about,
+            known.get(node.id, none).step_id,
         )
         for number, node in enumerate(made.nodes)
     ]
     groups = [
-        FlowBlock(group.id, group.label, group.parent, f"n{number}", dict(known.get(group.id, {})))
+        FlowBlock(
+            group.id,
+            group.label,
+            group.parent,
+            f"n{number}",
+            dict(seen.states),
+            dict(seen.items),
+            seen.total if seen.total is not None else sum(seen.items.values()),
+            seen.step_id,
+        )
         for number, group in enumerate(made.groups, len(nodes))
+        for seen in [known.get(group.id, none)]
     ]
     edges = [FlowEdge(edge.source, edge.target, edge.kind) for edge in made.edges]
     return FlowGraph(nodes, edges, groups, made.to_mermaid(), made.to_dot())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from treadle.api.steps import TimeSpan
 from treadle.evaluator import RunRef, StepRow
+from treadle.evaluator.states import StepKind
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.steps import SIGNAL, VOID, is_function
@@ -20,15 +21,37 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang.program import Block, Program
 from treadle.lang.program import Step as ProgramStep
+from treadle.model.arguments import arguments_text
 from treadle.model.errors import InvalidInput, StepNotFound
 from treadle.model.ids import parse_id
-from treadle.model.runs import Run
+from treadle.model.runs import Run, Step
 from treadle.model.states import StepState
 from treadle.model.tasks import Task
 from treadle.model.values import BlobRef, Json
 
 SORTED_LIMIT = 20_000
 """Limit on the steps of a run that are sorted for a page; beyond it, ask for children of a step or for storage order."""
+
+
+@dataclass(slots=True)
+class NodeCounts:
+    """The rows of one program node in a run: states of steps and blocks, and of the items of a foreach."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    items: Counter[str] = field(default_factory=Counter)
+    step_id: str | None = None
+    """The only step or block; None if there are several."""
+    about: str = ""
+    """Its arguments."""
+    total: int | None = None
+    """For a foreach with one row: all of its items, including those that are not created yet."""
+
+    def count(self, step: Step, state: StepState) -> None:
+        if step.kind == StepKind.ITEM:
+            self.items[str(state)] += 1
+            return
+        self.step_id = None if self.states else step.id
+        self.states[str(state)] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,25 +189,23 @@ class StepReads:
             return []
         return spans(task, await self._store.list_moves(task.id) if needs_moves(task) else ())
 
-    async def states_by_statement(self, run: Run) -> tuple[dict[str, Counter[str]], dict[str, str]]:
-        """The number of rows by state for each program node, and the arguments of nodes with one row.
-
-        Both are empty for a run over `SORTED_LIMIT`.
-        """
-        found: dict[str, Counter[str]] = {}
-        only: dict[str, str] = {}
+    async def count_by_statement(self, run: Run) -> dict[str, NodeCounts]:
+        """The rows of each program node; empty for a run over `SORTED_LIMIT`."""
+        found: dict[str, NodeCounts] = {}
         work = await self._runs.work_of(run)
         after: str | None = None
         while run.steps <= SORTED_LIMIT and (page := await self._store.list_steps(run.id, after, PAGE_LIMIT)):
             rows = {step.id: statement_of(step, self._value_store) for step in page}
             known = await self._runs.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
-            for step_id, (statement_id, status) in rows.items():
-                only[statement_id] = "" if statement_id in found else step_id
-                found.setdefault(statement_id, Counter())[str(known.state_of(step_id, status))] += 1
+            for step in page:
+                statement_id, status = rows[step.id]
+                found.setdefault(statement_id, NodeCounts()).count(step, known.state_of(step.id, status))
             after = page[-1].id
-        single = [step_id for step_id in only.values() if step_id][:PAGE_LIMIT]
-        steps = await self._runs.shown(work, await self._store.load_steps(run.id, rows=single)) if single else []
-        return found, {each.row.statement_id: each.about for each in steps}
+        single = {node.step_id: node for node in found.values() if node.step_id is not None}
+        for step in await self._store.load_steps(run.id, rows=list(single)[:PAGE_LIMIT]) if single else ():
+            row = show_step(step, self._value_store)
+            single[step.id].about, single[step.id].total = arguments_text(row.params), row.total
+        return found
 
 
 def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:
