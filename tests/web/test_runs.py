@@ -109,3 +109,10 @@ async def test_what_a_model_is_saying_is_shown_while_it_says_it(visit: Visit):
     page = await visit.page(f"/runs/{run_id}")
     assert "the model is responding" in page
     assert "Dear &lt;Ada&gt;, your order" in page
+
+
+async def test_the_steps_of_a_large_run_are_filtered_by_state(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "_STEPS", 2)
+    run_id = await started(visit)
+    assert "paid" in await visit.page(f"/runs/{run_id}?view=steps&state=pending")
+    assert "No failed steps." in await visit.page(f"/runs/{run_id}?view=steps&state=failed")

@@ -102,7 +102,8 @@ def add(site: Site) -> None:
                 )
                 values |= {"times": times, "fall": waterfall(times), "folded": blocks}
             case "steps":
-                below = values["below"] or (found.id if found.steps > _STEPS else None)
+                many = found.steps > _STEPS and not asked.getlist("state")
+                below = values["below"] or (found.id if many else None)
                 values["steps"] = await service.steps.list(
                     run_id, below=below, state=asked.getlist("state"), limit=_STEPS, after=asked.get("after") or None
                 )
