@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from treadle.workers.context import Context
     from treadle.workers.functions.context import FunctionContext
     from treadle.workers.functions.determinism import DeterminismWarning
+    from treadle.workers.injection import Depends
     from treadle.workers.specialists import RenderSpecialist, Specialist
 
 _PLACES = {
@@ -79,6 +80,7 @@ _PLACES = {
     "treadle.engine": ("Engine",),
     "treadle.engine.polling_loop": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
+    "treadle.workers.injection": ("Depends",),
     "treadle.workers.functions.context": ("FunctionContext",),
     "treadle.workers.functions.determinism": ("DeterminismWarning",),
     "treadle.workers.specialists": ("RenderSpecialist", "Specialist"),
@@ -107,6 +109,7 @@ __all__ = [
     "ClaimLost",
     "Context",
     "DeterminismWarning",
+    "Depends",
     "EffectFailed",
     "EffectUnknown",
     "Engine",

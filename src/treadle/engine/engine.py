@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from treadle.engine.former_names import FormerNames
 from treadle.engine.results import run_result, task_result
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from treadle.kernel.watchers.service import Watchers
     from treadle.observability.metrics import Metrics
     from treadle.wiring.worker_host import WorkerHost
+    from treadle.workers.injection import Scope
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -208,6 +209,42 @@ class Engine(FormerNames):
 
     # registration
 
+    @overload
+    def provide(self, kind: Any, *, scope: Scope = "worker") -> Callable[[H], H]: ...
+    @overload
+    def provide(self, kind: Any, factory: H, *, scope: Scope = "worker") -> H: ...
+    def provide(self, kind: Any, factory: H | None = None, *, scope: Scope = "worker") -> Any:
+        """Inject instances of the type into parameters of handlers, functions and steps that are annotated with it.
+
+            @engine.provide(Pool)
+            async def pool():
+                async with create_pool(DATABASE) as pool:
+                    yield pool
+
+        The factory is a function, or a generator that yields the instance and cleans up; sync or async; its own parameters are
+        injected, too. With the scope `worker`, a process has one instance while workers run; with `task`, each call gets one.
+        Register it before the handlers that need it.
+        """
+
+        def add(given: H) -> H:
+            self.kernel.registry.dependencies.provide(kind, given, scope)
+            return given
+
+        return add if factory is None else add(factory)
+
+    def on_start(self, hook: H) -> H:
+        """Call the function, sync or async, when a worker starts, before it claims work; once per process.
+
+        If it raises, the worker does not start (`StartFailed`).
+        """
+        self.kernel.registry.dependencies.add_start(hook)
+        return hook
+
+    def on_stop(self, hook: H) -> H:
+        """Call the function, sync or async, when the worker has stopped; once per process, the last one registered first."""
+        self.kernel.registry.dependencies.add_stop(hook)
+        return hook
+
     def handler(self, name: str, **options: Unpack[HandlerOptions]) -> Callable[[H], H]:
         """Register the decorated function for tasks of that name; it takes (payload), (payload, ctx) or nothing.
 
@@ -219,7 +256,8 @@ class Engine(FormerNames):
         """
 
         def add(call: H) -> H:
-            self.kernel.registry.add(make_handler(name, call, **options))
+            registry = self.kernel.registry
+            registry.add(make_handler(name, registry.dependencies.wire(call), **options))
             return call
 
         return add
@@ -234,7 +272,8 @@ class Engine(FormerNames):
         """
 
         def add(call: H) -> H:
-            made = make_function(name, call, version=version, max_steps=max_steps, concurrency=concurrency)
+            wired = self.kernel.registry.dependencies.wire(call)
+            made = make_function(name, wired, version=version, max_steps=max_steps, concurrency=concurrency)
             self.kernel.function_registry.add(made)
             return call
 

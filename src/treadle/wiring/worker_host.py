@@ -120,6 +120,7 @@ class WorkerHost:
                 runs.functions.finished,
                 kernel.settings.namespace,
                 kernel.settings.payload_limit,
+                kernel.registry.dependencies.wire_step,
             ),
             kernel.settings.warm_functions,
         )
@@ -204,6 +205,7 @@ class WorkerHost:
             part.check()
         if self._options.lease_for < SHORTEST_LEASE_FOR:
             kernel.emit(ShortLease(self._options.lease_for))
+        await kernel.registry.dependencies.start()
         try:
             await kernel.store.save_server(self.describe())
             self._renew_leases()
@@ -334,6 +336,7 @@ class WorkerHost:
             await self._stop_renewing()
         self._executor.close()
         self._scan_executor.close()
+        await self._kernel.registry.dependencies.stop()
 
     def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
         self._waker.stir()

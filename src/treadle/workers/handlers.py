@@ -13,6 +13,7 @@ from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, short_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 from treadle.model.user_values import shown
+from treadle.workers.injection import Dependencies, is_async
 
 Isolation = Literal["loop", "thread", "process"]
 
@@ -72,15 +73,15 @@ def make_handler(
     check_name(name)
     if not callable(call):
         raise InvalidInput(f"The handler {name} must be a function, not {type(call).__name__}.")
-    is_async = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
-    chosen: Isolation = isolation or ("loop" if is_async else "thread")
+    awaits = is_async(call)
+    chosen: Isolation = isolation or ("loop" if awaits else "thread")
     if chosen not in ("loop", "thread", "process"):
         raise InvalidPolicy(f"isolation must be 'loop', 'thread' or 'process', not {shown(chosen)}.")
-    if chosen == "loop" and not is_async:
+    if chosen == "loop" and not awaits:
         raise InvalidPolicy(
             f"The handler {name} is not async: on the event loop it would block other handlers. Use isolation='thread'."
         )
-    if chosen == "thread" and is_async:
+    if chosen == "thread" and awaits:
         raise InvalidPolicy(f"The handler {name} is async: it runs on the event loop or with isolation='process', not in a thread.")
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise InvalidPolicy(f"concurrency must be 1 or more, not {shown(concurrency)}.")
@@ -110,7 +111,9 @@ def _arguments(name: str, call: Callable[..., Any]) -> int:
     required = [parameter for parameter in wanted if parameter.default is inspect.Parameter.empty]
     keyword_only = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is inspect.Parameter.empty]
     if len(required) > 2 or keyword_only or (wanted and wanted[0].name == "ctx"):
-        raise InvalidInput(f"The handler {name} must take (payload), (payload, ctx) or nothing.")
+        raise InvalidInput(
+            f"The handler {name} must take (payload), (payload, ctx) or nothing, and parameters of types given to engine.provide."
+        )
     if len(required) < len(wanted) and len(wanted) >= 2 and wanted[1].name != "ctx":
         return max(len(required), 1)
     return min(len(wanted), 2)
@@ -131,6 +134,8 @@ class Registry:
         self._handlers: dict[str, Handler] = {}
         self.specialists: dict[str, Offering] = {}
         """The handlers that are specialists, by name."""
+        self.dependencies = Dependencies()
+        """What is injected into handlers, functions and steps, and hooks of workers."""
         self.fallback: Fallback | None = None
         """Serves names without a handler: see `treadle.llm.use_llm`."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from treadle.kernel.functions.progress import StepInProgress, note_steps
 from treadle.kernel.functions.steps import step_id
@@ -42,6 +43,8 @@ class Runtime:
     """Called with the id of each run that ended here."""
     namespace: str
     payload_limit: int
+    wire: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
+    """Returns the code of a step with its dependencies injected."""
 
 
 class Execution:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -14,6 +13,7 @@ from treadle.model.names import check_name
 from treadle.model.user_values import shown
 from treadle.workers.functions.determinism import warn_of_calls
 from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.injection import is_async
 
 MAX_STEPS = 10_000
 """Default maximum number of steps of a run; the cost of a replay grows with them."""
@@ -45,7 +45,7 @@ def make_function(
     """Return a validated function for an `async def` of (payload), (payload, ctx) or no parameters."""
     check_name(name, "function name")
     check_version(version)
-    if not inspect.iscoroutinefunction(call):
+    if not is_async(call):
         raise InvalidInput(f"The function {name} must be an `async def`, as it awaits operations of `ctx`.")
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")

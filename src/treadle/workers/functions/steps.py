@@ -22,6 +22,7 @@ from treadle.workers.functions.branches import Branch
 from treadle.workers.functions.errors import error_of
 from treadle.workers.functions.waits import Wait
 from treadle.workers.handlers import Handler
+from treadle.workers.injection import is_async
 from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class StepOperation:
                 raise error
             await self._wait_for_retry(branch, recorded)
         about = call_text(self.fn, self.args, self.kwargs)
+        self.fn = driver.execution.runtime.wire(self.fn)
         while True:
             if self.limit_key is not None:
                 await driver.permits.acquire(self.limit_key)
@@ -124,7 +126,7 @@ class StepOperation:
 
     async def _invoke(self) -> Any:
         fn, execution = self.fn, self.driver.execution
-        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
+        if is_async(fn):
             return await fn(*self.args, **self.kwargs)
         call = partial(copy_context().run, fn, *self.args, **self.kwargs)
         value = await execution.runtime.executor.in_thread(Handler(execution.function.lane_name, call, 0, "thread"), ())

@@ -1,0 +1,319 @@
+"""Dependencies of handlers, functions and steps, injected by type; and hooks that run when workers start and stop.
+
+A parameter is injected if its annotation is a type that `provide` was given, or `Annotated[T, Depends(factory)]`. It is not part
+of the payload: `wire` returns a callable whose signature does not have it. Instances with the scope `worker` are created when the
+first worker of the process starts and cleaned up when the last one has stopped; those with the scope `task` belong to one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from treadle.model.errors import HandlerExists, InvalidInput, TreadleError
+from treadle.model.user_values import error_text, shown
+
+Scope = Literal["worker", "task"]
+Hook = Callable[[], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class StartFailed(TreadleError):
+    """A hook or a dependency of a worker raised while the worker started; it has not claimed anything."""
+
+    code = "start_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Depends:
+    """A marker for a parameter: `pool: Annotated[Pool, Depends(make_pool)]`; without a factory, the type's provider is used."""
+
+    factory: Callable[..., Any] | None = None
+    scope: Scope = "task"
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A factory of instances: a function, or a generator that yields the instance and then cleans up; sync or async."""
+
+    factory: Callable[..., Any]
+    scope: Scope
+    needs: tuple[tuple[str, Provider], ...] = ()
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the factory, or one that it needs for each task, must be awaited."""
+        own = inspect.iscoroutinefunction(self.factory) or inspect.isasyncgenfunction(self.factory)
+        return own or any(each.is_async for _, each in self.needs if each.scope == "task")
+
+    def is_task_async(self) -> bool:
+        """Whether a call must await it: instances of the worker exist before."""
+        return self.scope == "task" and self.is_async
+
+
+Needs = tuple[tuple[str, Provider], ...]
+
+
+class Dependencies:
+    """The providers and hooks of one engine, and the instances of its running workers."""
+
+    def __init__(self) -> None:
+        self._providers: dict[Any, Provider] = {}
+        self._hooks: list[Hook] = []
+        self._ends: list[Hook] = []
+        self._known: dict[object, Needs] = {}
+        self._stack = AsyncExitStack()
+        self._workers = 0
+        self._starting = asyncio.Lock()
+        self.instances: dict[Provider, Any] = {}
+
+    # registration
+
+    def provide(self, kind: Any, factory: Callable[..., Any], scope: Scope) -> None:
+        """Inject what the factory returns, or yields, into parameters of the type."""
+        if scope not in ("worker", "task"):
+            raise InvalidInput(f"The scope of a dependency is 'worker' or 'task', not {shown(scope)}.")
+        if not callable(factory):
+            raise InvalidInput(f"The factory of {_name(kind)} must be a function, not {shown(factory)}.")
+        if kind in self._providers:
+            raise HandlerExists(f"There is already a provider of {_name(kind)}.")
+        self._providers[kind] = self._provider(factory, scope)
+        self._known.clear()
+
+    def add_start(self, hook: Hook) -> None:
+        """Call the hook when the process's first worker starts."""
+        self._hooks.append(hook)
+
+    def add_stop(self, hook: Hook) -> None:
+        """Call the hook when the process's last worker has stopped, the last one first."""
+        self._ends.append(hook)
+
+    def _provider(self, factory: Callable[..., Any], scope: Scope) -> Provider:
+        needs = self.injected(factory)
+        for name, parameter in inspect.signature(factory).parameters.items():
+            if parameter.default is parameter.empty and parameter.kind not in _REST and name not in dict(needs):
+                raise InvalidInput(
+                    f"The parameter {name} of the factory {_name(factory)} has no provider: call engine.provide for its type first."
+                )
+        if scope == "worker" and any(provider.scope == "task" for _, provider in needs):
+            raise InvalidInput(f"{_name(factory)} lives as long as a worker, and cannot use a dependency of one task.")
+        return Provider(factory, scope, needs)
+
+    def injected(self, call: Callable[..., Any]) -> Needs:
+        """Return the parameters of the callable that are injected, with their providers; raises for an unknown dependency."""
+        if not self._providers and not _may_mark(call):
+            return ()
+        try:
+            signature = inspect.signature(call)
+        except (TypeError, ValueError):
+            return ()
+        hints = _hints(call, signature, self._providers)
+        needs: list[tuple[str, Provider]] = []
+        for name in signature.parameters:
+            hint = hints.get(name)
+            marks = [each for each in get_args(hint)[1:] if isinstance(each, Depends)] if get_origin(hint) is Annotated else []
+            kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+            if marks and marks[0].factory is not None:
+                needs.append((name, self._provider(marks[0].factory, marks[0].scope)))
+            elif (found := self._find(kind)) is not None:
+                needs.append((name, found))
+            elif marks:
+                raise InvalidInput(
+                    f"{_name(call)} needs a {_name(kind)}, which nothing provides: call engine.provide({_name(kind)}, ...) before."
+                )
+        return tuple(needs)
+
+    def _find(self, kind: Any) -> Provider | None:
+        try:
+            return self._providers.get(kind)
+        except TypeError:  # an annotation that is not hashable
+            return None
+
+    def wire(self, call: F) -> F:
+        """Return the callable without its injected parameters; the same one if it has none."""
+        needs = self.injected(call)
+        return _wired(self, call, needs) if needs else call  # type: ignore[return-value]
+
+    def wire_step(self, call: F) -> F:
+        """Do the same as `wire` for the code of a step, which is given for each call."""
+        code = getattr(call, "__code__", None)
+        if code is None:
+            return call
+        if (needs := self._known.get(code)) is None:
+            needs = self._known[code] = self.injected(call)
+        return _wired(self, call, needs) if needs else call  # type: ignore[return-value]
+
+    # life cycle
+
+    async def start(self) -> None:
+        """Create the instances of the worker and run the hooks, for the first worker; raises `StartFailed`."""
+        async with self._starting:
+            self._workers += 1
+            if self._workers > 1:
+                return
+            self._stack = AsyncExitStack()
+            failing = ""
+            try:
+                for kind, provider in self._providers.items():
+                    failing = f"The provider of {_name(kind)}"
+                    if provider.scope == "worker":
+                        await _make(provider, self.instances, self._stack)
+                for hook in self._hooks:
+                    failing = f"The start hook {_name(hook)}"
+                    await _run_hook(hook)
+            except BaseException as error:
+                self._workers -= 1
+                await self._close()
+                if not isinstance(error, Exception):
+                    raise
+                text = f"The worker does not start. {failing} failed: {type(error).__name__}: {error_text(error)}"
+                raise StartFailed(text) from error
+            for hook in self._ends:
+                self._stack.push_async_callback(_run_hook, hook)
+
+    async def stop(self) -> None:
+        """Clean up after the last worker."""
+        async with self._starting:
+            self._workers -= 1
+            if not self._workers:
+                await self._close()
+
+    async def _close(self) -> None:
+        try:
+            await self._stack.aclose()
+        finally:
+            self.instances.clear()
+
+
+class _Wired:
+    """A callable that adds the injected arguments; in another process, which has no worker, it creates all of them itself."""
+
+    def __init__(self, dependencies: Dependencies | None, call: Callable[..., Any], needs: Needs) -> None:
+        self._dependencies, self._call, self._needs = dependencies, call, needs
+        names = dict(needs)
+        signature = inspect.signature(call)
+        self.__wrapped__ = call
+        self.__name__ = getattr(call, "__name__", type(call).__name__)
+        self.__qualname__ = getattr(call, "__qualname__", self.__name__)
+        self.__module__ = getattr(call, "__module__", __name__)
+        self.__doc__ = call.__doc__
+        self.__signature__ = signature.replace(
+            parameters=[each for name, each in signature.parameters.items() if name not in names]
+        )
+        annotations = getattr(call, "__annotations__", {})
+        self.__annotations__ = {name: value for name, value in annotations.items() if name not in names}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (None, self._call, self._needs)
+
+    def _missing(self, given: Mapping[str, Any]) -> Needs:
+        return tuple(each for each in self._needs if each[0] not in given)
+
+    @property
+    def _instances(self) -> dict[Provider, Any]:
+        return {} if self._dependencies is None else dict(self._dependencies.instances)
+
+
+class _Async(_Wired):
+    async def __call__(self, /, *arguments: Any, **given: Any) -> Any:
+        async with AsyncExitStack() as stack:
+            instances = self._instances
+            made = {name: await _make(provider, instances, stack) for name, provider in self._missing(given)}
+            return await self._call(*arguments, **given, **made)
+
+
+class _Sync(_Wired):
+    def __call__(self, /, *arguments: Any, **given: Any) -> Any:
+        instances = self._instances
+        missing = self._missing(given)
+        if any(provider.is_async for _, provider in missing if provider not in instances):
+            return asyncio.run(self._alone(arguments, given, missing))
+        with ExitStack() as stack:
+            made = {name: _make_blocking(provider, instances, stack) for name, provider in missing}
+            return self._call(*arguments, **given, **made)
+
+    async def _alone(self, arguments: tuple[Any, ...], given: dict[str, Any], missing: Needs) -> Any:
+        async with AsyncExitStack() as stack:
+            instances: dict[Provider, Any] = {}
+            made = {name: await _make(provider, instances, stack) for name, provider in missing}
+            return self._call(*arguments, **given, **made)
+
+
+def _wired(dependencies: Dependencies, call: Callable[..., Any], needs: Needs) -> _Wired:
+    if is_async(call):
+        return _Async(dependencies, call, needs)
+    for name, provider in needs:
+        if provider.is_task_async():
+            raise InvalidInput(
+                f"The parameter {name} of {_name(call)} is created by async code for each task: make the function async, or give "
+                "the dependency the scope 'worker'."
+            )
+    return _Sync(dependencies, call, needs)
+
+
+def is_async(call: object) -> bool:
+    """Whether a call of the object returns a coroutine."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
+
+
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _may_mark(call: object) -> bool:
+    """Whether an annotation may contain a `Depends`; saves the evaluation of all others."""
+    found = getattr(call, "__annotations__", None) or getattr(getattr(call, "__call__", None), "__annotations__", None) or {}  # noqa: B004
+    return any("Depends" in each if isinstance(each, str) else get_origin(each) is Annotated for each in found.values())
+
+
+def _hints(call: Callable[..., Any], signature: inspect.Signature, known: Mapping[Any, object]) -> dict[str, Any]:
+    """Return the annotations; of those that are text and cannot be evaluated, the ones that name a known type."""
+    try:
+        signature = inspect.signature(call, eval_str=True)
+    except Exception:  # an annotation may contain any expression
+        named = {getattr(kind, "__name__", None): kind for kind in known}
+        return {name: named.get(each.annotation, each.annotation) for name, each in signature.parameters.items()}
+    return {name: each.annotation for name, each in signature.parameters.items()}
+
+
+def _name(thing: object) -> str:
+    return str(getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None) or thing)
+
+
+async def _run_hook(hook: Hook) -> None:
+    done = hook()
+    if inspect.isawaitable(done):
+        await done
+
+
+async def _make(provider: Provider, instances: dict[Provider, Any], stack: AsyncExitStack) -> Any:
+    """Return the instance, made together with what it needs unless it exists; `stack` cleans it up."""
+    if provider in instances:
+        return instances[provider]
+    factory = provider.factory
+    given = {name: await _make(each, instances, stack) for name, each in provider.needs}
+    if inspect.isasyncgenfunction(factory):
+        made = await stack.enter_async_context(asynccontextmanager(factory)(**given))
+    elif inspect.isgeneratorfunction(factory):
+        made = stack.enter_context(contextmanager(factory)(**given))
+    else:
+        made = factory(**given)
+        if inspect.iscoroutine(made):
+            made = await made
+    instances[provider] = made
+    return made
+
+
+def _make_blocking(provider: Provider, instances: dict[Provider, Any], stack: ExitStack) -> Any:
+    """Do the same as `_make` for factories that are not async."""
+    if provider in instances:
+        return instances[provider]
+    given = {name: _make_blocking(each, instances, stack) for name, each in provider.needs}
+    factory = provider.factory
+    cleans = inspect.isgeneratorfunction(factory)
+    made = stack.enter_context(contextmanager(factory)(**given)) if cleans else factory(**given)
+    instances[provider] = made
+    return made
