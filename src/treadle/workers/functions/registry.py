@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -50,7 +51,7 @@ def make_function(
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
     arguments = make_handler(name, call, concurrency=concurrency).arguments
-    warn_of_calls(name, call)
+    warn_of_calls(name, inspect.unwrap(call))
     handler = Handler(lane_name(name, version), call, arguments, "loop", concurrency=concurrency)
     return Function(name, version, handler, max_steps)
 
