@@ -135,7 +135,7 @@ class Registry:
         self.specialists: dict[str, Offering] = {}
         """The handlers that are specialists, by name."""
         self.dependencies = Dependencies()
-        """What is injected into handlers, functions and steps, and hooks of workers."""
+        """Objects that are injected into handlers, functions and steps, and hooks of workers."""
         self.fallback: Fallback | None = None
         """Serves names without a handler: see `treadle.llm.use_llm`."""
 
