@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treadle.engine import Engine
+    from treadle.engine.calls import Handle
     from treadle.engine.polling_loop import ExternalPollingLoop
     from treadle.goals.gates import GateContext, Judgement
     from treadle.kernel.queue.service import Enqueued, TaskSpec
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from treadle.workers.functions.context import FunctionContext
     from treadle.workers.functions.determinism import DeterminismWarning
     from treadle.workers.injection import Depends
+    from treadle.workers.references import Function, Handler
     from treadle.workers.specialists import RenderSpecialist, Specialist
 
 _PLACES = {
@@ -78,11 +80,13 @@ _PLACES = {
     "treadle.model.retry": ("RetryPolicy",),
     "treadle.model.tasks": ("Task",),
     "treadle.engine": ("Engine",),
+    "treadle.engine.calls": ("Handle",),
     "treadle.engine.polling_loop": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
     "treadle.workers.injection": ("Depends",),
     "treadle.workers.functions.context": ("FunctionContext",),
     "treadle.workers.functions.determinism": ("DeterminismWarning",),
+    "treadle.workers.references": ("Function", "Handler"),
     "treadle.workers.specialists": ("RenderSpecialist", "Specialist"),
 }
 """The modules that define the public names; each is imported when one of its names is first used, so that programs start fast."""
@@ -120,8 +124,11 @@ __all__ = [
     "ExternalProductionHandle",
     "ExternalProductionRecord",
     "Failed",
+    "Function",
     "FunctionContext",
     "GateContext",
+    "Handle",
+    "Handler",
     "Judgement",
     "NonRetryable",
     "Paused",

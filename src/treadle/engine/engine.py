@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from treadle.engine.calls import Calls, plain_payload
 from treadle.engine.former_names import FormerNames
-from treadle.engine.results import run_result, task_result
+from treadle.engine.registration import Registration
 from treadle.goals.extension import Goals
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
@@ -26,14 +27,13 @@ from treadle.model.values import Json
 from treadle.settings import Settings, load_settings
 from treadle.wiring.kernel import Kernel, StoreFactory
 from treadle.workers.functions.plans import plan_function
-from treadle.workers.functions.registry import MAX_STEPS, FunctionRegistry, make_function
-from treadle.workers.handlers import HandlerOptions, Registry, make_handler
-from treadle.workers.specialists import SpecialistOptions, register
+from treadle.workers.functions.registry import FunctionRegistry
+from treadle.workers.handlers import Registry
 
 if TYPE_CHECKING:
     import apsw
 
-    from treadle.api.options import EnqueueOptions, FunctionOptions
+    from treadle.api.options import FunctionOptions
     from treadle.engine.sync import BlockingEngine
     from treadle.engine.within import Transaction, Within
     from treadle.kernel.alerts.service import Alerts
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from treadle.kernel.watchers.service import Watchers
     from treadle.observability.metrics import Metrics
     from treadle.wiring.worker_host import WorkerHost
-    from treadle.workers.injection import Scope
-
-H = TypeVar("H", bound=Callable[..., Any])
 
 
 class AlreadyOpen(TreadleError):
@@ -57,7 +54,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(FormerNames):
+class Engine(Registration, Calls, FormerNames):
     """A store and the operations on it: enqueue tasks, start runs, wait, operate, read, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -207,124 +204,11 @@ class Engine(FormerNames):
         finally:
             await host.stop()
 
-    # registration
-
-    @overload
-    def provide(self, kind: Any, *, scope: Scope = "worker") -> Callable[[H], H]: ...
-    @overload
-    def provide(self, kind: Any, factory: H, *, scope: Scope = "worker") -> H: ...
-    def provide(self, kind: Any, factory: H | None = None, *, scope: Scope = "worker") -> Any:
-        """Inject instances of the type into parameters of handlers, functions and steps that are annotated with it.
-
-            @engine.provide(Pool)
-            async def pool():
-                async with create_pool(DATABASE) as pool:
-                    yield pool
-
-        The factory is a function, or a generator that yields the instance and cleans up; sync or async; its own parameters are
-        injected, too. With the scope `worker`, a process has one instance while workers run; with `task`, each call gets one.
-        Register it before the handlers that need it.
-        """
-
-        def add(given: H) -> H:
-            self.kernel.registry.dependencies.provide(kind, given, scope)
-            return given
-
-        return add if factory is None else add(factory)
-
-    def on_start(self, hook: H) -> H:
-        """Call the function, sync or async, when a worker starts, before it claims work; once per process.
-
-        If it raises, the worker does not start (`StartFailed`).
-        """
-        self.kernel.registry.dependencies.add_start(hook)
-        return hook
-
-    def on_stop(self, hook: H) -> H:
-        """Call the function, sync or async, when the worker has stopped; once per process, the last one registered first."""
-        self.kernel.registry.dependencies.add_stop(hook)
-        return hook
-
-    def handler(self, name: str, **options: Unpack[HandlerOptions]) -> Callable[[H], H]:
-        """Register the decorated function for tasks of that name; it takes (payload), (payload, ctx) or nothing.
-
-        It returns a dict (None means `{}`) or an outcome; exceptions are retried according to `retry` (default: no retries).
-        `timeout` bounds one attempt, `progress_every` the time between two calls of `ctx.progress()`, `concurrency` the number of
-        concurrent calls in a process. Tasks without a `limit_key` of their own get that of the handler: its limit and rate
-        (`kernel.lists`) hold across all handlers and workers that use the key. Sync functions run in threads, or with
-        `isolation="process"` in processes that can be killed.
-        """
-
-        def add(call: H) -> H:
-            registry = self.kernel.registry
-            registry.add(make_handler(name, registry.dependencies.wire(call), **options))
-            return call
-
-        return add
-
-    def function(
-        self, name: str, *, version: int = 1, max_steps: int = MAX_STEPS, concurrency: int | None = None
-    ) -> Callable[[H], H]:
-        """Register the decorated `async def` as a durable function; it takes (payload), (payload, ctx) or nothing.
-
-        It returns any JSON. A run is pinned to the `version` it began with; several versions may be registered. `max_steps` caps
-        the steps of one run, `concurrency` the number of its runs that execute concurrently in a process.
-        """
-
-        def add(call: H) -> H:
-            wired = self.kernel.registry.dependencies.wire(call)
-            made = make_function(name, wired, version=version, max_steps=max_steps, concurrency=concurrency)
-            self.kernel.function_registry.add(made)
-            return call
-
-        return add
-
-    def specialist(self, name: str, specialist: object = None, **options: Unpack[SpecialistOptions]) -> Any:
-        """Register a specialist, an object or a class with `start` and `poll`, for tasks of that name; also as a decorator.
-
-        `treadle.Specialist` documents its methods. With a `scope`, it serves only tasks enqueued with that scope. `timeout` bounds
-        one call to the service, `concurrency` the concurrent calls in a process, `deadline` the total time of a job.
-        `idempotent_start` declares that the service creates one job for two submits with the same token.
-        """
-
-        def add(given: Any) -> Any:
-            register(self.kernel.registry, name, given, **options)
-            return given
-
-        return add if specialist is None else add(specialist)
-
     # tasks
-
-    async def enqueue(
-        self,
-        name: str,
-        payload: Mapping[str, Json] | None = None,
-        *,
-        idempotency_for: Duration = 7 * 86_400,
-        **options: Unpack[EnqueueOptions],
-    ) -> Enqueued:
-        """Store a task; it is durable when this returns. Smaller priorities run first.
-
-        If a live task already has the same `unique_key`, return that one (`created` is False). For `idempotency_for` (seven days),
-        an `idempotency_key` identifies the task it was first used for, even after that task has ended or was pruned. At most
-        `limit` tasks with the same `limit_key` run concurrently, unless an operator set another limit (`kernel.lists`). `retry`,
-        `timeout` and `progress_every` override those of the handler. After `deadline` the task fails instead of running. `scope`
-        selects among specialists of the same name.
-        """
-        spec = TaskSpec(name=name, payload=_payload(payload), idempotency_for=idempotency_for, **options)
-        return (await self.kernel.queue.enqueue([spec]))[0]
 
     async def enqueue_many(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
         """Store many tasks in few commits; all are checked before the first is stored."""
         return await self.kernel.queue.enqueue(specs)
-
-    async def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]:
-        """Wait for the task and return its result.
-
-        Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored` if it ended that way, `TaskNotFound` if there is no such task, and
-        `TimeoutError` after `timeout` (the task continues).
-        """
-        return await task_result(self.kernel, parse_id(task, "task id"), timeout)
 
     async def cancel(self, task: Ref, *, actor: str = "python", reason: str | None = None) -> None:
         """End the task now. Its handler is stopped: immediately in this process, elsewhere within about a second."""
@@ -332,7 +216,7 @@ class Engine(FormerNames):
 
     async def retry(self, task: Ref, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
         """Make a failed, canceled or ignored task live again, with an edited payload if given."""
-        await self.kernel.queue.retry(task, actor=actor, payload=_payload(payload))
+        await self.kernel.queue.retry(task, actor=actor, payload=plain_payload(payload))
 
     async def pause(self, task: Ref, *, actor: str = "python", reason: str | None = None, interrupt: bool = False) -> None:
         """Hold a task; an attempt in progress ends normally, or with `interrupt` stops and is repeated after the resume."""
@@ -426,31 +310,6 @@ class Engine(FormerNames):
                 await self.kernel.store.forget_budget(run_id)
         return started
 
-    async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Json:
-        """Wait for the run and return its outputs; for a durable function, its return value or that of the run it continued as.
-
-        Raises `RunFailed` or `RunCanceled` if it ended that way, and `TimeoutError` after `timeout` (the run continues).
-        """
-        return await run_result(self.kernel, parse_id(run, "run id"), timeout)
-
-    async def start_function(
-        self,
-        name: str,
-        payload: Mapping[str, Json] | None = None,
-        *,
-        actor: str | None = None,
-        **options: Unpack[FunctionOptions],
-    ) -> StartedRun:
-        """Start a durable function; the run is durable when this returns.
-
-        The default version is the newest one registered in this process, else the newest one in the store. A second start with the
-        same idempotency key returns the first run and changes nothing.
-        """
-        from treadle.kernel.runs.records import StartedRun
-
-        run_id, created = await self.kernel.functions.start(name, payload, actor=actor, **options)
-        return StartedRun(run_id, created)
-
     async def start_plan(
         self,
         steps: Sequence[Mapping[str, Json]],
@@ -538,8 +397,3 @@ def use_store(engine: Engine, url: str | None, settings: Settings, **parts: Any)
 def twin_of(engine: Engine) -> Engine:
     """Return a closed engine on the same store, with the same settings and codec but without handlers."""
     return Engine(engine._url, settings=engine.kernel.settings, codec=engine._make_kernel.keywords["codec"])
-
-
-def _payload(payload: Mapping[str, Json] | None) -> Json:
-    """Convert any mapping to a dict; the queue rejects everything else."""
-    return dict(payload) if isinstance(payload, Mapping) else payload

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
+from treadle.engine.calls import Handle
 from treadle.engine.engine import Engine
+from treadle.model.clock import Duration
 from treadle.model.errors import NotOpen
+from treadle.model.ids import Ref
+from treadle.model.values import Json
 
 if TYPE_CHECKING:
+    from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.engine.within import BlockingTransaction, BlockingWithin
     from treadle.kernel.approvals.records import ShownApproval
+    from treadle.kernel.queue.service import Enqueued
     from treadle.kernel.store.verify import VerifyReport
     from treadle.wiring.worker_host import WorkerHost
+    from treadle.workers.references import Function, Handler
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
@@ -31,6 +40,19 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> C
         return result
 
     return call
+
+
+class BlockingHandle(Generic[R_co]):
+    """A task or a run that was started through a reference, for code without an event loop."""
+
+    def __init__(self, engine: BlockingEngine, handle: Handle[R_co]) -> None:
+        self._engine = engine
+        self.handle = handle
+        self.id, self.created = handle.id, handle.created
+
+    def result(self, *, timeout: Duration | None = None) -> R_co:
+        """Wait for the end and return the result as its annotated type; see `Handle.result`."""
+        return self._engine.run(self.handle.result(timeout=timeout))
 
 
 class BlockingEngine:
@@ -102,9 +124,42 @@ class BlockingEngine:
             raise
         self.run(_call(transaction.__aexit__, None, None, None))
 
-    enqueue = blocking(Engine.enqueue)
+    @overload
+    def enqueue(self, handler: Handler[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...
+    @overload
+    def enqueue(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        idempotency_for: Duration = ...,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued: ...
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+        """Store a task; see `Engine.enqueue`."""
+        stored = self.run(self._inner.enqueue(*args, **kwargs))
+        return BlockingHandle(self, stored) if isinstance(stored, Handle) else stored
+
+    @overload
+    def start(self, function: Function[P, R], /, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]: ...
+    @overload
+    def start(
+        self, name: str, payload: Mapping[str, Json] | None = None, *, actor: str | None = None, **options: Unpack[FunctionOptions]
+    ) -> BlockingHandle[Any]: ...
+    def start(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+        """Start a durable function; see `Engine.start`."""
+        return BlockingHandle(self, self.run(self._inner.start(*args, **kwargs)))
+
+    @overload
+    def result(self, task: BlockingHandle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
+    @overload
+    def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]: ...
+    def result(self, task: Any, *, timeout: Duration | None = None) -> Any:
+        """Wait for the task and return its result; see `Engine.result`."""
+        given = task.handle if isinstance(task, BlockingHandle) else task
+        return self.run(self._inner.result(given, timeout=timeout))
+
     enqueue_many = blocking(Engine.enqueue_many)
-    result = blocking(Engine.result)
     cancel = blocking(Engine.cancel)
     retry = blocking(Engine.retry)
     pause = blocking(Engine.pause)

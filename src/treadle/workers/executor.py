@@ -28,6 +28,7 @@ from treadle.model.tasks import LogLine, Task
 from treadle.model.values import decode, encode
 from treadle.workers.activity import noted_in_thread
 from treadle.workers.call import outcome_of, outcome_of_error
+from treadle.workers.code import importable, unwrapped
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
 from treadle.workers.interruptions import caught, result_of
@@ -111,7 +112,7 @@ class SystemExecutor:
 def _pickled(handler: Handler) -> bytes:
     """Pickle the function by name; done here instead of in the process object, for a clear error message."""
     try:
-        return pickle.dumps(handler.call)
+        return pickle.dumps(importable(handler.call))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise NonRetryable(
             f"The handler {handler.name} cannot run in a process: {error}. Define it at the top level of a module.",
@@ -207,7 +208,7 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_line
         lambda text: pipe.send(("progress", text)),
     )
     try:
-        call = pickle.loads(code)  # noqa: S301 - made by our own parent process
+        call = unwrapped(pickle.loads(code))  # noqa: S301 - made by our own parent process
         returned = call(*(decode(held.payload), context)[:arguments])
         if asyncio.iscoroutine(returned):
             returned = asyncio.run(returned)

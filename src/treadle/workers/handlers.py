@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict
@@ -13,7 +12,9 @@ from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, short_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 from treadle.model.user_values import shown
+from treadle.workers.code import unwrapped
 from treadle.workers.injection import Dependencies, is_async
+from treadle.workers.signatures import Kind, Signature, adapted, signature_of
 
 Isolation = Literal["loop", "thread", "process"]
 
@@ -45,6 +46,8 @@ class Handler:
     """For specialists: executes the task with (ctx, executor, handler) instead of `call`."""
     cancels: Handler | None = None
     """For specialists: the handler of tasks that cancel jobs at the external service."""
+    signature: Signature | None = None
+    """The arguments and the result of the user's code; None for code of the engine."""
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -68,55 +71,38 @@ def make_handler(
     concurrency: int | None = None,
     isolation: Isolation | None = None,
     limit_key: str | None = None,
+    kind: Kind = "raw",
 ) -> Handler:
     """Return a validated handler for a function: async on the event loop, sync in a thread, or either in a process."""
     check_name(name)
     if not callable(call):
         raise InvalidInput(f"The handler {name} must be a function, not {type(call).__name__}.")
-    awaits = is_async(call)
-    chosen: Isolation = isolation or ("loop" if awaits else "thread")
+    call = unwrapped(call)
+    runs_async = is_async(call)
+    chosen: Isolation = isolation or ("loop" if runs_async else "thread")
     if chosen not in ("loop", "thread", "process"):
         raise InvalidPolicy(f"isolation must be 'loop', 'thread' or 'process', not {shown(chosen)}.")
-    if chosen == "loop" and not awaits:
+    if chosen == "loop" and not runs_async:
         raise InvalidPolicy(
             f"The handler {name} is not async: on the event loop it would block other handlers. Use isolation='thread'."
         )
-    if chosen == "thread" and awaits:
+    if chosen == "thread" and runs_async:
         raise InvalidPolicy(f"The handler {name} is async: it runs on the event loop or with isolation='process', not in a thread.")
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise InvalidPolicy(f"concurrency must be 1 or more, not {shown(concurrency)}.")
+    signature = signature_of(name, call, kind)
     return Handler(
         name,
-        call,
-        _arguments(name, call),
+        adapted(signature, call, kind),
+        2 if signature.is_typed else signature.arguments,
         chosen,
         as_policy(retry) or NO_RETRY,
         None if timeout is None else milliseconds(timeout, "timeout", positive=True),
         None if progress_every is None else milliseconds(progress_every, "progress_every", positive=True),
         concurrency,
         None if limit_key is None else check_key(limit_key, "limit key"),
+        signature=signature,
     )
-
-
-def _arguments(name: str, call: Callable[..., Any]) -> int:
-    """Return how many of (payload, ctx) to pass; a second parameter with a default is passed `ctx` only if it has that name."""
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    try:
-        parameters = inspect.signature(call).parameters.values()
-    except (ValueError, TypeError):
-        raise InvalidInput(f"The parameters of the handler {name} are unknown: wrap it in a function of (payload).") from None
-    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
-        return 2
-    wanted = [parameter for parameter in parameters if parameter.kind in positional]
-    required = [parameter for parameter in wanted if parameter.default is inspect.Parameter.empty]
-    keyword_only = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is inspect.Parameter.empty]
-    if len(required) > 2 or keyword_only or (wanted and wanted[0].name == "ctx"):
-        raise InvalidInput(
-            f"The handler {name} must take (payload), (payload, ctx) or nothing, and parameters of types given to engine.provide."
-        )
-    if len(required) < len(wanted) and len(wanted) >= 2 and wanted[1].name != "ctx":
-        return max(len(required), 1)
-    return min(len(wanted), 2)
 
 
 class Offering(Protocol):

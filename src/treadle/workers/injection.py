@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from treadle.model.errors import HandlerExists, InvalidInput, TreadleError
 from treadle.model.user_values import error_text, shown
+from treadle.workers.code import importable
 
 Scope = Literal["worker", "task"]
 Hook = Callable[[], Any]
@@ -208,7 +209,7 @@ class _Wired:
         self.__annotations__ = {name: value for name, value in annotations.items() if name not in names}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (None, self._call, self._needs)
+        return type(self), (None, importable(self._call), self._needs)
 
     def _missing(self, given: Mapping[str, Any]) -> Needs:
         return tuple(each for each in self._needs if each[0] not in given)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
 
 from treadle.kernel.effects.decide import current_keys
 from treadle.kernel.functions.steps import ASK, NOW, PATCH
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
+from treadle.model.conversion import Converter, is_raw, plain_object
+from treadle.model.errors import InvalidApproval, InvalidInput, InvalidPayload, MisusedContext
 from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
 from treadle.model.tasks import Task
-from treadle.model.user_values import CODE_LIMIT, storable, type_name
+from treadle.model.user_values import CODE_LIMIT, shown, storable, type_name
 from treadle.model.values import Json, decode, encode
+from treadle.workers.code import unwrapped
 from treadle.workers.functions.effects import EffectOperation
 from treadle.workers.functions.operations import (
     CallOperation,
@@ -28,11 +30,49 @@ from treadle.workers.functions.operations import (
     gather,
 )
 from treadle.workers.functions.steps import StepOperation
+from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS
+from treadle.workers.references import Function as FunctionReference
+from treadle.workers.references import Handler as HandlerReference
 
 if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
 
+P = ParamSpec("P")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 _NO_KWARGS: dict[str, Any] = {}
+
+
+class StepOptions(TypedDict, total=False):
+    """Options of a step."""
+
+    name: str | None
+    key: str | None
+    retry: RetryPolicy | int | None
+    timeout: Duration | None
+    limit_key: str | None
+
+
+class ChildOptions(TypedDict, total=False):
+    """Options of a child run."""
+
+    version: int | None
+    key: str | None
+    task_list: str | None
+    priority: int | None
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of a child task."""
+
+    key: str | None
+    task_list: str | None
+    priority: int | None
+    retry: RetryPolicy | int | None
+    timeout: Duration | None
+    deadline: Duration | None
+    limit_key: str | None
+    limit: int | None
 
 
 class FunctionContext:
@@ -64,7 +104,17 @@ class FunctionContext:
 
     # work
 
+    @overload
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
+    @overload
     def step(
+        self, fn: Callable[[Unpack[Ts]], Coroutine[Any, Any, R]], /, *args: *Ts, **options: Unpack[StepOptions]
+    ) -> Awaitable[R]: ...
+    @overload
+    def step(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
+    @overload
+    def step(self, fn: Callable[[Unpack[Ts]], R], /, *args: *Ts, **options: Unpack[StepOptions]) -> Awaitable[R]: ...
+    def step(  # type: ignore[misc]
         self,
         fn: Callable[..., Any],
         *args: Any,
@@ -75,13 +125,15 @@ class FunctionContext:
         limit_key: str | None = None,
         **kwargs: Any,
     ) -> Awaitable[Any]:
-        """Call `fn` once (async on the event loop, sync in a thread); replays return its recorded result (any JSON).
+        """Call `fn` once (async on the event loop, sync in a thread); replays return its recorded result.
 
+        The result is any JSON, or a value of the annotated return type, which every replay returns as that type.
         `retry` repeats a failed attempt (default: no retries), without occupying a worker in between; after the last attempt
         `StepFailed` is raised. `timeout` bounds one attempt. `key` names a step that must be unique in the run.
         Every attempt of a step with a `limit_key` counts against the limit and the rate of that key, together with the tasks
         that have it; until its turn the run waits without occupying a worker. Such steps of one run take turns.
         """
+        fn = unwrapped(fn)
         if name is None and key is None:
             own = getattr(fn, "__name__", None)
             name = storable(own, CODE_LIMIT) if isinstance(own, str) and own else type_name(fn)
@@ -145,7 +197,27 @@ class FunctionContext:
         """The key of the effect in progress, the same for all attempts, for services that deduplicate."""
         return current_keys().dedupe_key
 
+    @overload
+    def call(self, handler: HandlerReference[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
+    @overload
     def call(
+        self, handler: str, payload: Mapping[str, Json] | None = None, *, name: str | None = None, **options: Unpack[CallOptions]
+    ) -> Awaitable[dict[str, Json]]: ...
+    def call(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:  # type: ignore[misc]
+        """Enqueue a task for a handler on any worker and return its result.
+
+        Pass a name, a payload and options, or a reference and its arguments: `ctx.call(pack.with_options(retry=3), order)`. Raises
+        `TaskFailed`, `TaskCanceled` or `TaskIgnored`.
+        """
+        if args and isinstance(args[0], HandlerReference):
+            handler, *arguments = args
+            options = handler.options_for("ctx.call", CALL_OPTIONS)
+            operation = self._call(handler.name, handler.payload(*arguments, **kwargs), **options)
+            operation.load = handler.signature.load_result
+            return operation
+        return self._call(*args, **kwargs)
+
+    def _call(
         self,
         handler: str,
         payload: Mapping[str, Json] | None = None,
@@ -159,11 +231,7 @@ class FunctionContext:
         deadline: Duration | None = None,
         limit_key: str | None = None,
         limit: int | None = None,
-    ) -> Awaitable[dict[str, Json]]:
-        """Enqueue a task for a handler on any worker and return its result.
-
-        Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored`.
-        """
+    ) -> CallOperation:
         task = self._driver.execution.task
         template = {
             "priority": task.priority if priority is None else priority,
@@ -186,7 +254,26 @@ class FunctionContext:
         """Run a job at an external service through its specialist and return its result; options as for `call`."""
         return self.call(specialist, payload, **options)
 
+    @overload
+    def start(self, function: FunctionReference[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[ChildRun[R]]: ...
+    @overload
     def start(
+        self, function: str, payload: Mapping[str, Json] | None = None, **options: Unpack[ChildOptions]
+    ) -> Awaitable[ChildRun[Any]]: ...
+    def start(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:  # type: ignore[misc]
+        """Start a function as a child run and return its handle; `await handle.result()` returns the child's result.
+
+        Pass a name, a payload and options, or a reference and its arguments: `ctx.start(ship.with_options(key="s1"), order)`.
+        """
+        if args and isinstance(args[0], FunctionReference):
+            function, *arguments = args
+            options = function.options_for("ctx.start", CHILD_OPTIONS)
+            operation = self._start(function.name, function.payload(*arguments, **kwargs), **options)
+            operation.load = function.signature.load_result
+            return operation
+        return self._start(*args, **kwargs)
+
+    def _start(
         self,
         function: str,
         payload: Mapping[str, Json] | None = None,
@@ -195,8 +282,7 @@ class FunctionContext:
         key: str | None = None,
         task_list: str | None = None,
         priority: int | None = None,
-    ) -> Awaitable[ChildRun]:
-        """Start a function as a child run and return its handle; `await handle.result()` returns the child's result."""
+    ) -> StartOperation:
         task = self._driver.execution.task
         options = {
             "task_list": _task_list(task, task_list),
@@ -221,13 +307,21 @@ class FunctionContext:
         """Wait until an instant (with a time zone)."""
         return SleepOperation(self._driver, None, instant(at))
 
-    def wait_for(self, signal: str, timeout: Duration | None = None) -> Awaitable[Json]:
+    @overload
+    def wait_for(self, signal: str, timeout: Duration | None = None) -> Awaitable[Json]: ...
+    @overload
+    def wait_for(self, signal: str, timeout: Duration | None = None, *, type: type[R]) -> Awaitable[R]: ...
+    def wait_for(self, signal: str, timeout: Duration | None = None, *, type: Any = Any) -> Awaitable[Any]:  # noqa: A002
         """Wait for the next signal of that name and return its payload; earlier signals are consumed first, in order.
 
-        Raises `SignalTimeout` if none arrives in time.
+        With a `type`, the payload arrives as that type, or `InvalidPayload` is raised. Raises `SignalTimeout` if none arrives in
+        time.
         """
         timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
-        return SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
+        operation = SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
+        if not is_raw(type):
+            operation.load = _loader(type, f"The signal {signal}")
+        return operation
 
     def approval(self, question: str, *, key: str | None = None, **request: Any) -> Awaitable[dict[str, Json]]:
         """Request an approval and return the decision: the decider (`by`), the `reason`, and the approved `context`.
@@ -235,6 +329,8 @@ class FunctionContext:
         Options are those of `ApprovalRequest.of`. Raises `ApprovalDenied` or `ApprovalExpired`.
         """
         task = self._driver.execution.task
+        if "context" in request:
+            request["context"] = plain_object(request["context"])
         try:
             asked = ApprovalRequest.of(question, **request)
         except TypeError as error:
@@ -242,12 +338,14 @@ class FunctionContext:
         lane = Lane(self._driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
         return CallOperation(self._driver, lane, asked.as_json(), {"priority": task.priority}, kind=ASK, key=key)
 
-    def continue_as_new(self, payload: Mapping[str, Json] | None = None) -> Coroutine[Any, Any, None]:
-        """End this run and continue as a new run with that payload and an empty history; never returns.
+    def continue_as_new(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, None]:
+        """End this run and continue as a new run with that payload, or those arguments, and an empty history; never returns.
 
         The new run uses the newest version of the function. A caller that waits for this run gets the new run's result.
         """
-        given = _payload(payload)
+        signature = self._driver.execution.function.handler.signature
+        assert signature is not None
+        given = signature.dump(args, kwargs)
         limit = self._driver.execution.runtime.payload_limit
         return self._continue(decode(encode(given, "payload of continue_as_new", limit)))
 
@@ -333,3 +431,19 @@ def _payload(payload: Mapping[str, Json] | None) -> dict[str, Json]:
     if payload is not None and not isinstance(payload, Mapping):
         raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
     return dict(payload or {})
+
+
+def _loader(annotation: Any, what: str) -> Callable[[Json], Any]:
+    """Return a function that converts JSON to the type; raises `InvalidInput` for a type that cannot be stored."""
+    try:
+        converter = Converter(annotation)
+    except Exception as error:
+        raise InvalidInput(f"{what} cannot have the type {shown(annotation)}: {error}.") from None
+
+    def load(value: Json) -> Any:
+        try:
+            return converter.load(value)
+        except InvalidPayload as error:
+            raise InvalidPayload(f"{what} does not match its type: {error}") from None
+
+    return load

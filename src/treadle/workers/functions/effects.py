@@ -73,7 +73,7 @@ class EffectOperation(StepOperation):
             recorded.about = about or None
             first = self._repeat(recorded, what)
         elif recorded.state == StepState.COMPLETED:
-            return recorded.value
+            return self._loaded(recorded.value)
         elif (error := error_of(recorded)) is not None:
             if recorded.doubtful:
                 journal.note_unknown(what, first, place, recorded.attempt)
@@ -150,6 +150,7 @@ class EffectOperation(StepOperation):
         driver, runtime = self.driver, self.driver.execution.runtime
         unit = branch.next_unit()
         try:
+            value = value if self.converter is None else self.converter.dump(value)
             rows = succeeded(begin, value, runtime.value_store)
             text = encode(value, "response", runtime.payload_limit)
         except InvalidInput as error:
@@ -167,4 +168,4 @@ class EffectOperation(StepOperation):
         driver.journal.write(recorded, unit)
         await driver.recorder.commit_decided(branch)
         reach("effect.recorded")
-        return recorded.value
+        return self._loaded(recorded.value)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from treadle.kernel.functions.decide import new_run
 from treadle.kernel.functions.steps import ASK, CALL, RESULT, SLEEP, START, WAIT, Recorded, make_step
@@ -26,15 +26,19 @@ from treadle.workers.functions.waits import Group, Wait
 if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
 
+R_co = TypeVar("R_co", covariant=True)
+
 
 class WaitOperation:
     """An operation that is only a durable wait."""
 
-    __slots__ = ("driver", "key", "name")
+    __slots__ = ("driver", "key", "load", "name")
     kind = ""
 
     def __init__(self, driver: Driver, name: str, key: str | None = None) -> None:
         self.driver, self.name, self.key = driver, name, key
+        self.load: Callable[[Json], Any] | None = None
+        """Converts the recorded value to its type."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._run(self.driver.branches.enter()).__await__()
@@ -44,7 +48,11 @@ class WaitOperation:
             await self.driver.execution.wait_while_held()
         wait = self.begin(branch)
         await self.driver.inbox.block(wait)
-        return wait.result()
+        return self.loaded(wait.result())
+
+    def loaded(self, value: Any) -> Any:
+        """Return the recorded value as its type."""
+        return value if self.load is None else self.load(value)
 
     def begin(self, branch: Branch) -> Wait:
         """Return the wait, which may have ended already; its request is recorded once."""
@@ -163,18 +171,19 @@ class CallOperation(WaitOperation):
 class StartOperation:
     """`ctx.start`: a child run, and the handle that waits for its result."""
 
-    __slots__ = ("driver", "key", "name", "options", "payload", "version")
+    __slots__ = ("driver", "key", "load", "name", "options", "payload", "version")
 
     def __init__(
         self, driver: Driver, name: str, payload: dict[str, Json], version: int | None, key: str | None, options: dict[str, Any]
     ) -> None:
         self.driver, self.name, self.payload, self.version = driver, name, payload, version
         self.key, self.options = key, options
+        self.load: Callable[[Json], Any] | None = None
 
-    def __await__(self) -> Generator[Any, None, ChildRun]:
+    def __await__(self) -> Generator[Any, None, ChildRun[Any]]:
         return self._run(self.driver.branches.enter()).__await__()
 
-    async def _run(self, branch: Branch) -> ChildRun:
+    async def _run(self, branch: Branch) -> ChildRun[Any]:
         execution, journal = self.driver.execution, self.driver.journal
         if execution.held:
             await execution.wait_while_held()
@@ -202,24 +211,27 @@ class StartOperation:
             )
             step = make_step(execution.run_id, recorded, runtime.value_store)
             branch.next_unit().starts.append((task, rows, step))
-        return ChildRun(self.driver, recorded)
+        return ChildRun(self.driver, recorded, self.load)
 
 
-class ChildRun:
+class ChildRun(Generic[R_co]):
     """A run that a function has started."""
 
-    __slots__ = ("_driver", "_outcome", "_recorded", "id", "name")
+    __slots__ = ("_driver", "_load", "_outcome", "_recorded", "id", "name")
 
-    def __init__(self, driver: Driver, recorded: Recorded) -> None:
+    def __init__(self, driver: Driver, recorded: Recorded, load: Callable[[Json], R_co] | None = None) -> None:
         self._driver = driver
+        self._load = load
         self._recorded = recorded
         self._outcome: Recorded | None = None
         self.id: str = recorded.task_id or ""
         self.name: str = recorded.name
 
-    def result(self) -> Awaitable[Any]:
+    def result(self) -> Awaitable[R_co]:
         """Wait for the child to end and return its result; raises `RunFailed` or `RunCanceled`."""
-        return _ResultOperation(self._driver, self)
+        operation = _ResultOperation(self._driver, self)
+        operation.load = self._load
+        return operation
 
 
 class _ResultOperation(WaitOperation):
@@ -228,7 +240,7 @@ class _ResultOperation(WaitOperation):
     __slots__ = ("child",)
     kind = RESULT
 
-    def __init__(self, driver: Driver, child: ChildRun) -> None:
+    def __init__(self, driver: Driver, child: ChildRun[Any]) -> None:
         super().__init__(driver, f"{child.name}.result")
         self.child = child
 
@@ -292,7 +304,8 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
     if errors:
         steps = [each for error in errors for each in blamed_steps(error)]
         raise blamed(errors[0], *steps) if steps else errors[0]
-    return [value for value, _ in group.results]
+    pairs = zip(awaitables, group.results, strict=True)
+    return [each.loaded(value) if isinstance(each, WaitOperation) else value for each, (value, _) in pairs]
 
 
 def _check_gathered(awaitables: tuple[Any, ...]) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
-from typing import Any
+from typing import Any, TypedDict
 
 from treadle.kernel.functions.steps import check_version, lane_name
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name
 from treadle.model.user_values import shown
+from treadle.workers.code import unwrapped
 from treadle.workers.functions.determinism import warn_of_calls
 from treadle.workers.handlers import Handler, make_handler
 from treadle.workers.injection import is_async
@@ -40,19 +41,28 @@ class Function:
         return self.handler.name
 
 
+class RegistrationOptions(TypedDict, total=False):
+    """Options of a function, as `Engine.function` documents them."""
+
+    version: int
+    max_steps: int
+    concurrency: int | None
+
+
 def make_function(
     name: str, call: Callable[..., Any], *, version: int = 1, max_steps: int = MAX_STEPS, concurrency: int | None = None
 ) -> Function:
     """Return a validated function for an `async def` of (payload), (payload, ctx) or no parameters."""
     check_name(name, "function name")
     check_version(version)
+    call = unwrapped(call)
     if not is_async(call):
         raise InvalidInput(f"The function {name} must be an `async def`, as it awaits operations of `ctx`.")
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
-    arguments = make_handler(name, call, concurrency=concurrency).arguments
     warn_of_calls(name, inspect.unwrap(call))
-    handler = Handler(lane_name(name, version), call, arguments, "loop", concurrency=concurrency)
+    made = make_handler(name, call, concurrency=concurrency, kind="function")
+    handler = replace(made, name=lane_name(name, version))
     return Function(name, version, handler, max_steps)
 
 

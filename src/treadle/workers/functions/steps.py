@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.functions.steps import STEP, Recorded, completed_body, fold_text, make_step, step_id
 from treadle.model.arguments import call_text
-from treadle.model.errors import InvalidInput, NonRetryable
+from treadle.model.conversion import Converter
+from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.outcomes import Problem, Retry
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.runs import Step
@@ -24,6 +25,7 @@ from treadle.workers.functions.waits import Wait
 from treadle.workers.handlers import Handler
 from treadle.workers.injection import is_async
 from treadle.workers.interruptions import stops_caller
+from treadle.workers.signatures import result_converter
 
 if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
@@ -38,7 +40,7 @@ _PLAIN = (type(None), bool, int, float, str)
 class StepOperation:
     """`ctx.step(...)`. Nothing happens until it is awaited or gathered."""
 
-    __slots__ = ("args", "driver", "fn", "key", "kwargs", "limit_key", "name", "retry", "timeout_for")
+    __slots__ = ("args", "converter", "driver", "fn", "key", "kwargs", "limit_key", "name", "retry", "timeout_for")
     kind = STEP
 
     def __init__(
@@ -56,6 +58,8 @@ class StepOperation:
         self.limit_key = limit_key
         self.driver, self.fn, self.args, self.kwargs = driver, fn, args, kwargs
         self.name, self.key, self.retry, self.timeout_for = name, key, retry, timeout_for
+        self.converter = result_converter(fn)
+        """Converts a result whose type is annotated; None for any JSON."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self.run(self.driver.branches.enter()).__await__()
@@ -68,7 +72,7 @@ class StepOperation:
         place, recorded = driver.journal.reach(branch, STEP, name)
         if recorded is not None:
             if recorded.state == StepState.COMPLETED:
-                return recorded.value
+                return self._loaded(recorded.value)
             if (error := error_of(recorded)) is not None:
                 raise error
             await self._wait_for_retry(branch, recorded)
@@ -85,6 +89,7 @@ class StepOperation:
                     value = await self.fn(*self.args, **self.kwargs)  # the fast path of most steps
                 else:
                     value = await self._call()
+                value = value if self.converter is None else self._converted(value, self.converter)
                 text = _SHORT.get(value) if value is None or type(value) is bool else None
                 if text is None:
                     text = self._encoded(value)
@@ -101,7 +106,16 @@ class StepOperation:
         if self.limit_key is not None:
             driver.permits.release(branch)
         await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value, began_at, about))
-        return value if type(value) in _PLAIN else decode(text)
+        return self._loaded(value if type(value) in _PLAIN else decode(text))
+
+    def _loaded(self, value: Any) -> Any:
+        return value if self.converter is None else self.converter.load(value)
+
+    def _converted(self, value: Any, converter: Converter) -> Any:
+        try:
+            return converter.dump(value)
+        except InvalidPayload as error:
+            raise NonRetryable(f"The step's result does not match its annotation: {error}", "invalid_result") from None
 
     def _encoded(self, value: Any) -> str:
         try:

@@ -1,0 +1,167 @@
+"""Calls of registered code through an engine: enqueue, start, and wait for typed results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+
+from treadle.engine.results import run_result, task_result
+from treadle.kernel.queue.service import Enqueued, TaskSpec
+from treadle.model.clock import Duration
+from treadle.model.ids import Ref, parse_id
+from treadle.model.values import Json
+from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler, Reference
+
+if TYPE_CHECKING:
+    from treadle.api.options import EnqueueOptions, FunctionOptions
+    from treadle.kernel.runs.records import StartedRun
+    from treadle.wiring.kernel import Kernel
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Handle(Generic[R_co]):
+    """A task or a run that was started through a reference or a name, and its typed result."""
+
+    __slots__ = ("_calls", "_is_run", "_reference", "created", "id")
+
+    def __init__(self, calls: Calls, reference: Reference[..., R_co] | None, work_id: str, created: bool, is_run: bool) -> None:
+        self._calls, self._reference, self._is_run = calls, reference, is_run
+        self.id = work_id
+        self.created = created
+        """False if an earlier call with the same key had started it."""
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id}>"
+
+    async def result(self, *, timeout: Duration | None = None) -> R_co:
+        """Wait for the end and return the result as its annotated type; raises as `Engine.result` and `Engine.run_result` do."""
+        waits = run_result if self._is_run else task_result
+        result: Any = await waits(self._calls.kernel, self.id, timeout)
+        if self._reference is not None:
+            result = self._reference.signature.load_result(result)
+        return result  # type: ignore[no-any-return]
+
+
+class Calls:
+    """The methods of an engine that start code and wait for it."""
+
+    kernel: Kernel
+
+    @overload
+    async def enqueue(self, handler: Handler[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
+    async def enqueue(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        idempotency_for: Duration = ...,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued: ...
+    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # a positional-only first parameter
+        """Store a task; it is durable when this returns. Smaller priorities run first.
+
+        Pass a name, a payload and options: `enqueue("pack", {"sku": "x"}, delay=60)`; or a reference and its arguments, which are
+        checked: `enqueue(pack, Order("x"))`, `enqueue(pack.with_options(delay=60), Order("x"))`.
+
+        If a live task already has the same `unique_key`, return that one (`created` is False). For `idempotency_for` (seven days),
+        an `idempotency_key` identifies the task it was first used for, even after that task has ended or was pruned. At most
+        `limit` tasks with the same `limit_key` run concurrently, unless an operator set another limit (`kernel.lists`). `retry`,
+        `timeout` and `progress_every` override those of the handler. After `deadline` the task fails instead of running. `scope`
+        selects among specialists of the same name.
+        """
+        if args and isinstance(args[0], Handler):
+            handler, *arguments = args
+            options = handler.options_for("enqueue", ENQUEUE_OPTIONS)
+            spec = TaskSpec(name=handler.name, payload=handler.payload(*arguments, **kwargs), **options)
+            stored = (await self.kernel.queue.enqueue([spec]))[0]
+            return Handle(self, handler, stored.id, stored.created, is_run=False)
+        return (await self.kernel.queue.enqueue([_named(*args, **kwargs)]))[0]
+
+    @overload
+    async def start(self, function: Function[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
+    async def start(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        actor: str | None = None,
+        **options: Unpack[FunctionOptions],
+    ) -> Handle[Any]: ...
+    async def start(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+        """Start a durable function, as `start_function` does, and return a handle: `await (await start(flow, order)).result()`.
+
+        Pass a name, a payload and options, or a reference and its arguments, which are checked. A reference starts the newest
+        version known here, unless `flow.with_options(version=...)` states another.
+        """
+        if args and isinstance(args[0], Function):
+            function, *arguments = args
+            options = function.options_for("start", START_OPTIONS)
+            started = await self.start_function(function.name, function.payload(*arguments, **kwargs), **options)
+            return Handle(self, function, started.id, started.created, is_run=True)
+        started = await self.start_function(*args, **kwargs)
+        return Handle(self, None, started.id, started.created, is_run=True)
+
+    async def start_function(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        actor: str | None = None,
+        **options: Unpack[FunctionOptions],
+    ) -> StartedRun:
+        """Start a durable function; the run is durable when this returns.
+
+        The default version is the newest one registered in this process, else the newest one in the store. A second start with the
+        same idempotency key returns the first run and changes nothing.
+        """
+        from treadle.kernel.runs.records import StartedRun
+
+        run_id, created = await self.kernel.functions.start(name, payload, actor=actor, **options)
+        return StartedRun(run_id, created)
+
+    @overload
+    async def result(self, task: Handle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
+    @overload
+    async def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]: ...
+    async def result(self, task: Any, *, timeout: Duration | None = None) -> Any:
+        """Wait for the task and return its result.
+
+        Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored` if it ended that way, `TaskNotFound` if there is no such task, and
+        `TimeoutError` after `timeout` (the task continues).
+        """
+        if isinstance(task, Handle):
+            return await task.result(timeout=timeout)
+        return await task_result(self.kernel, parse_id(task, "task id"), timeout)
+
+    @overload
+    async def run_result(self, run: Handle[R], *, timeout: Duration | None = None) -> R: ...
+    @overload
+    async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Json: ...
+    async def run_result(self, run: Any, *, timeout: Duration | None = None) -> Any:
+        """Wait for the run and return its outputs; for a durable function, its return value or that of the run it continued as.
+
+        Raises `RunFailed` or `RunCanceled` if it ended that way, and `TimeoutError` after `timeout` (the run continues).
+        """
+        if isinstance(run, Handle):
+            return await run.result(timeout=timeout)
+        return await run_result(self.kernel, parse_id(run, "run id"), timeout)
+
+
+def _named(
+    name: str,
+    payload: Mapping[str, Json] | None = None,
+    *,
+    idempotency_for: Duration = 7 * 86_400,
+    **options: Unpack[EnqueueOptions],
+) -> TaskSpec:
+    return TaskSpec(name=name, payload=plain_payload(payload), idempotency_for=idempotency_for, **options)
+
+
+def plain_payload(payload: Mapping[str, Json] | None) -> Json:
+    """Convert any mapping to a dict; the queue rejects everything else."""
+    return dict(payload) if isinstance(payload, Mapping) else payload

@@ -1,0 +1,139 @@
+"""Registration of user code at an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from treadle.model.errors import InvalidInput
+from treadle.workers.code import unwrapped
+from treadle.workers.functions.registry import RegistrationOptions, make_function
+from treadle.workers.handlers import HandlerOptions, make_handler
+from treadle.workers.references import Function, Handler
+from treadle.workers.signatures import Kind
+from treadle.workers.specialists import SpecialistOptions, register
+
+if TYPE_CHECKING:
+    from treadle.engine.decorators import FunctionDecorator, HandlerDecorator, TaskDecorator
+    from treadle.wiring.kernel import Kernel
+    from treadle.workers.injection import Scope
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+class Registration:
+    """The decorators of an engine. Each returns a typed reference, which `enqueue`, `start`, `map` and `ctx` take."""
+
+    kernel: Kernel
+
+    if TYPE_CHECKING:
+        handler: HandlerDecorator
+        task: TaskDecorator
+        function: FunctionDecorator
+    else:
+
+        def handler(self, name=None, /, **options: Unpack[HandlerOptions]):
+            """Register the decorated function for tasks of that name (default: its own name).
+
+            It takes (payload), (payload, ctx) or nothing, or named and annotated arguments, which the payload holds by name. It
+            returns an object (None means `{}`) or an outcome; exceptions are retried according to `retry` (default: no retries).
+            `timeout` bounds one attempt, `progress_every` the time between two calls of `ctx.progress()`, `concurrency` the number
+            of concurrent calls in a process. Tasks without a `limit_key` of their own get that of the handler: its limit and rate
+            (`kernel.lists`) hold across all handlers and workers that use the key. Sync functions run in threads, or with
+            `isolation="process"` in processes that can be killed.
+            """
+            return _decorator(name, lambda own, fn: self._add_handler(own, fn, "handler", options))
+
+        def task(self, name=None, /, **options: Unpack[HandlerOptions]):
+            """Register a plain function, whose arguments are the payload by name, and whose result is any supported value.
+
+            Options are those of `handler`; also as `@engine.task` without parentheses. A result that is not an object is stored as
+            `{"result": ...}`.
+            """
+            return _decorator(name, lambda own, fn: self._add_handler(own, fn, "task", options))
+
+        def function(self, name=None, /, **options: Unpack[RegistrationOptions]):
+            """Register the decorated `async def` as a durable function (default: under its own name).
+
+            It takes (payload), (payload, ctx) or nothing, or named and annotated arguments, and returns any supported value. A run
+            is pinned to the `version` it began with; several versions may be registered. `max_steps` caps the steps of one run,
+            `concurrency` the number of its runs that execute concurrently in a process.
+            """
+            return _decorator(name, lambda own, fn: self._add_function(own, fn, options))
+
+    def _add_handler(self, name: str, fn: Any, kind: Kind, options: HandlerOptions) -> Handler[..., Any]:
+        registry = self.kernel.registry
+        made = make_handler(name, registry.dependencies.wire(unwrapped(fn)), kind=kind, **options)
+        registry.add(made)
+        assert made.signature is not None
+        return Handler(name, unwrapped(fn), made.signature)
+
+    def _add_function(self, name: str, fn: Any, options: RegistrationOptions) -> Function[..., Any]:
+        made = make_function(name, self.kernel.registry.dependencies.wire(unwrapped(fn)), **options)
+        self.kernel.function_registry.add(made)
+        assert made.handler.signature is not None
+        return Function(name, unwrapped(fn), made.handler.signature)
+
+    @overload
+    def provide(self, kind: Any, *, scope: Scope = "worker") -> Callable[[H], H]: ...
+    @overload
+    def provide(self, kind: Any, factory: H, *, scope: Scope = "worker") -> H: ...
+    def provide(self, kind: Any, factory: H | None = None, *, scope: Scope = "worker") -> Any:
+        """Inject instances of the type into parameters of handlers, functions and steps that are annotated with it.
+
+            @engine.provide(Pool)
+            async def pool():
+                async with create_pool(DATABASE) as pool:
+                    yield pool
+
+        The factory is a function, or a generator that yields the instance and cleans up; sync or async; its own parameters are
+        injected, too. With the scope `worker`, a process has one instance while workers run; with `task`, each call gets one.
+        Register it before the handlers that need it.
+        """
+
+        def add(given: H) -> H:
+            self.kernel.registry.dependencies.provide(kind, given, scope)
+            return given
+
+        return add if factory is None else add(factory)
+
+    def on_start(self, hook: H) -> H:
+        """Call the function, sync or async, when a worker starts, before it claims work; once per process.
+
+        If it raises, the worker does not start (`StartFailed`).
+        """
+        self.kernel.registry.dependencies.add_start(hook)
+        return hook
+
+    def on_stop(self, hook: H) -> H:
+        """Call the function, sync or async, when the worker has stopped; once per process, the last one registered first."""
+        self.kernel.registry.dependencies.add_stop(hook)
+        return hook
+
+    def specialist(self, name: str, specialist: object = None, **options: Unpack[SpecialistOptions]) -> Any:
+        """Register a specialist, an object or a class with `start` and `poll`, for tasks of that name; also as a decorator.
+
+        `treadle.Specialist` documents its methods. With a `scope`, it serves only tasks enqueued with that scope. `timeout` bounds
+        one call to the service, `concurrency` the concurrent calls in a process, `deadline` the total time of a job.
+        `idempotent_start` declares that the service creates one job for two submits with the same token.
+        """
+
+        def add(given: Any) -> Any:
+            register(self.kernel.registry, name, given, **options)
+            return given
+
+        return add if specialist is None else add(specialist)
+
+
+def _decorator(name: Any, add: Any) -> Any:
+    """Return the decorator for a name, or register immediately when the function itself is given."""
+    if name is not None and not isinstance(name, str):
+        return add(_own_name(name), name)
+    return lambda fn: add(_own_name(fn) if name is None else name, fn)
+
+
+def _own_name(fn: Any) -> str:
+    name = getattr(fn, "__name__", None)
+    if not callable(fn) or not isinstance(name, str):
+        raise InvalidInput(f"Register a function, or give a name: {type(fn).__name__} has none.")
+    return name

@@ -1,0 +1,262 @@
+"""Conversion between values of annotated types and the plain JSON that is stored. Pure.
+
+A `Converter` is built once per annotation. `dump` checks a value before it is stored, `load` returns it as its type. Both raise
+`InvalidPayload` with the path of the wrong field. Pydantic (v2) models are recognised by their methods; nothing imports pydantic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import PurePath
+from typing import Any, get_args, get_origin
+from uuid import UUID
+
+import msgspec
+from msgspec import inspect as shapes
+
+from treadle.model.errors import InvalidPayload
+from treadle.model.user_values import shown, storable, text_of, type_name
+from treadle.model.values import Json
+
+_NATIVE = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
+"""Types that JSON writes as text: while a value is checked, they are told apart from text."""
+_NATIVE_SHAPES = (
+    shapes.AnyType,
+    shapes.BytesType,
+    shapes.ByteArrayType,
+    shapes.CustomType,
+    shapes.DateType,
+    shapes.DateTimeType,
+    shapes.DecimalType,
+    shapes.TimeDeltaType,
+    shapes.TimeType,
+    shapes.TypedDictType,
+    shapes.UUIDType,
+)
+_OBJECTS = (shapes.DataclassType, shapes.DictType, shapes.StructType, shapes.TypedDictType)
+_AT = re.compile(r"^(.*?)(?: - at (`key` in )?`(\$.*)`)?$", re.DOTALL)
+_PART = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_MISSING = re.compile(r"^Object missing required field `(.*)`$")
+_UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
+_EXPECTED = re.compile(r"^Expected `(.*)`, got `.*`$", re.DOTALL)
+_SOME = "..."
+"""Stands for an unnamed key in a path."""
+_MOST_KEYS = 10_000
+_SHOWN = 60
+
+
+def is_raw(annotation: Any) -> bool:
+    """Return whether the annotation allows any JSON (or any JSON object), which is passed as it is."""
+    if annotation in (Any, object, dict, Mapping) or annotation is dict[str, Any]:
+        return True
+    if get_origin(annotation) in (dict, Mapping):
+        key, value = get_args(annotation)
+        return key is str and value in (Any, object)
+    return False
+
+
+def is_model(cls: Any) -> bool:
+    """Return whether the class is a pydantic (v2) model."""
+    return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__") and hasattr(cls, "model_validate_json")
+
+
+class Converter:
+    """Converts values of one type. Raises `TypeError` with the reason for a type whose values cannot be stored."""
+
+    __slots__ = ("_single", "annotation", "is_object")
+
+    def __init__(self, annotation: Any) -> None:
+        self.annotation = annotation
+        shape = shapes.type_info(annotation)
+        nested = list(_nested(shape, "", set()))
+        for place, each in nested:
+            if isinstance(each, shapes.CustomType) and not (issubclass(each.cls, PurePath) or is_model(each.cls)):
+                raise TypeError(f"{place + ': ' if place else ''}a {each.cls.__name__} cannot be stored as JSON")
+            if isinstance(each, shapes.RawType | shapes.ExtType):
+                raise TypeError(f"{place + ': ' if place else ''}a {type(each).__name__} cannot be stored as JSON")
+        self._single = not any(isinstance(each, _NATIVE_SHAPES) for _, each in nested)
+        self.is_object = _is_object(shape)
+
+    def dump(self, value: Any) -> Json:
+        """Return the value as JSON, which `load` is known to accept."""
+        try:
+            built = msgspec.to_builtins(value, builtin_types=_NATIVE, str_keys=True, enc_hook=_dump_custom)
+        except Exception as error:
+            raise InvalidPayload(f"$: {text_of(error, 500)}") from None
+        self._convert(built, _NATIVE)
+        return built if self._single else plain(value)
+
+    def load(self, value: Json) -> Any:
+        """Return the stored JSON as a value of the type."""
+        return self._convert(value, ())
+
+    def _convert(self, value: Any, native: tuple[type, ...]) -> Any:
+        try:
+            return _converted(value, self.annotation, native)
+        except Exception as error:
+            raise InvalidPayload(self._explained(error, value, native)) from None
+
+    def _explained(self, error: Exception, value: Any, native: tuple[type, ...]) -> str:
+        """Return the path and the reason: `$.items[2].price: expected float, got "x"`."""
+        inner = error.__cause__ if isinstance(error.__cause__, _Within) else error if isinstance(error, _Within) else None
+        found = _AT.match(text_of(error, 2000))
+        reason, in_key, path = found.groups() if found else (text_of(error, 2000), None, None)
+        parts: list[Any] = [
+            name or (_SOME if index == _SOME else int(index)) for name, index in _PART.findall(path or "") if name or index
+        ]
+        self._name_keys(parts, value, native)
+        if inner is not None:
+            parts += inner.path
+            reason = inner.reason
+        if (missing := _MISSING.match(reason)) is not None:
+            return f"{_path(parts)}.{missing[1]}: missing"
+        if (unknown := _UNKNOWN.match(reason)) is not None:
+            return f"{_path(parts)}.{unknown[1]}: unknown field"
+        if (expected := _EXPECTED.match(reason)) is not None:
+            reason = f"expected {expected[1]}, got {_shown(_at(value, parts)) if not in_key else 'a different key'}"
+        return f"{_path(parts)}: {reason[:1].lower()}{reason[1:]}"
+
+    def _name_keys(self, parts: list[Any], value: Any, native: tuple[type, ...]) -> None:
+        """Replace the unnamed keys of the path by the first keys whose values do not match."""
+        for position, part in enumerate(parts):
+            if part is not _SOME:
+                continue
+            container = _at(value, parts[:position])
+            if not isinstance(container, dict) or len(container) > _MOST_KEYS:
+                return
+            for key, each in container.items():
+                try:
+                    _converted(_replaced(value, parts[:position], {key: each}), self.annotation, native)
+                except Exception:
+                    parts[position] = key
+                    break
+
+
+def plain(value: Any) -> Json:
+    """Return any supported object as JSON, whatever its annotation."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_custom)
+    except Exception as error:
+        raise InvalidPayload(f"$: {text_of(error, 500)}") from None
+
+
+def plain_object(value: Any) -> Json:
+    """Return an instance of a supported class as JSON; JSON itself, and everything else, as it is."""
+    if value is None or isinstance(value, dict | list | str | int | float):
+        return value
+    supported = isinstance(value, (*_NATIVE, PurePath, tuple, set, frozenset)) or is_model(type(value))
+    if supported or hasattr(type(value), "__dataclass_fields__") or hasattr(type(value), "__struct_fields__"):
+        return plain(value)
+    return value
+
+
+class _Within(ValueError):
+    """A mismatch inside a value that another library has checked."""
+
+    def __init__(self, path: tuple[Any, ...], reason: str) -> None:
+        super().__init__(reason)
+        self.path, self.reason = path, reason
+
+
+def _converted(value: Any, annotation: Any, native: tuple[type, ...]) -> Any:
+    return msgspec.convert(value, annotation, builtin_types=native, str_keys=True, dec_hook=_load_custom)
+
+
+def _dump_custom(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+    raise TypeError(f"a {type_name(value)} cannot be stored as JSON")
+
+
+def _load_custom(cls: type[Any], value: Any) -> Any:
+    if isinstance(value, cls):
+        return value
+    if issubclass(cls, PurePath):
+        if not isinstance(value, str):
+            raise _Within((), f"Expected `path`, got `{type_name(value)}`")
+        return cls(value)
+    try:
+        return cls.model_validate_json(msgspec.json.encode(value))
+    except ValueError as error:
+        first = error.errors(include_url=False)[0] if hasattr(error, "errors") else None
+        if first is None:
+            raise
+        reason = storable(first["msg"], 500)
+        if "input" in first and first.get("type") != "missing":
+            reason += f", got {_shown(first['input'])}"
+        raise _Within(tuple(first["loc"]), reason) from None
+
+
+def _nested(shape: Any, place: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the type and all types inside it, each with the name of the field that it was found at."""
+    if id(shape) in seen:
+        return
+    seen.add(id(shape))
+    if isinstance(shape, shapes.Metadata):
+        yield from _nested(shape.type, place, seen)
+        return
+    yield place, shape
+    for field in getattr(shape, "fields", ()):
+        yield from _nested(field.type, f"{getattr(shape, 'cls', type(shape)).__name__}.{field.name}", seen)
+    for part in ("item_type", "key_type", "value_type"):
+        if (inner := getattr(shape, part, None)) is not None:
+            if part == "key_type" and isinstance(inner, shapes.CustomType):
+                raise TypeError(f"{place + ': ' if place else ''}a {inner.cls.__name__} cannot be the key of a JSON object")
+            yield from _nested(inner, place, seen)
+    for part in ("types", "item_types"):
+        for inner in getattr(shape, part, ()):
+            yield from _nested(inner, place, seen)
+
+
+def _is_object(shape: Any) -> bool:
+    if isinstance(shape, shapes.Metadata):
+        return _is_object(shape.type)
+    if isinstance(shape, shapes.UnionType):
+        return all(_is_object(each) for each in shape.types if not isinstance(each, shapes.NoneType))
+    if isinstance(shape, shapes.CustomType):
+        return is_model(shape.cls) and not getattr(shape.cls, "__pydantic_root_model__", False)
+    return isinstance(shape, _OBJECTS) and not getattr(shape, "array_like", False)
+
+
+def _path(parts: list[Any]) -> str:
+    return "$" + "".join(
+        f"[{part}]" if isinstance(part, int) else f".{storable(str(part), _SHOWN)}" if part is not _SOME else "[...]"
+        for part in parts
+    )
+
+
+def _at(value: Any, parts: list[Any]) -> Any:
+    for part in parts:
+        try:
+            value = value[part]
+        except Exception:
+            return value
+    return value
+
+
+def _replaced(value: Any, parts: list[Any], part: Any) -> Any:
+    """Return a copy of the value with another part at the path."""
+    if not parts:
+        return part
+    copied = dict(value) if isinstance(value, dict) else list(value)
+    copied[parts[0]] = _replaced(value[parts[0]], parts[1:], part)
+    return copied
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None | True | False:
+            return {None: "null", True: "true", False: "false"}[value]
+        case dict():
+            return "an object"
+        case list() | tuple():
+            return "an array"
+        case str():
+            return f'"{storable(value, _SHOWN)}"'
+        case _:
+            return shown(value, _SHOWN)

@@ -1,0 +1,444 @@
+"""Signatures of user code: how the payload of a task becomes arguments, and the return value its result.
+
+Two styles, told apart when the code is registered:
+
+- payload: `(payload)`, `(payload, ctx)` or nothing. The whole payload is the argument: the parameter is called `payload`, has no
+  annotation, or is annotated as a dict or a Mapping of anything.
+- arguments: every other signature. The payload is an object of the arguments by name: `{"order": {...}, "copies": 2}`.
+
+A parameter named `ctx`, or annotated as a context, receives the context in both styles and is never part of the payload.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ForwardRef, Literal, Union, get_args, get_origin, get_type_hints
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from treadle.model.conversion import Converter, is_raw
+from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
+from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
+from treadle.model.user_values import type_name
+from treadle.model.values import Json
+from treadle.workers.code import importable, unwrapped
+from treadle.workers.injection import is_async
+
+Kind = Literal["raw", "handler", "function", "task"]
+"""The code of a handler of the engine, of a handler (its result is an object), of a function (any value), or of a task."""
+
+OUTCOMES = (Succeeded, Retry, Failed, Waiting, AwaitingApproval, Paused, Released)
+TRIGGERED = frozenset({"tick", "change"})
+"""Fields that schedules and watchers add to a payload; code that does not declare them does not receive them."""
+RESULT = "result"
+"""The field that holds a result that is not an object."""
+
+_EMPTY = inspect.Parameter.empty
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_CONTEXTS = frozenset({"Context", "FunctionContext"})
+_ABSENT: Any = object()
+_ALLOWED = (
+    "it must take (payload), (payload, ctx) or nothing, and parameters of types given to engine.provide; or annotate all of its "
+    "parameters"
+)
+
+
+class Unresolved(Exception):
+    """An annotation names something that cannot be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The arguments and the result of one handler or function."""
+
+    name: str
+    arguments: int
+    """Payload style: the number of arguments that the code takes of (payload, ctx)."""
+    payload: Converter | None = None
+    """Payload style: the type of the payload; None for any JSON object."""
+    names: tuple[str, ...] | None = None
+    """Names of the parameters, except `ctx`, in the style of arguments; None in the style of a payload."""
+    fields: Converter | None = None
+    """The arguments as one type."""
+    bound: inspect.Signature | None = None
+    """The signature without `ctx`, for callers."""
+    context: str | None = None
+    """The name of the parameter for the context, in the style of arguments."""
+    leading: tuple[str, ...] = ()
+    """Positional-only parameters, including the context."""
+    result: Converter | None = None
+    """The type of the result; None for any JSON."""
+    optional: bool = False
+    """Whether an object result may also be None, which is stored as {}."""
+    wrapped: bool = False
+    """Whether the result is stored as `{"result": ...}`."""
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether anything has to be converted."""
+        return self.names is not None or self.payload is not None or self.result is not None or self.wrapped
+
+    # callers
+
+    def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
+        """Return the payload for a call with those arguments; raises `InvalidPayload`."""
+        if self.names is None or self.fields is None or self.bound is None:
+            return self._dump_payload(args, kwargs)
+        try:
+            given = self.bound.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidPayload(f"{self.name} cannot be called like this: {error}.{self._hint(kwargs)}") from None
+        try:
+            payload: dict[str, Json] = self.fields.dump(given)
+        except InvalidPayload as error:
+            raise InvalidPayload(f"An argument of {self.name} does not match its annotation: {error}") from None
+        return payload
+
+    def _dump_payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
+        if len(args) + len(kwargs) > 1 or kwargs.keys() - {"payload"}:
+            raise InvalidPayload(f"{self.name} takes one payload.{self._hint(kwargs)}")
+        given = next(iter((*args, *kwargs.values())), None)
+        if self.payload is not None:
+            try:
+                payload: dict[str, Json] = self.payload.dump(given)
+            except InvalidPayload as error:
+                raise InvalidPayload(f"The payload of {self.name} does not match its annotation: {error}") from None
+            return payload
+        if given is not None and not isinstance(given, Mapping):
+            raise InvalidPayload(f"The payload of {self.name} is a dict (a JSON object), not a {type_name(given)}.")
+        return dict(given or {})
+
+    def _hint(self, kwargs: Mapping[str, Any]) -> str:
+        known = set(self.names or ("payload",))
+        unknown = next((name for name in kwargs if name not in known), None)
+        return "" if unknown is None else f" Options go before the arguments: {self.name}.with_options({unknown}=...)."
+
+    def load_result(self, result: Json) -> Any:
+        """Return the stored result as a value of its type."""
+        if self.wrapped:
+            result = result.get(RESULT) if isinstance(result, dict) else result
+        elif self.optional and not result:
+            return None
+        try:
+            return result if self.result is None else self.result.load(result)
+        except InvalidPayload as error:
+            raise InvalidPayload(f"The stored result of {self.name} does not match its annotation: {error}") from None
+
+    # workers
+
+    def load(self, payload: Json, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments for the code; raises `NonRetryable` for a payload that does not match."""
+        try:
+            if self.fields is None:
+                given = payload if self.payload is None else self.payload.load(payload)
+                return (given, context)[: self.arguments], {}
+            if TRIGGERED & payload.keys():
+                payload = {key: value for key, value in payload.items() if key not in TRIGGERED or key in (self.names or ())}
+            loaded = self.fields.load(payload)
+        except InvalidPayload as error:
+            raise NonRetryable(f"The payload of {self.name} does not match its signature: {error}", error.code) from None
+        values = {name: value for name in self.names or () if (value := getattr(loaded, name)) is not _ABSENT}
+        if self.context is not None:
+            values[self.context] = context
+        return tuple(values.pop(name) for name in self.leading if name in values), values
+
+    def dump_result(self, returned: Any) -> Any:
+        """Return the result as JSON, or an outcome as it is; raises `NonRetryable` for a value that does not match."""
+        if isinstance(returned, OUTCOMES):
+            if type(returned) is not Succeeded or self.result is None:
+                return returned
+            return Succeeded(self.dump_result(returned.result))
+        if self.optional and returned is None:
+            return None
+        if self.result is not None:
+            try:
+                returned = self.result.dump(returned)
+            except InvalidPayload as error:
+                message = f"The result of {self.name} does not match its annotation: {error}"
+                raise NonRetryable(message, "invalid_result") from None
+        return {RESULT: returned} if self.wrapped else returned
+
+
+class Adapter:
+    """Sync code as a function of (payload, ctx) that takes and returns JSON. It is pickled by the name of the code."""
+
+    def __init__(self, signature: Signature, fn: Callable[..., Any], kind: Kind) -> None:
+        self.signature, self.fn, self.kind = signature, fn, kind
+
+    def __call__(self, payload: Json, context: Any) -> Any:
+        args, kwargs = self.signature.load(payload, context)
+        return self.signature.dump_result(self.fn(*args, **kwargs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _adapted, (self.signature.name, importable(self.fn), self.kind)
+
+
+class AsyncAdapter(Adapter):
+    """The same for async code."""
+
+    async def __call__(self, payload: Json, context: Any) -> Any:
+        args, kwargs = self.signature.load(payload, context)
+        return self.signature.dump_result(await self.fn(*args, **kwargs))
+
+
+def adapted(signature: Signature, fn: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
+    """Return the code itself if it takes and returns JSON, or an adapter for it."""
+    if not signature.is_typed:
+        return fn
+    return (AsyncAdapter if is_async(fn) else Adapter)(signature, fn, kind)
+
+
+def _adapted(name: str, code: Any, kind: Kind) -> Callable[..., Any]:
+    fn = unwrapped(code)
+    return adapted(signature_of(name, fn, kind), fn, kind)
+
+
+def signature_of(name: str, fn: Callable[..., Any], kind: Kind = "handler") -> Signature:
+    """Return the signature of the code; raises `InvalidInput` with the reason if it cannot work.
+
+    Code of the kind "raw" ignores annotations; a "task" always has the style of arguments.
+    """
+    reader = _Reader(name, fn, kind)
+    shape = reader.parameters()
+    return Signature(name, **shape, **reader.result(lenient=shape.get("names") is None))
+
+
+class _Reader:
+    """Reads one signature."""
+
+    def __init__(self, name: str, fn: Callable[..., Any], kind: Kind) -> None:
+        self.name, self.fn, self.kind = name, fn, kind
+        try:
+            self.signature = inspect.signature(fn)
+        except (ValueError, TypeError):
+            raise self.refused("its parameters are unknown: wrap it in a function of (payload)") from None
+        if kind == "raw":
+            plain = [each.replace(annotation=_EMPTY) for each in self.signature.parameters.values()]
+            self.signature = inspect.Signature(plain)
+
+    def refused(self, reason: str) -> InvalidInput:
+        code = getattr(inspect.unwrap(self.fn) if callable(self.fn) else self.fn, "__code__", None)
+        where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+        kind = "handler" if self.kind == "raw" else self.kind
+        return InvalidInput(f"The {kind} {self.name} cannot be registered: {reason}{where}.")
+
+    # parameters
+
+    def parameters(self) -> dict[str, Any]:
+        parameters = list(self.signature.parameters.values())
+        context = next((each for each in parameters if self._is_context(each)), None)
+        rest = [each for each in parameters if each is not context]
+        if self._is_payload_style(rest, context):
+            return self._payload_style(rest)
+        if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in rest):
+            raise self.refused("*args and **kwargs have no names in the payload; name every parameter")
+        return self._arguments_style(rest, context)
+
+    def _is_context(self, parameter: inspect.Parameter) -> bool:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            return False
+        annotation = parameter.annotation
+        named = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        return parameter.name == "ctx" or named.rpartition(".")[2] in _CONTEXTS
+
+    def _is_payload_style(self, rest: list[inspect.Parameter], context: inspect.Parameter | None) -> bool:
+        if self.kind == "task":
+            return False
+        if not rest:
+            if context is not None and context.annotation is _EMPTY:
+                raise self.refused("it must take (payload), (payload, ctx) or nothing; `ctx` alone needs its annotation")
+            return context is None
+        if any(each.kind is each.VAR_POSITIONAL for each in rest):
+            return all(each.annotation is _EMPTY for each in rest) and context is None
+        required = [each for each in rest if each.default is _EMPTY and each.kind is not each.VAR_KEYWORD]
+        first, annotated = rest[0], [each for each in rest if each.annotation is not _EMPTY]
+        if first.kind is first.VAR_KEYWORD:
+            raise self.refused("it would receive nothing: it must take (payload), (payload, ctx) or named arguments")
+        like_payload = first.name == "payload" or first.annotation is _EMPTY or is_raw(self._resolved(first))
+        if not like_payload:
+            if len(annotated) < len(rest):
+                raise self.refused("annotate every parameter, or take (payload), (payload, ctx) or nothing")
+            return False
+        if len(annotated) == len(rest) > 1 and first.name != "payload" and self._resolved(rest[1]) is not Any:
+            return False
+        if context is not None and self.signature.parameters and next(iter(self.signature.parameters.values())) is context:
+            raise self.refused("it must take (payload), (payload, ctx) or nothing; `ctx` comes after the payload")
+        keyword_only = [each for each in required if each.kind is each.KEYWORD_ONLY]
+        if len(required) + (context is not None) > 2 or keyword_only or (context is not None and context.kind not in _POSITIONAL):
+            raise self.refused(_ALLOWED)
+        if context is None and len(required) == 2 and rest[1].annotation is not _EMPTY and self._resolved(rest[1]) is not Any:
+            raise self.refused(_ALLOWED)
+        return True
+
+    def _payload_style(self, rest: list[inspect.Parameter]) -> dict[str, Any]:
+        parameters = list(self.signature.parameters.values())
+        if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+            return {"arguments": 2}
+        wanted = [each for each in parameters if each.kind in _POSITIONAL]
+        required = [each for each in wanted if each.default is _EMPTY]
+        count = min(len(wanted), 2)
+        if len(required) < len(wanted) and len(wanted) >= 2 and not self._is_context(wanted[1]):
+            count = max(len(required), 1)
+        converter = None
+        if rest and rest[0].annotation is not _EMPTY:
+            try:
+                annotation = self._resolved(rest[0])
+            except InvalidInput:
+                annotation = Any  # as before annotations had a meaning
+            if not is_raw(annotation):
+                converter = self._converter(annotation, f"its parameter {rest[0].name}")
+                if not converter.is_object:
+                    raise self.refused(f"the payload is a JSON object, so {rest[0].name} cannot be a {_shown(annotation)}")
+        return {"arguments": count, "payload": converter}
+
+    def _arguments_style(self, rest: list[inspect.Parameter], context: inspect.Parameter | None) -> dict[str, Any]:
+        if rest and rest[0].name == "payload" and self.kind != "task":
+            raise self.refused("a parameter named `payload` takes the whole payload; rename it to use it with other parameters")
+        fields: list[Any] = []
+        for each in rest:
+            annotation = Any if each.annotation is _EMPTY else self._resolved(each)
+            if not is_raw(annotation):
+                self._converter(annotation, f"its parameter {each.name}")
+            elif annotation is object:
+                annotation = Any
+            absent = msgspec.field(default_factory=lambda: _ABSENT)
+            fields.append((each.name, annotation) if each.default is _EMPTY else (each.name, annotation, absent))
+        struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        parameters = self.signature.parameters.values()
+        return {
+            "arguments": 2,
+            "names": tuple(each.name for each in rest),
+            "fields": Converter(struct),
+            "bound": self.signature.replace(parameters=rest, return_annotation=_EMPTY),
+            "context": None if context is None else context.name,
+            "leading": tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY),
+        }
+
+    # result
+
+    def result(self, *, lenient: bool) -> dict[str, Any]:
+        annotation = self.signature.return_annotation
+        if annotation is not _EMPTY:
+            try:
+                annotation = resolved(self.fn, annotation)
+            except Unresolved as error:
+                if not lenient:
+                    raise self.refused(f"its return type {error}") from None
+                annotation = _EMPTY
+        task = self.kind == "task"
+        optional, annotation = _without_outcomes(annotation)
+        if annotation is _EMPTY or annotation in (Any, object):
+            return {"wrapped": task}
+        if annotation is type(None):
+            return {"wrapped": task, "optional": not task}
+        if is_raw(annotation) and not optional:
+            return {}
+        if is_raw(annotation):
+            return {"optional": True} if self.kind == "handler" else {"wrapped": task}
+        whole = annotation if not optional else annotation | None
+        converter = self._converter(whole, "its return type")
+        if self.kind == "function":
+            return {"result": converter}
+        if not converter.is_object:
+            if task:
+                return {"result": converter, "wrapped": True}
+            raise self.refused(
+                f"it returns {_shown(annotation)}, and the result of a handler is a JSON object: return a dict, a dataclass or a "
+                "model, or register it with `@engine.task`, whose result may be any value"
+            )
+        if task and optional:
+            return {"result": converter, "wrapped": True}
+        return {"result": converter, "optional": optional}
+
+    def _resolved(self, parameter: inspect.Parameter) -> Any:
+        try:
+            return resolved(self.fn, parameter.annotation)
+        except Unresolved as error:
+            raise self.refused(f"the annotation of its parameter {parameter.name} {error}") from None
+
+    def _converter(self, annotation: Any, what: str) -> Converter:
+        try:
+            return Converter(annotation)
+        except Exception as error:
+            raise self.refused(f"{what} has a type that cannot be stored as JSON, {_shown(annotation)}: {error}") from None
+
+
+def resolved(fn: Callable[..., Any], annotation: Any) -> Any:
+    """Return the annotation with its names resolved where the code is defined; raises `Unresolved`."""
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation
+    code: Any = inspect.unwrap(fn) if callable(fn) else fn
+    code = code.func if isinstance(code, functools.partial) else code
+    if not hasattr(code, "__globals__"):
+        code = getattr(type(code), "__call__", code)  # noqa: B004
+    names = dict(_callers_names())
+    names |= {
+        name: cell.cell_contents
+        for name, cell in zip(
+            getattr(getattr(code, "__code__", None), "co_freevars", ()), getattr(code, "__closure__", None) or (), strict=False
+        )
+        if cell != types.CellType()
+    }
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        return get_type_hints(holder, getattr(code, "__globals__", {}), names, include_extras=True)["it"]
+    except Exception as error:
+        text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
+        reason = "import it outside `if TYPE_CHECKING`, or define it before the code"
+        raise Unresolved(f"cannot be resolved: {text} ({error}); {reason}") from None
+
+
+_known_results: WeakKeyDictionary[types.CodeType, tuple[Any, Converter | None]] = WeakKeyDictionary()
+
+
+def result_converter(fn: Callable[..., Any]) -> Converter | None:
+    """Return the converter for the annotated results of a step; None if they are any JSON, or their type is unknown."""
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        inner = fn.func if isinstance(fn, functools.partial) else getattr(fn, "__func__", None) or getattr(fn, "__wrapped__", None)
+        return None if inner is None else result_converter(inner)
+    annotation = fn.__annotations__.get("return")
+    if annotation is None:
+        return None
+    known = _known_results.get(code)
+    if known is None or known[0] is not annotation:
+        known = _known_results[code] = (annotation, _result_converter(fn, annotation))
+    return known[1]
+
+
+def _result_converter(fn: Callable[..., Any], annotation: Any) -> Converter | None:
+    try:
+        found = resolved(fn, annotation)
+        return None if is_raw(found) or found is type(None) else Converter(found)
+    except Exception:  # a type of another library: its values are stored if they are JSON
+        return None
+
+
+def _callers_names() -> Mapping[str, Any]:
+    """Return the local names of the code that registers, for types defined inside a function."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("treadle."):
+        frame = frame.f_back
+    return frame.f_locals
+
+
+def _without_outcomes(annotation: Any) -> tuple[bool, Any]:
+    """Return whether None is allowed, and the annotation without None and outcomes; the result's type is what is left."""
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return False, _EMPTY if isinstance(annotation, type) and issubclass(annotation, OUTCOMES) else annotation
+    parts = [part for part in get_args(annotation) if not (isinstance(part, type) and issubclass(part, OUTCOMES))]
+    kept = [part for part in parts if part is not type(None)]
+    optional = len(kept) < len(parts)
+    if not kept:
+        return optional, type(None) if optional else _EMPTY
+    return optional, functools.reduce(lambda left, right: Union[left, right], kept)  # noqa: UP007
+
+
+def _shown(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)

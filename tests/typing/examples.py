@@ -1,0 +1,244 @@
+"""Typed use of an engine, for mypy and pyright. A line that ends in `# E` is a mistake, which both must report; no other is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypedDict, assert_type
+
+import msgspec
+import pydantic
+
+from treadle import Context, Engine, Failed, Function, FunctionContext, Handle, Handler, Problem, Retry
+
+engine = Engine("memory://")
+
+
+@dataclass
+class Order:
+    sku: str
+    price: float = 1.0
+
+
+@dataclass
+class Receipt:
+    id: str
+
+
+class Parcel(pydantic.BaseModel):
+    weight: int
+
+
+class Label(msgspec.Struct):
+    text: str
+
+
+class Note(TypedDict):
+    text: str
+
+
+# handlers: sync and async, with and without a context
+
+
+@engine.handler("pack")
+async def pack(order: Order) -> Receipt:
+    return Receipt(order.sku)
+
+
+@engine.handler("weigh", retry=3, timeout=timedelta(seconds=5))
+def weigh(order: Order, copies: int = 1) -> Parcel:
+    return Parcel(weight=copies)
+
+
+@engine.handler("label")
+async def label(order: Order, ctx: Context) -> Label:
+    return Label(order.sku)
+
+
+@engine.handler("print")
+def print_it(ctx: Context, order: Order, *, copies: int = 1) -> Note:
+    return {"text": order.sku}
+
+
+@engine.handler("raw")
+async def raw(payload: dict[str, Any], ctx: Context) -> dict[str, Any]:
+    return payload
+
+
+@engine.handler("raw.sync")
+def raw_sync(payload: dict[str, Any]) -> dict[str, int]:
+    return {"n": len(payload)}
+
+
+@engine.handler("maybe")
+async def maybe(order: Order) -> Receipt | Retry | Failed | None:
+    return Failed(Problem("never", "never"))
+
+
+@engine.handler
+def nothing() -> None:
+    return None
+
+
+@engine.handler("counts")  # E
+async def counts(payload: dict[str, Any]) -> int:
+    return 1
+
+
+@engine.handler("counts.sync")  # E
+def counts_sync(order: Order) -> list[int]:
+    return [1]
+
+
+@engine.handler("pack", retries=3)  # E
+async def misspelt(order: Order) -> Receipt:
+    return Receipt(order.sku)
+
+
+# tasks: any result
+
+
+@engine.task
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@engine.task("multiply", retry=1)
+async def multiply(ctx: Context, a: int, b: int) -> int:
+    return a * b
+
+
+# functions
+
+
+async def charge(order: Order, currency: str = "usd") -> Receipt:
+    return Receipt(order.sku + currency)
+
+
+def refund(order: Order, amount: int) -> Label:
+    return Label(order.sku * amount)
+
+
+@engine.function("order_flow")
+async def order_flow(order: Order, ctx: FunctionContext) -> Receipt:
+    assert_type(await ctx.step(charge, order), Receipt)
+    assert_type(await ctx.step(charge, order, "eur"), Receipt)
+    assert_type(await ctx.step(charge, order, currency="eur"), Receipt)
+    assert_type(await ctx.step(charge, order, retry=3, key="charge"), Receipt)
+    assert_type(await ctx.step(refund, order, 3, timeout=5), Label)
+    assert_type(await ctx.step(refund, order, amount=3), Label)
+    assert_type(await ctx.step(partial(refund, order, amount=3), retry=1), Label)
+    assert_type(await ctx.step(lambda: 1, retry=1), int)
+    await ctx.step(charge, "order")  # E
+    await ctx.step(charge, "order", retry=3)  # E
+    await ctx.step(charge)  # E
+    await ctx.step(refund, order, "3")  # E
+    await ctx.step(refund, order, "3", retry=1)  # E
+    await ctx.step(refund, order, amount="3")  # E
+    await ctx.step(refund, order, amounts=3)  # E
+    await ctx.step(refund, order)  # E
+    assert_type(await ctx.call(pack, order), Receipt)
+    assert_type(await ctx.call(pack.with_options(retry=3, key="p"), order), Receipt)
+    assert_type(await ctx.call(weigh, order, copies=2), Parcel)
+    assert_type(await ctx.call(label, order), Label)
+    assert_type(await ctx.call(print_it, order, copies=2), Note)
+    assert_type(await ctx.call(add, 1), int)
+    assert_type(await ctx.call("pack", {"order": {"sku": "x"}}, retry=3), dict[str, Any])
+    await ctx.call(pack, "order")  # E
+    await ctx.call(pack)  # E
+    await ctx.call(pack, order, retry=3)  # E
+    await ctx.call(label, 3)  # E
+    await ctx.call(order_flow, order)  # E
+    await ctx.call("pack", {}, retries=3)  # E
+    child = await ctx.start(ship, order, fast=True)
+    assert_type(await child.result(), Label)
+    await ctx.start(ship, order, quick=True)  # E
+    await ctx.start(pack, order)  # E
+    assert_type(await ctx.wait_for("paid", type=Receipt), Receipt)
+    await ctx.sleep("soon")  # E
+    wrong: int = await ctx.call(pack, order)  # E
+    return Receipt(str(wrong))
+
+
+@engine.function()
+async def ship(ctx: FunctionContext, order: Order, fast: bool = False) -> Label:
+    return Label(order.sku)
+
+
+@engine.function("totals", version=2)
+async def totals(payload: dict[str, Any], ctx: FunctionContext) -> int:
+    return 1
+
+
+@engine.function("sync")  # E
+def not_async(order: Order) -> int:
+    return 1
+
+
+# callers
+
+
+async def main() -> None:
+    handle = await engine.enqueue(pack, Order("x"))
+    assert_type(handle, Handle[Receipt])
+    assert_type(await handle.result(timeout=1), Receipt)
+    assert_type(await engine.result(handle), Receipt)
+    assert_type(await engine.enqueue(weigh, order=Order("x"), copies=2), Handle[Parcel])
+    assert_type(await engine.enqueue(pack.with_options(delay=60, priority=-1), Order("x")), Handle[Receipt])
+    assert_type(await engine.enqueue(print_it, Order("x"), copies=2), Handle[Note])
+    await engine.enqueue(raw, {"any": 1})
+    await engine.enqueue(raw_sync, {"any": 1})
+    await engine.enqueue(nothing)
+    assert_type(await engine.enqueue(add, 1, b=2), Handle[int])
+    assert_type(await engine.enqueue(multiply, 1, b=2), Handle[int])
+    assert_type(await engine.result(await engine.enqueue("pack", {"order": {}}, delay=60)), dict[str, Any])
+    await engine.enqueue(pack, "order")  # E
+    await engine.enqueue(pack)  # E
+    await engine.enqueue(pack, Order("x"), Order("y"))  # E
+    await engine.enqueue(pack, Order("x"), delay=60)  # E
+    await engine.enqueue(pack, ordr=Order("x"))  # E
+    await engine.enqueue(weigh, Order("x"), copies="2")  # E
+    await engine.enqueue(label, Order)  # E
+    await engine.enqueue(add, "1")  # E
+    await engine.enqueue(pack.with_options(delays=60), Order("x"))  # E
+    await engine.enqueue("pack", {"order": {}}, dealy=60)  # E
+    await engine.enqueue(order_flow, Order("x"))  # E
+    await engine.enqeue(pack, Order("x"))  # E
+    run = await engine.start(order_flow, Order("x"))
+    assert_type(await run.result(), Receipt)
+    assert_type(await engine.start(ship.with_options(priority=1), Order("x"), fast=True), Handle[Label])
+    await engine.start(totals, {"any": 1})
+    await engine.start("order_flow", {"order": {}}, version=1)
+    await engine.start(order_flow, 1)  # E
+    await engine.start(order_flow)  # E
+    await engine.start(ship, Order("x"), fast="yes")  # E
+    await engine.start(pack, Order("x"))  # E
+    text: str = await run.result()  # E
+    number: int = await handle.result()  # E
+    print(text, number)
+
+
+def blocking() -> None:
+    with engine.blocking() as e:
+        assert_type(e.enqueue(pack, Order("x")).result(), Receipt)
+        assert_type(e.result(e.enqueue(add, 1)), int)
+        assert_type(e.start(order_flow, Order("x")).result(timeout=3), Receipt)
+        assert_type(e.result(e.enqueue("pack", {})), dict[str, Any])
+        e.enqueue(pack, "order")  # E
+        e.start(order_flow, "order")  # E
+        number: int = e.enqueue(pack, Order("x")).result()  # E
+        print(number)
+
+
+async def submit(handler: Handler[[Order], Receipt], function: Function[[Order], Receipt]) -> AsyncIterator[Receipt]:
+    yield await (await engine.enqueue(handler, Order("x"))).result()
+    yield await (await engine.start(function, Order("x"))).result()
+
+
+async def submit_both() -> None:
+    async for each in submit(pack, order_flow):
+        assert_type(each, Receipt)
+    submit(weigh, order_flow)  # E
+    submit(pack, ship)  # E
