@@ -170,6 +170,7 @@ class Adapter:
 
     def __init__(self, signature: Signature, fn: Callable[..., Any], kind: Kind) -> None:
         self.signature, self.fn, self.kind = signature, fn, kind
+        self.__wrapped__ = fn
 
     def __call__(self, payload: Json, context: Any) -> Any:
         args, kwargs = self.signature.load(payload, context)
