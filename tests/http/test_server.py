@@ -84,7 +84,10 @@ async def test_without_a_token_nobody_else_may_reach_it(host: str):
 async def test_with_a_token_it_listens_anywhere_and_is_never_open():
     async with Engine("memory://") as engine:
         made = await engine.kernel.tokens.create("ada", [Scope.ADMIN])
-        async with HttpServer(engine, HttpOptions(host="0.0.0.0", port=0)) as server, httpx.AsyncClient(timeout=BOUND) as client:
+        async with (
+            HttpServer(engine, HttpOptions(host="0.0.0.0", port=0)) as server,
+            httpx.AsyncClient(timeout=BOUND, verify=False) as client,
+        ):
             assert not server.open
             assert (await client.get(f"{server.url}/v1/time")).status_code == 401
             await engine.kernel.tokens.revoke("ada")
@@ -99,7 +102,7 @@ async def test_what_a_trusted_proxy_says_is_believed_and_no_other():
         for allowed, secure in (("127.0.0.1", True), ("192.0.2.1", False), ("", False)):
             async with (
                 HttpServer(engine, HttpOptions(port=0, open_access=True, forwarded_allow=allowed)) as server,
-                httpx.AsyncClient(timeout=BOUND) as client,
+                httpx.AsyncClient(timeout=BOUND, verify=False) as client,
             ):
                 said = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.7"}
                 answer = await client.post(f"{server.url}/login", json={"token": secret}, headers=said)
@@ -206,7 +209,7 @@ async def test_a_request_that_is_being_answered_comes_to_its_end():
             await go.wait()
             return await now()
 
-        async with httpx.AsyncClient(timeout=BOUND) as client:
+        async with httpx.AsyncClient(timeout=BOUND, verify=False) as client:
             async with HttpServer(engine, ANY) as server:
                 engine.kernel.store.now = slow  # type: ignore[method-assign]
                 asking = asyncio.create_task(client.get(f"{server.url}/health"))
@@ -230,7 +233,7 @@ def test_up_serves_http_beside_its_worker_and_says_where(treadle: Treadle):
         shown = {"Authorization": f"Bearer {file.read_text().strip()}"}
         assert httpx.post(f"{started['url']}/v1/tasks", json={"name": "greet"}, headers=shown, timeout=BOUND).status_code == 201
         assert treadle.json("tasks", "list", "--server", started["url"])["tasks"]  # commands find the file
-        with httpx.Client(timeout=BOUND) as browser:
+        with httpx.Client(timeout=BOUND, verify=False) as browser:
             assert browser.get(started["sign_in"]).status_code == 200
             assert browser.get(f"{started['url']}/session").json()["actor"] == "local"
         ended = up.stop()

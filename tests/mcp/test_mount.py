@@ -26,7 +26,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
 async def test_an_open_server_answers_its_own_machine_alone():
-    async with shop_engine() as engine, serving(engine) as server, httpx.AsyncClient(timeout=BOUND) as http:
+    async with shop_engine() as engine, serving(engine) as server, httpx.AsyncClient(timeout=BOUND, verify=False) as http:
         async with over_http(server.url) as client:
             assert told(await client.call_tool("task_list", {})) == {"tasks": [], "next_before": None}
         url = f"{server.url}/mcp"
@@ -50,7 +50,7 @@ async def test_an_open_server_answers_its_own_machine_alone():
 async def test_with_a_token_nobody_gets_in_without_one():
     async with shop_engine() as engine:
         made = await engine.kernel.tokens.create("ada", [Scope.READ])
-        async with serving(engine) as server, httpx.AsyncClient(timeout=BOUND) as http:
+        async with serving(engine) as server, httpx.AsyncClient(timeout=BOUND, verify=False) as http:
             for headers in ({}, {"Authorization": "Bearer tdl_nonsense"}, {"Authorization": "Basic YTpi"}):
                 answer = await http.post(f"{server.url}/mcp", json=HELLO, headers={**ACCEPT, **headers})
                 assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
@@ -103,7 +103,7 @@ async def test_who_is_held_to_a_list_runs_flows_there_and_is_told_what_is_wrong_
 
 
 async def test_a_body_may_not_be_too_large():
-    async with shop_engine() as engine, serving(engine) as server, httpx.AsyncClient(timeout=BOUND) as http:
+    async with shop_engine() as engine, serving(engine) as server, httpx.AsyncClient(timeout=BOUND, verify=False) as http:
         big = {**HELLO, "padding": "x" * (engine.kernel.settings.payload_limit + (2 << 20))}
         assert (await http.post(f"{server.url}/mcp", json=big, headers=ACCEPT)).status_code == 413
 

@@ -95,7 +95,7 @@ async def over_http(url: str, token: str | None = None, mode: str = "auto") -> A
     """A client of a server's `/mcp`."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=BOUND) as http,
+        httpx2.AsyncClient(headers=headers, timeout=BOUND, verify=False) as http,
         Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client

@@ -17,6 +17,8 @@ from treadle.testing.simulation import Fault
 
 HISTORIES = 64
 PARTS = 8
+IN_EVERY_RUN = 4
+"""Parts that `make test` plays, besides the varied ones below; `make soak` plays all, `make simulate` any number."""
 VARIED = (21, 3, 91, 76, 58, 149, 98, 136, 75, 142, 54, 56, 120, 63, 46)
 """Seeds of histories that have much in them; together they had all signs when they were chosen."""
 SIGNS = (
@@ -59,7 +61,7 @@ SIGNS = (
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.soak] * (part >= IN_EVERY_RUN)) for part in range(PARTS)])
 def test_whatever_goes_wrong_nothing_is_lost(part: int) -> None:
     for seed in range(part, HISTORIES, PARTS):
         report = play(seed)
@@ -81,6 +83,7 @@ def test_what_can_go_wrong_does_and_engines_feel_it() -> None:
     missing = {*Fault, *SIGNS}
     for seed in (*VARIED, *range(160)):
         report = play(seed)
+        assert not report.problems, report.text()
         missing -= {*report.faults, *(sign for sign in SIGNS if report.trace.lines(None, sign))}
         if not missing:
             break

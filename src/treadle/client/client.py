@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Self
@@ -45,7 +46,11 @@ class Client(Api):
         try:
             if (place := urlsplit(url)).scheme not in ("http", "https") or not place.hostname or place.port == 0:
                 raise ValueError("it has no host")
-            self._http = httpx.AsyncClient(base_url=f"{self.url}{PREFIX}", headers=headers, timeout=timeout, transport=transport)
+            # Loading the trusted certificates takes longer than most commands, and a plain connection needs none of them.
+            verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if place.scheme == "http" else True
+            self._http = httpx.AsyncClient(
+                base_url=f"{self.url}{PREFIX}", headers=headers, timeout=timeout, transport=transport, verify=verify
+            )
         except (ValueError, httpx.InvalidURL) as error:
             raise InvalidInput(f"{url!r} is not the address of a server: {error}. It looks like http://127.0.0.1:8787.") from None
 
