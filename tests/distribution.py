@@ -46,8 +46,11 @@ LONG = (
 """Tests that would keep one process busy at the end while the others have nothing left to do."""
 
 
-KEPT_ON_POSTGRES = {"tests/agents/": 1, "tests/contract/": 1, "tests/crash/": 2, "tests/dispatch/": 1, "tests/interfaces/": 1}
+KEPT_ON_POSTGRES = {"tests/agents/": 1, "tests/contract/": 1, "tests/crash/": 1, "tests/dispatch/": 1, "tests/interfaces/": 1}
 """The cases of each test that `make test` runs on PostgreSQL; all run on SQLite, where a case takes a tenth of the time."""
+
+ABOVE_THE_STORES = ("tests/agents/", "tests/dispatch/", "tests/interfaces/")
+"""Tests that `make test` does not run in memory, which is SQLite's code without threads, if they run on a file too."""
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
@@ -85,6 +88,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     keep_few_on_postgres(items)
+    keep_one_sqlite(items)
     yield
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
@@ -99,6 +103,18 @@ def keep_few_on_postgres(items: list[pytest.Item]) -> None:
             seen[test] += 1
             if seen[test] > next((kept for place, kept in KEPT_ON_POSTGRES.items() if test.startswith(place)), seen[test]):
                 item.add_marker(pytest.mark.soak)
+
+
+def keep_one_sqlite(items: list[pytest.Item]) -> None:
+    """Leave the cases in memory of tests that run on a SQLite file too to `make soak`."""
+    on_file = {item.nodeid for item in items if "sqlite" in item.name}
+    for item in items:
+        if (
+            item.nodeid.startswith(ABOVE_THE_STORES)
+            and item.nodeid.replace("memory", "sqlite", 1) in on_file
+            and "sqlite" not in item.name
+        ):
+            item.add_marker(pytest.mark.soak)
 
 
 def function_of(item: pytest.Item) -> str:

@@ -42,6 +42,7 @@ def serve(fd: int, arguments: list[str]) -> None:
 
     with socket.socket(fileno=fd) as listener:
         pytest.main([*arguments, "--collect-only", "-n", "0"])
+        _draw()
         assert threading.active_count() == 1, threading.enumerate()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: this one ends after the run
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -55,6 +56,19 @@ def serve(fd: int, arguments: list[str]) -> None:
                 _work(streams)
             for each in (line.detach(), *streams):
                 os.close(each)
+
+
+def _draw() -> None:
+    """Have Hypothesis read its tables and the constants of all modules, which takes seconds, before there are workers."""
+    from hypothesis import given, settings
+    from hypothesis import strategies as st
+
+    @settings(max_examples=5, database=None, derandomize=True)
+    @given(st.lists(st.text() | st.integers() | st.floats() | st.binary(), min_size=100, max_size=100))
+    def draw(values: object) -> None:
+        """Do nothing with them."""
+
+    draw()
 
 
 def _work(streams: list[int]) -> None:

