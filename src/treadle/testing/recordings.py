@@ -24,6 +24,7 @@ from treadle.kernel.store.units import PutSteps, Row, Unit
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import Ref, parse_id
 from treadle.model.runs import Step
+from treadle.model.stored import convert
 from treadle.model.values import BlobRef, Json, decode, encode
 from treadle.testing.environment import Environment
 from treadle.workers.context import Context
@@ -158,7 +159,7 @@ class _Replay:
         steps: list[Step] = []
         rows: list[Row] = []
         for each in recording.steps:
-            step, blobs = folded(recording.run_id, msgspec.convert(each, Recorded), recording.run_id, kernel.value_store)
+            step, blobs = folded(recording.run_id, convert(Recorded, each), recording.run_id, kernel.value_store)
             steps.append(step)
             rows += blobs
         await kernel.committer.submit(Unit(rows=(*rows, PutSteps(recording.run_id, tuple(steps), len(steps)))))
