@@ -23,6 +23,7 @@ BENCHMARKS = (
     "queue",
     "commits",
     "transactional",
+    "turns",
     "growth",
     "memory",
     "functions",

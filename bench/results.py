@@ -22,6 +22,7 @@ ORDER = (
     "commits",
     "transactional",
     "peers",
+    "turns",
     "growth",
     "memory",
     "functions",

@@ -8,6 +8,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from treadle.model.alerts import VARIABLE
+from treadle.model.clock import milliseconds, parse_duration
 from treadle.model.errors import InvalidInput
 from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_NAMESPACE, check_name
@@ -75,6 +76,17 @@ def _choice(*choices: str) -> Read[str]:
 
 def _words(separator: str | None = None) -> Read[tuple[str, ...]]:
     return lambda name, text: tuple(word.strip() for word in text.split(separator) if word.strip())
+
+
+def _deadlines(name: str, text: str) -> tuple[tuple[str, int], ...]:
+    """Patterns with their durations in milliseconds."""
+    found = []
+    for part in _words(",")(name, text):
+        pattern, equals, duration = part.partition("=")
+        if not equals:
+            raise InvalidInput(f"{name} must be like report.*=30m, *=1d, not {text!r}.")
+        found.append((pattern.strip(), milliseconds(parse_duration(duration, name), name, positive=True)))
+    return tuple(found)
 
 
 def _flag(name: str, text: str) -> bool:
@@ -148,6 +160,9 @@ class Settings:
     finish_on_failure: tuple[str, ...] = _setting((), _words(","))
     """Workflows (names or globs, separated by commas) whose runs, once they cannot succeed, still run their other branches to the
     end; by default they start nothing new. `on_failure` of a start takes precedence."""
+    run_deadlines: tuple[tuple[str, int], ...] = _setting((), _deadlines)
+    """The time that runs may take, by workflow or function (names or globs): `report.*=30m, *=1d`; the first match counts, and
+    none by default. Once it has passed, the run is canceled. `deadline` of a start takes precedence."""
     warm_functions: int = _setting(1000, _integer(0, 1_000_000))
     """Suspended durable functions that a process keeps in memory; the others are replayed when they continue."""
     handler_roots: tuple[str, ...] = _setting((), _words(":"))

@@ -34,6 +34,9 @@ class EnqueueOptions(TypedDict, total=False):
         str | None, Doc("For seven days, a repeated call with this key returns the same task, even after that task has ended")
     ]
     limit_key: Annotated[str | None, Doc("Count the task against the concurrency limit of this key")]
+    fairness_key: Annotated[
+        str | None, Doc("The task takes turns with those of other keys of the same name, list and priority", "tenant-7")
+    ]
     limit: Annotated[int | None, Doc("Maximum concurrently running tasks with the limit key, unless an operator has set another")]
     retry: Annotated[Retry, Doc("Retries after a failure; default: the handler's policy")]
     timeout: Annotated[Duration | None, Doc("Longest time for one attempt, in seconds", unit=SECONDS)]
@@ -50,6 +53,11 @@ class StartOptions(TypedDict, total=False):
     task_list: Annotated[str, Doc("The task list that workers select tasks from", default=DEFAULT_LIST)]
     priority: Annotated[int, Doc("Smaller numbers run first", default=0)]
     trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from the run")]
+    deadline: Annotated[Duration | None, Doc("Cancel the run this many seconds after its start", 7200, unit=SECONDS)]
+    deadline_at: Annotated[datetime | None, Doc("Cancel the run at this time")]
+    fairness_key: Annotated[
+        str | None, Doc("The tasks of the run take turns with those of other keys in the same list", "tenant-7")
+    ]
 
 
 class RunOptions(StartOptions, total=False):
@@ -82,6 +90,10 @@ class TargetOptions(TypedDict, total=False):
     priority: Annotated[int, Doc("Smaller numbers run first")]
     retry: Annotated[Retry, Doc("Retries of the task after a failure; default: the handler's policy")]
     timeout: Annotated[Duration | None, Doc("Longest time for one attempt of the task, in seconds", unit=SECONDS)]
+    deadline: Annotated[
+        Duration | None, Doc("Cancel the run, or fail the task instead of starting it, after this many seconds", unit=SECONDS)
+    ]
+    fairness_key: Annotated[str | None, Doc("The work takes turns with that of other keys in the same list", "tenant-7")]
 
 
 class TimeOptions(TypedDict, total=False):

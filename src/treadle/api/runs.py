@@ -70,6 +70,10 @@ class Run(ApiRecord):
     trace_id: str | None
     created_at: Instant
     finished_at: Instant | None
+    deadline_at: Instant | None
+    """When it is canceled unless it has ended."""
+    fairness_key: str | None
+    """The key by which its tasks take turns with others of their list."""
     activity: Activity | None
     """Its activity: what it is doing or waiting for; null after its end."""
     took_for: int | None

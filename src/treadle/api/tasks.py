@@ -57,6 +57,7 @@ class Task(ApiRecord):
     holds: list[str]
     unique_key: str | None
     limit_key: str | None
+    fairness_key: str | None
     run_id: str | None
     step_id: str | None
     root_id: str | None
@@ -188,6 +189,8 @@ class TaskRequest(ApiRecord):
     trace_id: str | None = None
     scope: str | None = None
     """Selects among specialists of the same name."""
+    fairness_key: str | None = None
+    """The task takes turns with those of other keys of the same name, list and priority."""
 
 
 @dataclass(frozen=True, slots=True)

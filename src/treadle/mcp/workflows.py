@@ -26,6 +26,7 @@ StepId = Annotated[str, Doc("The step's id, from `run_steps`", "01935b8e-7c3a-70
 Lenient = Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters")]
 Key = Annotated[str | None, Doc("A repeated start with this key returns the first run")]
 TaskList = Annotated[str, Doc("The task list that workers select tasks from")]
+Deadline = Annotated[float | None, Doc("Cancel the run this many seconds after its start", 7200)]
 Status = Literal["COMPLETED", "RUNNING", "PAUSED", "ERROR"]
 
 
@@ -115,6 +116,7 @@ async def afl_execute_workflow(
     idempotency_key: Key = None,
     task_list: TaskList = DEFAULT_LIST,
     strict: Strict = True,
+    deadline: Deadline = None,
 ) -> Execution:
     """Run a workflow of AFL sources, published or not, and wait briefly for its end.
 
@@ -125,7 +127,7 @@ async def afl_execute_workflow(
     given = texts(source, sources)
     await check(context, given, strict=strict)
     started = await context.api.runs.start_from_source(
-        given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list
+        given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list, deadline=deadline
     )
     return await execution(context, started.id, wait_for)
 
@@ -141,13 +143,21 @@ async def run_start(
     lenient: Lenient = False,
     idempotency_key: Key = None,
     task_list: TaskList = DEFAULT_LIST,
+    deadline: Deadline = None,
 ) -> Execution:
     """Run a workflow of a published flow, and wait briefly for its end. `flow_show` lists its parameters.
 
     With the scope `enqueue` or `work` alone, the run starts, but its progress is not returned.
     """
     started = await context.api.runs.start(
-        flow, workflow_name, inputs, version=version, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list
+        flow,
+        workflow_name,
+        inputs,
+        version=version,
+        lenient=lenient,
+        idempotency_key=idempotency_key,
+        task_list=task_list,
+        deadline=deadline,
     )
     try:
         return await execution(context, started.id, wait_for)

@@ -6,6 +6,7 @@ Names ending in `_at` are instants, names ending in `_for` are durations, both a
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -56,6 +57,18 @@ def milliseconds(duration: Duration, what: str = "duration", *, positive: bool =
         bound = "more than zero" if positive else "zero or more"
         raise InvalidPolicy(f"{what} must be {bound} and under a century, not {shown(duration)}.")
     return result
+
+
+_UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+
+
+def parse_duration(text: str, what: str) -> float:
+    """Return the seconds of `90`, `1.5s`, `200ms`, `5m`, `2h` or `1d`."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidPolicy(f"{what} must be a duration like 90, 1.5s, 200ms, 5m, 2h or 1d, not {text!r}.")
+    return float(match[1]) * _UNITS[match[2] or ""]
 
 
 def instant(at: datetime, what: str = "time") -> int:

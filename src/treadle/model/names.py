@@ -53,6 +53,7 @@ EXTERNAL_CANCEL = "external.cancel"
 """Tasks that cancel a job at an external service; their name is the specialist's."""
 
 PRUNE = "engine.prune"
+RUN_DEADLINE = "engine.deadline"
 """Kind, name and unique key of the task that prunes a namespace."""
 
 ENGINE_LIST = "engine"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from treadle.model.ids import derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import RunState
 
@@ -51,11 +52,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trace_id: str | None = None
     created_at: int = 0
     finished_at: int | None = None
+    deadline_at: int | None = None
+    """The instant at which it is canceled unless it has ended."""
+    fairness_key: str | None = None
+    """The key by which its tasks take turns with others of their lanes."""
 
     @property
     def finished(self) -> bool:
         """Whether it has reached a final state (which an operator's retry may still leave)."""
         return self.state in (RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
+
+
+def deadline_task_id(run_id: str) -> str:
+    """The id of the task that waits for the deadline of a run."""
+    return derived_id(run_id, "deadline")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -67,6 +67,8 @@ class Target(Stored, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     retry: RetryPolicy | None = None
     timeout_for: int | None = None
+    deadline_for: int | None = None
+    fairness_key: str | None = None
 
 
 class Started(Stored, frozen=True, kw_only=True):

@@ -50,6 +50,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The key of its concurrency limit; None: the key of its lane, if it has one."""
     limit: int | None = None
     """How many tasks with the key may run concurrently, unless an operator has set it."""
+    fairness_key: str | None = None
+    """It takes turns with the tasks of other keys of the same lane and priority."""
     policy: str | None = None
     timeout_for: int | None = None
     """Timeout of one attempt."""
@@ -116,6 +118,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     """The last error, as JSON, while it waits for a retry."""
     doing: str | None = None
     """The activity of a parked function (`model.activity`)."""
+    fairness_key: str | None = None
 
     # Set when finished:
     seq: int | None = None
@@ -291,6 +294,7 @@ TASK_COLUMNS = (
     Column("checkpoint", "text", Use.KEPT),
     Column("error", "text", Use.BOTH),
     Column("doing", "text", Use.LIVE),
+    Column("fairness_key", "text", Use.GIVEN),
     Column("seq", "bigint", Use.FINISHED),
     Column("move", "text", Use.FINISHED),
     Column("from_state", "text", Use.FINISHED),

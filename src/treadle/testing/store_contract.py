@@ -28,6 +28,7 @@ FEATURES = (
         "limits",
         "operator_limits",
         "key_rates",
+        "turns",
         "lists",
         "reads",
         "dead_letters",

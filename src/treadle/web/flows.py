@@ -15,7 +15,7 @@ from treadle.api.wire import to_builtins
 from treadle.model.access import Scope
 from treadle.model.errors import FunctionNotFound, InvalidInput
 from treadle.service import Service
-from treadle.web.forms import described, each_field, options_of, parse_object, parse_typed, whole
+from treadle.web.forms import described, each_field, number, options_of, parse_object, parse_typed, whole
 from treadle.web.highlight import highlight
 from treadle.web.site import Site
 
@@ -133,6 +133,7 @@ def add(site: Site) -> None:
             inputs_of(form, chosen.params),
             version=version,
             idempotency_key=str(form.get("idempotency_key") or "") or None,
+            deadline=None if (hours := number(form, "deadline")) is None else hours * 3600,
         )
         rest = f" No live worker has {', '.join(made.missing_handlers)}: it will wait there." if made.missing_handlers else ""
         return site.back(request, f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")

@@ -70,6 +70,7 @@ class RunServices:
             cancel_rows=kernel.cancel_rows,
             cancel_tasks=external_jobs.tasks_for_run,
             current_trace_id=current_trace_id,
+            deadlines=kernel.settings.run_deadlines,
         )
         self.function_runs = FunctionRuns(store, committer, value_store, ids, self.functions, payload_limit=payload_limit)
         self.runs = Runs(
@@ -83,6 +84,7 @@ class RunServices:
             namespace=namespace,
             current_trace_id=current_trace_id,
             finishing=kernel.settings.finish_on_failure,
+            deadlines=kernel.settings.run_deadlines,
         )
         self.bulk = BulkRuns(self.runs, self.reads)
         self.settler = Settler(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
+from treadle.kernel.runs.deadlines import expire_with
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import (
@@ -150,6 +151,7 @@ class WorkerHost:
                     lambda: kernel.trigger_services.scanner(self._source_reader),
                     lambda: kernel.trigger_services.alert_evaluator,
                     lambda: kernel.alert_sender,
+                    expire_with(kernel.store, lambda: kernel.run_services.runs.cancel),
                 ),
                 self._find_own,
             ),

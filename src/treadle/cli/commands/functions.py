@@ -10,7 +10,7 @@ from click.exceptions import Exit
 from treadle.cli.command import argument, option
 from treadle.cli.commands.run import end_of, failure_of, tell_failed
 from treadle.cli.exits import FAILED
-from treadle.cli.input.values import Params, Payload, any_json, wait_limit
+from treadle.cli.input.values import Deadline, FairnessKey, Params, Payload, any_json, deadline_option, wait_limit
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import grid, plain, pretty
 from treadle.cli.output.messages import tell_note, tell_warning
@@ -54,6 +54,8 @@ async def start(
     ] = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers select tasks from")] = DEFAULT_LIST,
     priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
+    deadline: Deadline = None,
+    fairness_key: FairnessKey = None,
     wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if the run failed")] = False,
     wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
 ) -> None:
@@ -62,7 +64,14 @@ async def start(
     limit = wait_limit(wait_for)
     async with session.api(migrate=True) as api:
         started = await api.functions.start(
-            name, value, version=version, idempotency_key=idempotency_key, task_list=task_list, priority=priority
+            name,
+            value,
+            version=version,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            fairness_key=fairness_key,
+            **deadline_option(deadline),
         )
         shown: dict[str, Json] = {"id": started.id, "created": started.created}
         if not wait and limit is None:

@@ -25,7 +25,7 @@ from treadle.cli.input.plan import (
     tell_what_is_missing,
 )
 from treadle.cli.input.sources import Places, StrictOption
-from treadle.cli.input.values import Params, Payload, wait_limit
+from treadle.cli.input.values import Deadline, FairnessKey, Params, Payload, deadline_option, wait_limit
 from treadle.cli.output.format import plain, pretty
 from treadle.cli.output.messages import tell_error
 from treadle.cli.output.run import Watcher
@@ -196,6 +196,8 @@ async def submit(
         OnFailure | None,
         option(help="Once the run cannot succeed: start nothing new (stop, the default), or run the other branches to their end"),
     ] = None,
+    deadline: Deadline = None,
+    fairness_key: FairnessKey = None,
     version: Annotated[int | None, option("--version", metavar="N", help="Version of the flow; default: the newest")] = None,
     lenient: LenientOption = False,
     strict: StrictOption = False,
@@ -226,6 +228,8 @@ async def submit(
             task_list=task_list,
             priority=priority,
             on_failure=None if on_failure is None else on_failure.value,
+            fairness_key=fairness_key,
+            **deadline_option(deadline),
         )
         if not session.json:
             tell_what_is_missing(started)

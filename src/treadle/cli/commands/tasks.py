@@ -184,6 +184,7 @@ def _facts(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
         ("retry policy", _text(task.policy)),
         ("unique key", task.unique_key),
         ("limit key", task.limit_key),
+        ("fairness key", task.fairness_key),
         ("run", task.run_id),
         ("trace", task.trace_id),
         ("progress", _text(task.progress) if task.finished_at is None else None),

@@ -27,7 +27,7 @@ _NAMES = {
 }
 _METAVARS = {
     **dict.fromkeys(("task", "workflow", "function", "scope"), "NAME"),
-    **dict.fromkeys(("unique_key", "idempotency_key", "limit_key", "tick_as", "change_as"), "KEY"),
+    **dict.fromkeys(("unique_key", "idempotency_key", "limit_key", "fairness_key", "tick_as", "change_as"), "KEY"),
     **dict.fromkeys(("directory", "file"), "PATH"),
     **dict.fromkeys(("task_list", "looked_by"), "LIST"),
     "flow": "FLOW",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from treadle.cli.command import option
-from treadle.model.clock import milliseconds
+from treadle.model.clock import milliseconds, parse_duration
 from treadle.model.errors import InvalidInput, InvalidPayload, InvalidPolicy
 from treadle.model.values import Json
 
@@ -24,25 +23,35 @@ PAYLOAD = option(
 Params = Annotated[list[str] | None, PARAM]
 Payload = Annotated[str | None, PAYLOAD]
 
-_UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(-?\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SHOWN = 60
 
 
 def seconds(text: str | None, what: str) -> float | None:
     """Seconds from `90`, `1.5s`, `200ms`, `5m`, `2h` or `1d`; None from None."""
-    if text is None:
-        return None
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise InvalidPolicy(f"{what} must be a duration like 90, 1.5s, 200ms, 5m, 2h or 1d, not {text!r}.")
-    return float(match[1]) * _UNITS[match[2] or ""]
+    return None if text is None else parse_duration(text, what)
 
 
 def wait_limit(text: str | None) -> float | None:
     """The seconds of `--wait-for`; None from None."""
     limit = seconds(text, "--wait-for")
     return None if limit is None else milliseconds(limit, "--wait-for") / 1000
+
+
+Deadline = Annotated[
+    str | None, option("--deadline", metavar="DURATION|TIME", help="Cancel the run after this long (2h), or at this time")
+]
+FairnessKey = Annotated[
+    str | None, option("--fairness-key", metavar="KEY", help="Its tasks take turns with those of other keys in the list")
+]
+
+
+def deadline_option(text: str | None) -> dict[str, Any]:
+    """The option of a start for a duration such as `2h`, or for a time such as `2027-01-15T09:00`."""
+    if text is None:
+        return {}
+    if "-" in text.strip()[1:] or ":" in text:
+        return {"deadline_at": moment(text, "--deadline")}
+    return {"deadline": seconds(text, "--deadline")}
 
 
 def moment(text: str | None, what: str, zone: str = "UTC", *, end: bool = False) -> datetime | None:

@@ -122,6 +122,10 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
     ]
     if run.finished_at is not None:
         rows.insert(1, ("finished", f"{when(run.finished_at, now)}, after {span(run.took_for or 0)} of work"))
+    elif run.deadline_at is not None:
+        rows.insert(1, ("deadline", when(run.deadline_at, now)))
+    if run.fairness_key is not None:
+        rows.append(("fairness key", run.fairness_key))
     if run.takeovers:
         last = run.takeovers[-1]
         rows.append(

@@ -40,6 +40,8 @@ def new_run(
     scope: str | None = None,
     steps: int = 0,
     actor: str | None = None,
+    deadline_at: int | None = None,
+    fairness_key: str | None = None,
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
     """A new run, the task that executes it, and its rows; it is running from the start."""
     if payload is not None and not isinstance(payload, Mapping):
@@ -62,6 +64,8 @@ def new_run(
         root_id=root_id,
         trace_id=trace_id or run_id,
         steps=steps,
+        deadline_at=deadline_at,
+        fairness_key=fairness_key,
     )
     task = own_task(run, version, derived_id(run_id, "task"), scope)
     return run, task, (*blobs, PutRun(run), MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor))
@@ -84,6 +88,7 @@ def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> 
         scope=scope,
         root_id=run.root_id,
         trace_id=run.trace_id,
+        fairness_key=run.fairness_key,
     )
 
 

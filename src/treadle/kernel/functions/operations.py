@@ -75,9 +75,9 @@ class FunctionRuns:
         unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
         return await self._operate(run_id, "resume", actor, lambda runs: resumed_rows(runs, actor), unless=unless)
 
-    async def cancel(self, run_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Run:
+    async def cancel(self, run_id: Ref, *, actor: str = "operator", reason: str | None = None, code: str = "canceled") -> Run:
         """End the run, all runs below it, and all their tasks, now; steps keep their states. Canceling twice is a no-op."""
-        error = canceled_error(actor, reason)
+        error = canceled_error(actor, reason, code)
         canceled: list[str] = []
 
         def rows(runs: Sequence[Run]) -> list[Row]:
@@ -194,6 +194,7 @@ class FunctionRuns:
             scope=REPLAYED,
             steps=len(kept),
             actor=actor,
+            fairness_key=run.fairness_key,
         )
         ids = {each.id: step_id(new.id, each.place) for each in kept}
         for each in kept:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Unpack
 
 from treadle.api.functions import Function
@@ -27,6 +28,7 @@ from treadle.kernel.functions.steps import (
 )
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
+from treadle.kernel.runs.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import all_steps
@@ -36,6 +38,7 @@ from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.repeats import check_run_repeat
 from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
+from treadle.model.clock import Duration
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError
 from treadle.model.ids import Ids, Ref, derived_id, parse_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
@@ -74,6 +77,7 @@ class Functions:
         cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
         cancel_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None,
         current_trace_id: Callable[[], str | None] = lambda: None,
+        deadlines: Defaults = (),
     ) -> None:
         """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the cancellation of a run, such as those
         that end its approvals and external jobs; `current_trace_id` is the caller's trace."""
@@ -89,6 +93,7 @@ class Functions:
         self._cancel_rows = cancel_rows
         self._cancel_tasks = cancel_tasks
         self._current_trace_id = current_trace_id
+        self._deadlines = deadlines
 
     def finished(self, run_id: str) -> None:
         """Notify listeners that a run ended in this process."""
@@ -111,9 +116,9 @@ class Functions:
 
         The default version is the newest registered in this process, or else the newest known to the store.
         """
-        run, task, rows = await self.prepare(name, payload, run_id=run_id, actor=actor, **options)
+        run, tasks, rows = await self.prepare(name, payload, run_id=run_id, actor=actor, **options)
         reach("function.before_commit")
-        answer = await self._committer.submit(Unit(tasks=(task,), rows=rows), self._patience)
+        answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
         reach("function.after_commit")
         if run.idempotency_key is not None and run.idempotency_key in answer.existing:
             existing = answer.existing[run.idempotency_key]
@@ -133,12 +138,16 @@ class Functions:
         trace_id: str | None = None,
         run_id: str | None = None,
         actor: str | None = None,
-    ) -> tuple[Run, NewTask, tuple[Row, ...]]:
-        """Build a new run, its task and its rows, for a unit with other rows; arguments as for `start`."""
+        deadline: Duration | str | None = None,
+        deadline_at: datetime | None = None,
+        fairness_key: str | None = None,
+    ) -> tuple[Run, tuple[NewTask, ...], tuple[Row, ...]]:
+        """Build a new run, its tasks and its rows, for a unit with other rows; arguments as for `start`."""
         check_name(name, "function name")
         check_priority(priority)
         chosen = await self.resolve(name, version)
-        return new_run(
+        ends_at, now = await find_deadline(self._store, name, deadline, deadline_at, self._deadlines)
+        run, task, rows = new_run(
             run_id=run_id or self._ids.new_id(),
             namespace=self._namespace,
             name=name,
@@ -151,7 +160,10 @@ class Functions:
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
             trace_id=self._current_trace_id() if trace_id is None else check_key(trace_id, "trace id"),
             actor=actor,
+            deadline_at=ends_at,
+            fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
         )
+        return run, (task, *deadline_tasks(run, now)), rows
 
     async def resolve(self, name: str, version: int | None) -> int:
         """The version of a new run. A requested version is accepted even if no worker has it yet."""

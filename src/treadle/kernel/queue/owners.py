@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.kernel.store.ports import Store
-from treadle.model.names import ADVANCE, ALERT, PRUNE, SCHEDULE, WATCHER
+from treadle.model.names import ADVANCE, ALERT, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER
 from treadle.model.states import Hold
 from treadle.model.tasks import Task
 from treadle.model.values import decode, decode_object
@@ -28,6 +28,9 @@ async def find_owner(store: Store, task: Task, move: str) -> str | None:
         return f"it evaluates the alert rule {name}; use `treadle alerts silence {name}` or `treadle alerts remove {name}`."
     if task.kind == PRUNE:
         return "it removes old finished work; `treadle store keep` sets what is kept, and `treadle store prune` prunes now."
+    if task.kind == RUN_DEADLINE:
+        run_id = decode_object(task.payload).get("run_id")
+        return f"it waits for the deadline of the run {run_id}, and ends with that run; use `treadle runs cancel {run_id}`."
     if task.kind == ADVANCE and move != "requeue":
         return f"it advances the run {task.run_id}; use `treadle runs {move} {task.run_id}`."
     return None

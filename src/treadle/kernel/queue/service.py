@@ -78,6 +78,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None = None
     """Selects the specialist, together with its name."""
     id: str | None = None
+    fairness_key: str | None = None
 
 
 class Queue:
@@ -286,6 +287,7 @@ class Queue:
             idempotency_key=None if spec.idempotency_key is None else check_key(spec.idempotency_key, "idempotency key"),
             idempotency_for=milliseconds(spec.idempotency_for, "idempotency_for", positive=True),
             limit_key=None if spec.limit_key is None else check_key(spec.limit_key, "limit key"),
+            fairness_key=None if spec.fairness_key is None else check_key(spec.fairness_key, "fairness key"),
             limit=_limit(spec),
             policy=None if policy is None else write(policy),
             timeout_for=_optional(spec.timeout, "timeout"),

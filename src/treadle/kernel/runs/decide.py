@@ -153,6 +153,7 @@ def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: li
         flow_id=run.flow_id,
         root_id=run.root_id,
         trace_id=run.trace_id,
+        fairness_key=run.fairness_key,
         preclaimed=preclaimed if kind == HANDLER else None,
     )
 

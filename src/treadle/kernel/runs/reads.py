@@ -261,8 +261,14 @@ class RunReads:
         return list(awaited)
 
     async def why(self, run_id: Ref) -> Reason:
-        """The reason why the run is in its state."""
+        """The reason why the run is in its state, and its deadline."""
         run = await self.get_run(run_id)
+        reason = await self._why(run)
+        if run.deadline_at is None or run.finished:
+            return reason
+        return Reason(reason.code, f"{reason.text}; deadline at {as_text(run.deadline_at)}")
+
+    async def _why(self, run: Run) -> Reason:
         tasks = [] if run.finished else await self.list_live_tasks(run.id, _COUNTED)
         own = next((task for task in tasks if is_suspended(task)), None) if run.state == RunState.RUNNING else None
         if own is not None and (reason := await self._why_suspended(own)):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import TypedDict
 
 from treadle.kernel.store.units import Unit
+from treadle.model.clock import Duration
 from treadle.model.runs import Run
 from treadle.model.tasks import Preclaimed
 from treadle.model.values import Json
@@ -32,6 +34,12 @@ class StartOptions(TypedDict, total=False):
     """The owner that drives the run in this process; its handler tasks are preclaimed by that owner (D56)."""
     actor: str | None
     """Recorded in the log."""
+    deadline: Duration | str | None
+    """Cancel the run this long after its start; a text such as `2h` is possible."""
+    deadline_at: datetime | None
+    """Cancel the run at this time."""
+    fairness_key: str | None
+    """Its tasks take turns with those of other keys in their lanes."""
     on_failure: str | None
     """`stop` or `finish` the other branches once the run cannot succeed; default: `stop`, unless the setting names the workflow."""
 

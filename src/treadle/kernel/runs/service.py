@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Unpack
 
 import msgspec
@@ -23,6 +24,7 @@ from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.agent_steps import INPUTS_LIMIT, AgentSteps
+from treadle.kernel.runs.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.runs.decide import once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow
 from treadle.kernel.runs.preflight import check_inputs
@@ -47,6 +49,7 @@ from treadle.kernel.store.units import (
     Unit,
 )
 from treadle.kernel.store.value_store import ValueStore
+from treadle.model.clock import Duration
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, UnreadableValue
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import (
@@ -62,7 +65,7 @@ from treadle.model.names import (
 )
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
-from treadle.model.tasks import Preclaimed
+from treadle.model.tasks import NewTask, Preclaimed
 from treadle.model.values import Json, decode, encode
 
 _PAGE = 1000
@@ -94,9 +97,11 @@ class Runs(AgentSteps):
         patience: float = PATIENCE,
         current_trace_id: Callable[[], str | None] = lambda: None,
         finishing: Sequence[str] = (),
+        deadlines: Defaults = (),
     ) -> None:
         """`current_trace_id` is the caller's trace; the workflows `finishing` (names or globs) go on after a failure."""
         self._finishing = finishing
+        self._deadlines = deadlines
         self._store = store
         self._committer = committer
         self._advancer = advancer
@@ -139,6 +144,9 @@ class Runs(AgentSteps):
         preclaimed: Preclaimed | None = None,
         actor: str | None = None,
         on_failure: str | None = None,
+        deadline: Duration | str | None = None,
+        deadline_at: datetime | None = None,
+        fairness_key: str | None = None,
     ) -> NewRun:
         """Build the unit of `start`, for a caller that commits it with other rows."""
         check_priority(priority)
@@ -154,6 +162,7 @@ class Runs(AgentSteps):
         entry = find_workflow(program, workflow)
         given = dict(inputs or {})
         check_inputs(program, entry, given, lenient=lenient)
+        ends_at, now = await find_deadline(self._store, entry.qualified_name, deadline, deadline_at, self._deadlines)
         run_id = run_id or self._ids.new_id()
         encode(given, "inputs", INPUTS_LIMIT)
         folded = self._value_store.fold(given, run_id, "inputs")
@@ -170,13 +179,15 @@ class Runs(AgentSteps):
             root_id=run_id,
             trace_id=trace_id or self._current_trace_id() or run_id,
             parent_id=parent_id,
+            deadline_at=ends_at,
+            fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
         )
         known = Known(run, View())
         known.view.blobs.update(folded.values)
         known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
         stops = on_failure == "stop" if on_failure else not handles(self._finishing, run.workflow)
         changes = await self._advancer.views.evaluate(known, [Started(folded.attributes, stops)])
-        return self._new(run, stored, folded.blobs, known, changes, actor, preclaimed)
+        return self._new(run, stored, folded.blobs, known, changes, actor, preclaimed, deadline_tasks(run, now))
 
     def _new(
         self,
@@ -187,13 +198,14 @@ class Runs(AgentSteps):
         changes: Changes,
         actor: str | None,
         preclaimed: Preclaimed | None = None,
+        timers: tuple[NewTask, ...] = (),
     ) -> NewRun:
         """Build the unit of a new run with its first changes."""
         known.run = msgspec.structs.replace(run, version=-1)  # this commit raises it to version 0
         tasks, made, steps = rows_of(known.run, changes, self._value_store, actor, preclaimed)
         first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
         new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
-        unit = Unit(tasks=tasks, rows=once([*first, new, *rows, *made]))
+        unit = Unit(tasks=(*timers, *tasks), rows=once([*first, new, *rows, *made]))
 
         def committed() -> None:
             if preclaimed is not None:
@@ -300,11 +312,11 @@ class Runs(AgentSteps):
             await self._repairs.repair(run.id, actor)
         return await self.get_run(run_id)
 
-    async def cancel(self, run_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Run:
+    async def cancel(self, run_id: Ref, *, actor: str = "operator", reason: str | None = None, code: str = "canceled") -> Run:
         """End the run and all its live tasks now; its steps keep their states. Canceling twice is a no-op."""
         if (functions := await self._functions_for(run_id)) is not None:
-            return await functions.cancel(run_id, actor=actor, reason=reason)
-        error = canceled_error(actor, reason)
+            return await functions.cancel(run_id, actor=actor, reason=reason, code=code)
+        error = canceled_error(actor, reason, code)
         running = TaskFilter(states=(TaskState.RUNNING,), run_id=(await self.get_run(run_id)).id)
         held = [task.id for task in await self._store.list_tasks(running, _TASKS_LIMIT)]
         run = await self._operate(
@@ -371,6 +383,7 @@ class Runs(AgentSteps):
             lenient=True,
             actor=actor,
             on_failure=None if root is None else "stop" if root.stops else "finish",
+            fairness_key=run.fairness_key,
         )
 
     async def fork(
@@ -406,6 +419,7 @@ class Runs(AgentSteps):
             parent_id=run.id,
             root_id=run.root_id,  # one tree: shared values are kept as long as either run
             trace_id=run.trace_id,
+            fairness_key=run.fairness_key,
         )
         rows = await self._repairs.all_steps(run.id)
         blobs = dict(folded.values)

@@ -95,13 +95,15 @@ class Starters:
             "priority": target.priority,
             "trace_id": occasion.trace_id,
             "run_id": occasion.id,
+            "deadline": None if target.deadline_for is None else target.deadline_for / 1000,
+            "fairness_key": target.fairness_key,
         }
         if target.kind == WORKFLOW:
             made = await self._runs().prepare(target.flow, target.name, inputs, **options)
             return started, Prepared(made.unit.tasks, made.unit.rows, made.committed)
         assert self._functions is not None
-        _, task, rows = await self._functions().prepare(target.name, inputs, **options)
-        return started, Prepared((task,), rows)
+        _, tasks, rows = await self._functions().prepare(target.name, inputs, **options)
+        return started, Prepared(tasks, rows)
 
     async def was_started(self, kind: str, start_id: str) -> bool:
         """Return whether such a task or run exists."""
@@ -141,6 +143,8 @@ def _task_spec(target: Target, inputs: dict[str, Json], occasion: Occasion | Non
         task_list=target.task_list,
         retry=target.retry,
         timeout=None if target.timeout_for is None else target.timeout_for / 1000,
+        deadline=None if target.deadline_for is None else target.deadline_for / 1000,
+        fairness_key=target.fairness_key,
         idempotency_key=None if occasion is None else occasion.key,
         trace_id=None if occasion is None else occasion.trace_id,
     )
@@ -191,7 +195,8 @@ def named_targets(given: Mapping[str, Any]) -> dict[str, str]:
 
 def target_from(given: Mapping[str, Any], names: Mapping[str, str], kept: Target, given_as: str | None) -> Target:
     """Return the target of the options; those that are not given stay as in `kept`."""
-    timeout = given.get("timeout")
+    timeout, deadline = given.get("timeout"), given.get("deadline")
+    fairness_key = given.get("fairness_key", kept.fairness_key)
     made = make_target(
         **names,
         flow=given.get("flow", kept.flow),
@@ -202,5 +207,7 @@ def target_from(given: Mapping[str, Any], names: Mapping[str, str], kept: Target
         priority=given.get("priority", kept.priority),
         retry=as_policy(given["retry"]) if "retry" in given else kept.retry,
         timeout_for=kept.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
+        deadline_for=kept.deadline_for if deadline is None else milliseconds(deadline, "deadline", positive=True),
+        fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
     )
     return msgspec.structs.replace(made, more=kept.more)

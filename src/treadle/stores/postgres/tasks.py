@@ -22,6 +22,7 @@ from treadle.stores.postgres.lanes import insert_lanes, next_token_for
 from treadle.stores.postgres.limits import feed
 from treadle.stores.postgres.parts import Part, reads, works
 from treadle.stores.postgres.positions import Position, Positions
+from treadle.stores.postgres.turns import take_turns
 from treadle.stores.rules.rates import earlier
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
@@ -108,7 +109,8 @@ class Tasks(Part):
         """
         row = await connection.fetchrow(_SQL["wake"], limit, expire_leases)
         assert row is not None
-        count, expired, lane_ids, due, next_for, now, overdue, keys, waiting = row
+        count, expired, lane_ids, due, next_for, now, overdue, keys, waiting, fair = row
+        await take_turns(connection, fair)
         token_for = None
         if keys or waiting:
             found = await feed(connection, _decode_keys(keys) if keys else [], self._fed, now)

@@ -168,6 +168,40 @@ from taken
 where tasks.id = taken.id
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
+-- name: take_turns
+-- Give waiting tasks $1 with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
+-- the head of the others, and each further one a millisecond after the last of its key.
+with given as materialized (
+  select id, lane_id, priority, fairness_key, due_at,
+    row_number() over (partition by lane_id, priority, fairness_key order by due_at, id) - 1 as place
+  from tasks
+  where id = any ($1::uuid[]) and fairness_key is not null and owner_id is null and wake_at is null
+), flows as materialized (
+  select kinds.lane_id, kinds.priority, kinds.fairness_key, head.due_at as head, last.due_at as last
+  from (select distinct lane_id, priority, fairness_key from given) as kinds
+  left join lateral (
+    select due_at
+    from tasks
+    where tasks.lane_id = kinds.lane_id and tasks.priority = kinds.priority and tasks.fairness_key is not null
+      and owner_id is null and wake_at is null and id <> all ($1::uuid[])
+    order by due_at
+    limit 1
+  ) as head on true
+  left join lateral (
+    select due_at
+    from tasks
+    where tasks.lane_id = kinds.lane_id and tasks.priority = kinds.priority and tasks.fairness_key = kinds.fairness_key
+      and tasks.fairness_key is not null and owner_id is null and wake_at is null and id <> all ($1::uuid[])
+    order by due_at desc
+    limit 1
+  ) as last on true
+)
+update tasks
+set due_at = greatest(coalesce(flows.head, given.due_at), coalesce(flows.last + 1, 0)) + given.place
+from given
+join flows on flows.lane_id = given.lane_id and flows.priority = given.priority and flows.fairness_key = given.fairness_key
+where tasks.id = given.id;
+
 -- name: announce_ready
 -- Notify the channel $1 of the lanes in which tasks $2 are ready: the session had locked them, and claims skipped them.
 select pg_notify($1::text, string_agg(distinct lane_id::text, ','))
@@ -236,7 +270,7 @@ with due as materialized (
   left join moved on moved.task_id = due.id
   where tasks.id = due.id
   returning tasks.id, tasks.lane_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
-    tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as moves
+    tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as moves, tasks.fairness_key
 ), logged as (
   insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
     data)
@@ -247,7 +281,8 @@ with due as materialized (
     union all
     select woken.id, lane_id, hold,
       woken.version - 1 - moves + (row_number() over (partition by woken.id order by marked.created_at, idempotency_key))::integer,
-      state, claim_version, run_id, root_id, trace_id, namespace, limit_key, loser_id, moves, 'tool_call.unknown', details
+      state, claim_version, run_id, root_id, trace_id, namespace, limit_key, loser_id, moves, fairness_key, 'tool_call.unknown',
+      details
     from woken
     join marked on marked.task_id = woken.id
     order by id, version
@@ -284,7 +319,8 @@ select
   (select treadle_now()) as now,
   not $2::boolean and exists (select from tasks where wake_at <= (select treadle_now()) and owner_id is not null) as overdue,
   (select json_agg(distinct jsonb_build_array(namespace, limit_key)) from woken where limit_key is not null and hold <> 0) as keys,
-  exists (select from tasks where limit_key is not null and hold = 1 and owner_id is null and wake_at is null) as waiting;
+  exists (select from tasks where limit_key is not null and hold = 1 and owner_id is null and wake_at is null) as waiting,
+  array(select id::text from woken where fairness_key is not null and claim_version = 0) as fair;
 
 -- name: renew
 -- Extend held claims ($1 ids, $2 versions, $3 owners) to $4 ms from now, never past a deadline; $5 progressed, $6

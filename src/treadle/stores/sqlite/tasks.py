@@ -27,6 +27,7 @@ from treadle.stores.sqlite.connection.connect import read_row, read_value, readi
 from treadle.stores.sqlite.lanes import list_lanes, list_rated_lanes, list_slowed, make_lanes, spend
 from treadle.stores.sqlite.limits import Key, admit, charge, list_rated
 from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
+from treadle.stores.sqlite.turns import take_turns
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "tasks.sql")
@@ -111,18 +112,19 @@ class Tasks(Part):
         if not rated and (first is None or first > now):
             return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now)
         values = {"now": now, "expire_leases": expire_leases, "limit": limit}
-        count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
+        count, expired, lanes, keys, _ = read_row(connection, _SQL["count_due"], values)
         admitted: set[int] = set()
         if count or rated:
             with writing(connection):
                 values["now"] = now = self._clock.now()
-                count, expired, lanes, keys = read_row(connection, _SQL["count_due"], values)
+                count, expired, lanes, keys, fair = read_row(connection, _SQL["count_due"], values)
                 if expired:
                     expiring = _decode(read_value(connection, _SQL["list_expiring"], values))
                     doubt_effects(connection, [(task_id, None, None, None) for task_id in expiring], now)
                     last = read_value(connection, _TAKE_SEQS, {"count": expired})
                     connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
                 connection.execute(_SQL["wake_due"], values)
+                take_turns(connection, _decode(fair))
                 if rated or keys != "[]":
                     admitted = admit(connection, rated.union((namespace, key) for namespace, key in _decode(keys)), now)
             _, token_for = _list_due_keys(connection, now)

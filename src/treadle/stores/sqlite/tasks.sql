@@ -37,6 +37,39 @@ where rowid in (
   limit :limit
 );
 
+-- name: take_turns
+-- Give waiting tasks (ids) with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
+-- the head of the others, and each further one a millisecond after the last of its key.
+with given as materialized (
+  select t.id, t.lane_id, t.priority, t.fairness_key, t.due_at,
+    row_number() over (partition by t.lane_id, t.priority, t.fairness_key order by t.due_at, t.id) - 1 as place
+  from json_each(:ids) as r cross join tasks as t on t.id = r.value
+  where t.fairness_key is not null and t.owner_id is null and t.wake_at is null
+), flows as materialized (
+  select d.lane_id, d.priority, d.fairness_key,
+    (
+      select o.due_at
+      from tasks as o
+      where o.lane_id = d.lane_id and o.priority = d.priority and o.fairness_key is not null and o.owner_id is null
+        and o.wake_at is null and o.id not in (select id from given)
+      order by o.due_at
+      limit 1
+    ) as head,
+    (
+      select o.due_at
+      from tasks as o
+      where o.lane_id = d.lane_id and o.priority = d.priority and o.fairness_key = d.fairness_key and o.fairness_key is not null
+        and o.owner_id is null and o.wake_at is null and o.id not in (select id from given)
+      order by o.due_at desc
+      limit 1
+    ) as last
+  from (select distinct lane_id, priority, fairness_key from given) as d
+)
+update tasks
+set due_at = max(coalesce(f.head, g.due_at), coalesce(f.last + 1, 0)) + g.place
+from given as g cross join flows as f on f.lane_id = g.lane_id and f.priority = g.priority and f.fairness_key = g.fairness_key
+where tasks.id = g.id;
+
 -- name: find_next_wake
 -- Return the first `wake_at`.
 select min(wake_at) from tasks where wake_at is not null;
@@ -53,9 +86,10 @@ select exists (select 1 from tasks where wake_at is not null and wake_at <= :now
 -- Count the tasks that `wake_due` will wake, and the expired leases among them; return the lanes in which they become
 -- ready, and the limit keys of those that must be admitted first.
 select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0 and (limit_key is null or owner_id is null)),
-  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (hold <> 0 or owner_id is not null))
+  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (hold <> 0 or owner_id is not null)),
+  json_group_array(id) filter (where fairness_key is not null and claim_version = 0)
 from (
-  select owner_id, lane_id, hold, namespace, limit_key
+  select id, owner_id, lane_id, hold, namespace, limit_key, fairness_key, claim_version
   from tasks
   where wake_at is not null and wake_at <= :now and (:expire_leases or owner_id is null)
   order by wake_at, rowid

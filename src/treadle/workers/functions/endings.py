@@ -9,6 +9,7 @@ from typing import Any
 from treadle.kernel.functions.decide import continued_id, new_run, run_message
 from treadle.kernel.functions.steps import VALUE_LIMIT
 from treadle.kernel.queue.decide import failure
+from treadle.kernel.runs.deadlines import deadline_tasks
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import Finish, MoveRun, Park, Row
 from treadle.model.errors import InvalidInput, NonRetryable
@@ -95,6 +96,8 @@ async def _continued(
         trace_id=task.trace_id,
         parent_id=run.parent_id if run is not None and child else run_id,
         parent_step_id=run.parent_step_id if run is not None and child else None,
+        deadline_at=None if run is None else run.deadline_at,
+        fairness_key=task.fairness_key,
     )
     outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
     moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
@@ -102,7 +105,8 @@ async def _continued(
         PutMessage(Message(id=derived_id(new.id, f"mail/{each.id}"), run_id=new.id, name=each.name, body=each.body))
         for each in signals
     ]
-    return Finish("succeed", TaskState.COMPLETED), (new_task,), (*rows, moved, *messages)
+    timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
+    return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *messages)
 
 
 def stuck_park(task: Task, problem: Problem) -> Park:

@@ -160,6 +160,7 @@ class CallOperation(WaitOperation):
             flow_id=execution.task.flow_id,
             root_id=execution.root_id,
             trace_id=execution.task.trace_id,
+            fairness_key=execution.task.fairness_key,
             **self.template,
         )
         return (task,), blobs

@@ -78,13 +78,17 @@ def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
 
 
 def _plain_tasks(units: Sequence[Unit]) -> list[NewTask]:
-    """Return the new tasks, if the units contain nothing else, and no task has a step or a limit key."""
+    """Return the new tasks, if the units contain nothing else, and no task has a step, a limit key or a fairness key."""
     tasks: list[NewTask] = []
     for unit in units:
-        if unit.guard is not None or has_rows(unit) or any(task.step_id or task.limit_key for task in unit.tasks):
+        if unit.guard is not None or has_rows(unit) or any(map(_is_special, unit.tasks)):
             return []
         tasks += unit.tasks
     return tasks
+
+
+def _is_special(task: NewTask) -> bool:
+    return bool(task.step_id or task.limit_key or task.fairness_key)
 
 
 async def _commit_guarded(connection: Connection, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:

@@ -12,6 +12,7 @@ from treadle.model.tasks import NewTask
 from treadle.stores.postgres.connection.connect import Connection, plain, sparse, words
 from treadle.stores.postgres.lanes import check_entrance, lock_guarded
 from treadle.stores.postgres.limits import Key
+from treadle.stores.postgres.turns import take_turns
 from treadle.stores.rules.inserts import Preclaim, is_entrance, values_of, with_lane_key
 from treadle.stores.statements import COLUMN_SETS, LONG, load_statements
 
@@ -53,14 +54,20 @@ async def enter(connection: Connection, lane_ids: Mapping[Lane, int], units: Seq
         return Inserted()
     inserted = await insert_tasks(connection, lane_ids, tasks)
     if not inserted.shut:
+        await _take_turns(connection, inserted)
         return inserted
     guarded = await lock_guarded(connection, {lane_ids[task.lane] for task in tasks})
     keyed = [with_lane_key(task, guarded.get(lane_ids[task.lane])) for task in tasks]
     inserted = await insert_tasks(connection, lane_ids, keyed, checked=True)
+    await _take_turns(connection, inserted)
     new = [task for unit in units if is_entrance(unit) for task in unit.tasks if task.id in inserted.ids]
     entered = [(guarded[lane_ids[task.lane]], task.lane, task.delay <= 0) for task in new if lane_ids[task.lane] in guarded]
     await check_entrance(connection, entered)
     return inserted
+
+
+async def _take_turns(connection: Connection, inserted: Inserted) -> None:
+    await take_turns(connection, [task.id for task in inserted.tasks if task.fairness_key and task.id in inserted.ids])
 
 
 async def preclaim(connection: Connection, preclaims: Sequence[Preclaim]) -> None:

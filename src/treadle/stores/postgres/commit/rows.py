@@ -30,7 +30,7 @@ from treadle.kernel.store.units import (
 )
 from treadle.model.errors import IllegalMove, StoreBusy
 from treadle.model.records import Message
-from treadle.model.runs import Step
+from treadle.model.runs import Step, deadline_task_id
 from treadle.model.tasks import Claim
 from treadle.stores.postgres.commit.messages import await_messages, put_messages, take_messages
 from treadle.stores.postgres.commit.records import put_items
@@ -264,6 +264,7 @@ async def _move_runs(connection: Connection, moves: Sequence[MoveRun]) -> None:
             sparse([move.error for move in batch]),
             sparse([move.failed_step_id for move in batch]),
             sparse([move.data for move in batch]),
+            [deadline_task_id(move.run_id) for move in batch],
         )
         if row_count(status) != len(batch):
             raise IllegalMove("run", batch[0].run_id, f"not {batch[0].from_state}", batch[0].move)

@@ -1,9 +1,9 @@
 -- name: insert_runs
 -- Insert runs (as JSON) except those whose id or idempotency key exists; return the ids of the inserted ones.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at)
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, deadline_at, fairness_key)
 select id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now())
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now()), deadline_at, fairness_key
 from json_populate_recordset(null::runs, $1::text::json)
 on conflict do nothing
 returning id::text;
@@ -28,8 +28,8 @@ where runs.id = given.id;
 -- Move runs to their next states, each with a row in the log; the row count is the number of moves.
 with given as materialized (
   select *
-  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[])
-    as given (id, move, from_state, to_state, actor, outputs, error, failed_step_id, data)
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::uuid[])
+    as given (id, move, from_state, to_state, actor, outputs, error, failed_step_id, data, timer_id)
 ), moved as (
   update runs
   set state = given.to_state,
@@ -37,10 +37,16 @@ with given as materialized (
       outputs = given.outputs,
       error = given.error,
       failed_step_id = given.failed_step_id,
-      finished_at = case when given.to_state in ('completed', 'failed', 'canceled') then (select treadle_now()) end
+      finished_at = case when given.to_state in ('completed', 'failed', 'canceled') then (select treadle_now()) end,
+      deadline_at = case when given.move <> 'retry' then runs.deadline_at end
   from given
   where runs.id = given.id and runs.state = given.from_state
-  returning runs.id, runs.moves, runs.root_id, runs.trace_id, given.move, given.from_state, given.to_state, given.actor, given.data
+  returning case when runs.finished_at is not null and runs.deadline_at is not null then given.timer_id end as timer_id, runs.id, runs.moves, runs.root_id, runs.trace_id, given.move, given.from_state, given.to_state, given.actor, given.data
+), timers as materialized (
+  -- A timer that a worker holds ends by itself.
+  select id from tasks where id in (select timer_id from moved) and owner_id is null for update skip locked
+), dropped as (
+  delete from tasks using timers where tasks.id = timers.id
 )
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
 select nextval('treadle_seq'), (select treadle_now()), 'run', id, moves, move, from_state, to_state, actor, id, root_id, trace_id, data

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from treadle.kernel.store.units import Amend, Finish, Keep, Park, Revive
 from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key
+from treadle.stores.postgres.turns import take_turns
 from treadle.stores.rules.guards import GuardedTask, Part
 from treadle.stores.rules.settlements import Change, Settlements
 from treadle.stores.statements import load_statements
@@ -52,6 +53,7 @@ async def settle(connection: Connection, parts: Iterable[Part]) -> Limited:
         await _keep(connection, kinds.keeps)
     if kinds.revivals:
         revived = await _revive(connection, kinds.revivals)
+        await take_turns(connection, [change.task_id for change in kinds.revivals])
         limited.keys.update(revived.values())
         limited.task_ids.update(revived)
     if kinds.amends:

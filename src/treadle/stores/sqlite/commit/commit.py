@@ -29,6 +29,7 @@ from treadle.stores.sqlite.commit.rows import put_checkpoints, write_heads, writ
 from treadle.stores.sqlite.commit.settlements import Settler, list_settled
 from treadle.stores.sqlite.lanes import check_entrance, list_guarded, make_lanes
 from treadle.stores.sqlite.limits import Key, admit, put_limits
+from treadle.stores.sqlite.turns import take_turns
 
 Lanes = Mapping[Lane, int]
 
@@ -112,6 +113,8 @@ def _commit_tasks(
             index: tuple(with_lane_key(task, guarded.get(known[task.lane])) for task in tasks) for index, tasks in wanted.items()
         }
     inserted = insert_tasks(connection, [task for tasks in wanted.values() for task in tasks], known, now)
+    fair = [task.id for tasks in wanted.values() for task in tasks if task.fairness_key and task.id in inserted.ids]
+    take_turns(connection, fair)
     limits: dict[Key, int] = {}
     entered: set[Entered] = set()
     for index, tasks in wanted.items():

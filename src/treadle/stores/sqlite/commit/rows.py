@@ -28,7 +28,7 @@ from treadle.kernel.store.units import (
 )
 from treadle.model.errors import IllegalMove
 from treadle.model.records import Message
-from treadle.model.runs import Step
+from treadle.model.runs import Step, deadline_task_id
 from treadle.stores.rules.guards import new_runs
 from treadle.stores.rules.settlements import kept_answer
 from treadle.stores.sqlite.commit.messages import await_messages, put_messages, take_messages
@@ -130,7 +130,9 @@ def _move_run(connection: apsw.Connection, row: MoveRun, now: int) -> None:
     found = connection.execute(_SQL["move_run"], values).fetchall()
     if not found:
         raise IllegalMove("run", row.run_id, f"not {row.from_state}", row.move)
-    values["version"], values["root_id"], values["trace_id"] = found[0]
+    values["version"], values["root_id"], values["trace_id"], deadline_at = found[0]
+    if deadline_at is not None:
+        connection.execute(_SQL["drop_timer"], {"id": deadline_task_id(row.run_id)})
     values["seq"] = take_seqs(connection, 1)
     connection.execute(_SQL["log_run"], values)
 

@@ -5,17 +5,24 @@ update runs set version = version + 1, steps = steps + :added where id = :id;
 -- name: insert_run
 -- Insert a run.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, finished_at)
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, finished_at,
+  deadline_at, fairness_key)
 values (:id, :namespace, :kind, :flow_id, :workflow, :state, :version, :moves, :steps, :task_list, :priority, :inputs, :outputs,
-  :error, :failed_step_id, :idempotency_key, :parent_id, :parent_step_id, :awaiting, :root_id, :trace_id, :now, null);
+  :error, :failed_step_id, :idempotency_key, :parent_id, :parent_step_id, :awaiting, :root_id, :trace_id, :now, null,
+  :deadline_at, :fairness_key);
 
 -- name: move_run
 -- Move the run to its next state.
 update runs
 set state = :to_state, moves = moves + 1, outputs = :outputs, error = :error, failed_step_id = :failed_step_id,
-  finished_at = iif(:to_state in ('completed', 'failed', 'canceled'), :now, null)
+  finished_at = iif(:to_state in ('completed', 'failed', 'canceled'), :now, null),
+  deadline_at = iif(:move = 'retry', null, deadline_at)
 where id = :run_id and state = :from_state
-returning moves, root_id, trace_id;
+returning moves, root_id, trace_id, iif(finished_at is null, null, deadline_at);
+
+-- name: drop_timer
+-- Delete the task that waits for the deadline of a run that has ended; one that a worker holds ends by itself.
+delete from tasks where id = :id and owner_id is null;
 
 -- name: log_run
 -- Log the move of a run.

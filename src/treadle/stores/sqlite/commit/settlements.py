@@ -18,6 +18,7 @@ from treadle.stores.rules.guards import Settled
 from treadle.stores.rules.settlements import Change, Settlements, kept_answer
 from treadle.stores.sqlite.connection.connect import read_value, to_json
 from treadle.stores.sqlite.limits import Key
+from treadle.stores.sqlite.turns import take_turns
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "settlements.sql")
@@ -185,6 +186,7 @@ class Settler:
         if self._connection.changes():
             for name in ("log_ends", "revive", "drop_revived"):
                 self._connection.execute(_SQL[name], values)
+            take_turns(self._connection, [change.task_id for change in changes])
             self._note_parked(changes, values)
 
     def _amend(self, changes: Sequence[Change[Amend]], first_seq: int) -> None:
