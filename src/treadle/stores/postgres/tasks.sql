@@ -176,25 +176,27 @@ with given as materialized (
     row_number() over (partition by lane_id, priority, fairness_key order by due_at, id) - 1 as place
   from tasks
   where id = any ($1::uuid[]) and fairness_key is not null and owner_id is null and wake_at is null
-), flows as materialized (
-  select kinds.lane_id, kinds.priority, kinds.fairness_key, head.due_at as head, last.due_at as last
-  from (select distinct lane_id, priority, fairness_key from given) as kinds
-  left join lateral (
+), heads as materialized (
+  select kinds.lane_id, kinds.priority, (
     select due_at
     from tasks
     where tasks.lane_id = kinds.lane_id and tasks.priority = kinds.priority and tasks.fairness_key is not null
-      and owner_id is null and wake_at is null and id <> all ($1::uuid[])
+      and owner_id is null and wake_at is null and id not in (select id from given)
     order by due_at
     limit 1
-  ) as head on true
-  left join lateral (
+  ) as due_at
+  from (select distinct lane_id, priority from given) as kinds
+), flows as materialized (
+  select kinds.lane_id, kinds.priority, kinds.fairness_key, heads.due_at as head, (
     select due_at
     from tasks
     where tasks.lane_id = kinds.lane_id and tasks.priority = kinds.priority and tasks.fairness_key = kinds.fairness_key
-      and tasks.fairness_key is not null and owner_id is null and wake_at is null and id <> all ($1::uuid[])
+      and tasks.fairness_key is not null and owner_id is null and wake_at is null and id not in (select id from given)
     order by due_at desc
     limit 1
-  ) as last on true
+  ) as last
+  from (select distinct lane_id, priority, fairness_key from given) as kinds
+  join heads on heads.lane_id = kinds.lane_id and heads.priority = kinds.priority
 )
 update tasks
 set due_at = greatest(coalesce(flows.head, given.due_at), coalesce(flows.last + 1, 0)) + given.place

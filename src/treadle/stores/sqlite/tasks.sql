@@ -45,16 +45,18 @@ with given as materialized (
     row_number() over (partition by t.lane_id, t.priority, t.fairness_key order by t.due_at, t.id) - 1 as place
   from json_each(:ids) as r cross join tasks as t on t.id = r.value
   where t.fairness_key is not null and t.owner_id is null and t.wake_at is null
+), heads as materialized (
+  select d.lane_id, d.priority, (
+    select o.due_at
+    from tasks as o
+    where o.lane_id = d.lane_id and o.priority = d.priority and o.fairness_key is not null and o.owner_id is null
+      and o.wake_at is null and o.id not in (select id from given)
+    order by o.due_at
+    limit 1
+  ) as due_at
+  from (select distinct lane_id, priority from given) as d
 ), flows as materialized (
-  select d.lane_id, d.priority, d.fairness_key,
-    (
-      select o.due_at
-      from tasks as o
-      where o.lane_id = d.lane_id and o.priority = d.priority and o.fairness_key is not null and o.owner_id is null
-        and o.wake_at is null and o.id not in (select id from given)
-      order by o.due_at
-      limit 1
-    ) as head,
+  select d.lane_id, d.priority, d.fairness_key, h.due_at as head,
     (
       select o.due_at
       from tasks as o
@@ -64,6 +66,7 @@ with given as materialized (
       limit 1
     ) as last
   from (select distinct lane_id, priority, fairness_key from given) as d
+    cross join heads as h on h.lane_id = d.lane_id and h.priority = d.priority
 )
 update tasks
 set due_at = max(coalesce(f.head, g.due_at), coalesce(f.last + 1, 0)) + g.place
