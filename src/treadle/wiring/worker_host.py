@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from treadle.kernel.queue.deadlines import expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
-from treadle.kernel.runs.deadlines import expire_with
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import (

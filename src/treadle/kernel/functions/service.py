@@ -26,9 +26,9 @@ from treadle.kernel.functions.steps import (
     read_step,
     step_id,
 )
+from treadle.kernel.queue.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.runs.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import all_steps

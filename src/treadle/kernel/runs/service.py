@@ -20,11 +20,11 @@ from treadle.evaluator import (
 )
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.steps import is_function
+from treadle.kernel.queue.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.agent_steps import INPUTS_LIMIT, AgentSteps
-from treadle.kernel.runs.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.runs.decide import once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow
 from treadle.kernel.runs.preflight import check_inputs

@@ -8,8 +8,8 @@ from typing import Any
 
 from treadle.kernel.functions.decide import continued_id, new_run, run_message
 from treadle.kernel.functions.steps import VALUE_LIMIT
+from treadle.kernel.queue.deadlines import deadline_tasks
 from treadle.kernel.queue.decide import failure
-from treadle.kernel.runs.deadlines import deadline_tasks
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import Finish, MoveRun, Park, Row
 from treadle.model.errors import InvalidInput, NonRetryable
