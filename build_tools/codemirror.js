@@ -1,9 +1,10 @@
-// CodeMirror for the dashboard's editor, bundled by build_tools/assets.py: `treadleCode(textarea)` puts an editor in place of a
-// text area and keeps its value up to date. It lives in a shadow root, whose styles the content security policy allows.
+// CodeMirror for the dashboard's editor, bundled by build_tools/assets.py: `treadleCode(textarea, ask)` puts an editor in place of a
+// text area and keeps its value up to date. `ask(what, line, column)` returns completions or a hover for a place, or null. It lives in a shadow root, whose styles the content security policy allows.
+import { autocompletion, snippetCompletion } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { HighlightStyle, bracketMatching, indentOnInput, syntaxHighlighting } from "@codemirror/language";
 import { lintGutter, setDiagnostics } from "@codemirror/lint";
-import { EditorView, highlightActiveLineGutter, keymap, lineNumbers } from "@codemirror/view";
+import { EditorView, highlightActiveLineGutter, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { afl } from "../editors/codemirror/afl.js";
 
@@ -22,9 +23,42 @@ const theme = EditorView.theme({
   ".cm-content": { caretColor: "var(--text)" },
   ".cm-gutters, .cm-activeLineGutter": { color: "var(--dim)", backgroundColor: "var(--back)", border: "none" },
   ".cm-tooltip": { color: "var(--text)", backgroundColor: "var(--card)", border: "1px solid var(--line)" },
+  ".cm-tooltip-autocomplete ul li[aria-selected]": { color: "var(--card)", backgroundColor: "var(--accent)" },
+  ".cm-completionInfo, .cm-treadle-hover": { padding: "0.4rem 0.6rem", maxWidth: "34rem", whiteSpace: "pre-wrap" },
+  ".cm-treadle-hover code": { fontFamily: "var(--mono)" },
 });
+const icons = { module: "namespace", event: "function", struct: "class", field: "property", value: "variable" };
 
-window.treadleCode = (area) => {
+// Completions as the language server gives them, for the word before the cursor; after `.`, `(`, `,`, `:` and `=` also for none.
+function completions(ask) {
+  return async (context) => {
+    const line = context.state.doc.lineAt(context.pos), word = context.matchBefore(/\w*/);
+    if (!context.explicit && word.from === word.to && !/(?:\.|[(,:=]\s?)$/.test(line.text.slice(0, context.pos - line.from))) return null;
+    const items = await ask("complete", line.number - 1, context.pos - line.from);
+    if (!items || !items.length || context.aborted) return null;
+    const dollar = line.text[word.from - line.from - 1] === "$" ? "." : "";
+    const options = items.map(({ label, kind, detail, info, insert, order }) => {
+      const shown = { label, detail, info: info || undefined, type: icons[kind] || kind, sortText: order, boost: order < "1" ? 1 : 0 };
+      return insert.includes("$0") ? snippetCompletion(insert.replace("$0", "${}"), shown) : { ...shown, apply: dollar + insert };
+    });
+    return { from: word.from, options, validFor: /^\w*$/ };
+  };
+}
+
+function hover(ask) {
+  return hoverTooltip(async (view, pos) => {
+    const line = view.state.doc.lineAt(pos), found = await ask("hover", line.number - 1, pos - line.from);
+    if (!found) return null;
+    const dom = document.createElement("div"), head = document.createElement("code");
+    dom.className = "cm-treadle-hover";
+    head.textContent = found.heading;
+    dom.append(head, found.info ? `\n${found.info}` : "");
+    const at = ([number, column]) => view.state.doc.line(number + 1).from + column;
+    return { pos: at(found.start), end: at(found.end), create: () => ({ dom }) };
+  });
+}
+
+window.treadleCode = (area, ask) => {
   const host = document.createElement("div");
   area.closest("label").after(host);
   area.closest("label").hidden = true;
@@ -38,7 +72,7 @@ window.treadleCode = (area) => {
     doc: area.value, parent: root, root,
     extensions: [
       lineNumbers(), highlightActiveLineGutter(), lintGutter(), history(), indentOnInput(), bracketMatching(), afl(),
-      syntaxHighlighting(colours), theme, changed, keymap.of([...defaultKeymap, ...historyKeymap, indentWithTab]),
+      autocompletion({ override: [completions(ask)] }), hover(ask), syntaxHighlighting(colours), theme, changed, keymap.of([...defaultKeymap, ...historyKeymap, indentWithTab]),
       EditorView.contentAttributes.of({ "aria-label": "Source", spellcheck: "false", tabindex: "0" }),
     ],
   });

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.limits import BOUND
 from tests.web.conftest import Visit
@@ -115,3 +117,15 @@ async def test_a_function_is_started_from_its_form_and_errors_are_at_their_field
         assert "order@1" in await visit.page("/handlers")
     answer = await visit.browser.get("/functions/nothing/start")
     assert answer.status_code == 404
+
+
+async def test_the_editor_gets_completions_and_hovers_of_the_language_server(visit: Visit):
+    text = SHOP.replace("paid.receipt)", "paid.)")
+    line = next(number for number, each in enumerate(text.splitlines()) if "yield" in each)
+    column = text.splitlines()[line].index("paid.") + 5
+    found = json.loads(await visit.do("/editor/complete", name="shop.afl", text=text, line=str(line), column=str(column)))
+    assert {"receipt", "amount"} <= {each["label"] for each in found}
+    shown = json.loads(await visit.do("/editor/hover", name="shop.afl", text=SHOP, line="3", column="17"))
+    assert shown["heading"] == "event facet shop.Charge(amount: Int) => (receipt: String)"
+    assert json.loads(await visit.do("/editor/hover", name="shop.afl", text=SHOP, line="0", column="0")) is None
+    assert "no such place" in await visit.do("/editor/complete", name="shop.afl", text=SHOP, source="1", line="0", column="0")

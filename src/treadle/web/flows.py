@@ -7,17 +7,17 @@ from typing import Any
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignature
 from treadle.api.options import FunctionOptions
 from treadle.api.wire import to_builtins
 from treadle.model.access import Scope
-from treadle.model.errors import FunctionNotFound, InvalidInput
+from treadle.model.errors import FunctionNotFound, InvalidInput, RestrictedToken
 from treadle.service import Service
 from treadle.web.forms import described, each_field, number, options_of, parse_object, parse_typed, whole
 from treadle.web.highlight import highlight
-from treadle.web.site import Site
+from treadle.web.site import HEADERS, Site
 
 NEW = """\
 namespace hello {
@@ -73,6 +73,14 @@ def add(site: Site) -> None:
         """The diagnostics alone, for checks while typing."""
         form = await request.form()
         return await _edit(site, request, service, "", sources_of(form), "editor_check.html", strict=_strict(form))
+
+    @site.action("/editor/complete")
+    async def complete(request: Request, service: Service) -> Response:
+        return await _helped(request, service, "completions")
+
+    @site.action("/editor/hover")
+    async def hover(request: Request, service: Service) -> Response:
+        return await _helped(request, service, "hover")
 
     @site.page("/flows/{name}")
     async def flow(request: Request, service: Service) -> Response:
@@ -137,6 +145,24 @@ def add(site: Site) -> None:
         )
         rest = f" No live worker has {', '.join(made.missing_handlers)}: it will wait there." if made.missing_handlers else ""
         return site.back(request, f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")
+
+
+async def _helped(request: Request, service: Service, what: str) -> Response:
+    """Return what the language server has for a place in the sources, as JSON; null without the extra `lsp`."""
+    form = await request.form()
+    texts = [each.text for each in sources_of(form)]
+    number, line, column = (whole(form, name) or 0 for name in ("source", "line", "column"))
+    service.access.check(Scope.READ)
+    if service.access.task_lists:
+        raise RestrictedToken()
+    if not (0 <= number < len(texts) and line >= 0 and column >= 0):
+        raise InvalidInput("There is no such place in the sources.")
+    try:
+        from treadle.lsp import page_editor
+    except ImportError:
+        return JSONResponse(None, headers=HEADERS)
+    work = getattr(page_editor, what)
+    return JSONResponse(await service.engine.kernel.flows.aside(work, (texts, number, line, column)), headers=HEADERS)
 
 
 def _strict(form: FormData) -> bool:

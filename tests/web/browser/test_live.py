@@ -8,6 +8,7 @@ from tests.web.browser.conftest import IN_BROWSER, Screen
 from treadle.web.site import STATIC
 
 pytestmark = IN_BROWSER
+CODE = STATIC / "vendor/codemirror.js"
 
 
 async def test_a_task_is_seen_to_finish_without_reloading(screen: Screen):
@@ -60,7 +61,7 @@ namespace shop {
 """
 
 
-@pytest.mark.skipif(not (STATIC / "vendor/codemirror.js").is_file(), reason="CodeMirror is not bundled: `make assets`")
+@pytest.mark.skipif(not CODE.is_file(), reason="CodeMirror is not bundled: `make assets`")
 async def test_the_editor_colours_afl_and_marks_diagnostics_in_the_text(screen: Screen):
     page = screen.page
     await screen.go("/editor")
@@ -77,6 +78,27 @@ async def test_the_editor_colours_afl_and_marks_diagnostics_in_the_text(screen: 
     await page.get_by_role("button", name="Format").click()
     await screen.sees("It compiles")
     assert "yield Checkout(receipt = paid.receipt" in await page.locator(".cm-content").inner_text()
+
+
+@pytest.mark.skipif(
+    "cm-treadle-hover" not in (CODE.read_text() if CODE.is_file() else ""), reason="CodeMirror is not bundled anew: `make assets`"
+)
+async def test_the_editor_completes_names_and_explains_them(screen: Screen):
+    page = screen.page
+    await screen.go("/editor")
+    source = page.locator(".cm-content")
+    await source.fill(SHOP.replace("paid.receipt)", "paid"))
+    await screen.sees("It does not compile")
+    await source.locator(".cm-line", has_text="yield Checkout").click()
+    await page.keyboard.press("End")
+    await page.keyboard.type(".")
+    await page.locator(".cm-tooltip-autocomplete li", has_text="receipt").click()
+    await page.locator(".cm-tooltip-autocomplete").wait_for(state="detached")
+    await page.keyboard.type(")")
+    await screen.sees("It compiles")
+    assert "yield Checkout(receipt = paid.receipt)" in await source.inner_text()
+    await source.locator(".cm-line", has_text="paid = Charge").get_by_text("$.amount").hover()
+    await page.locator(".cm-treadle-hover", has_text="(parameter) amount: Int").wait_for()
 
 
 async def test_a_flow_is_mended_in_the_editor_published_started_and_seen_to_finish(screen: Screen):

@@ -5,7 +5,14 @@
   if (!form || !place) return;
   let timer = null, number = 0;
   const areas = [...form.querySelectorAll("textarea")];
-  const codes = window.treadleCode ? areas.map((area) => window.treadleCode(area)) : [];
+  const codes = window.treadleCode ? areas.map((area, index) => window.treadleCode(area, (what, line, column) => ask(what, index, line, column))) : [];
+
+  async function ask(what, source, line, column) {
+    const body = new URLSearchParams([...new FormData(form)].filter(([name]) => name !== "flow"));
+    for (const [name, value] of Object.entries({ source, line, column })) body.set(name, value);
+    const answer = await fetch(`/editor/${what}`, { method: "POST", body, credentials: "same-origin" });
+    return answer.ok ? answer.json() : null;
+  }
 
   function areaOf(source) {
     return Math.max([...form.querySelectorAll("input[name=name]")].findIndex((each) => each.value === source), 0);
