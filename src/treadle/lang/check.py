@@ -17,6 +17,7 @@ from treadle.lang.collection import without_collection
 from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Reporter
 from treadle.lang.names import Declared, Opening, Symbols
+from treadle.lang.recursion import check_recursion
 from treadle.lang.resolution import check_type, check_unique, resolve_facet
 from treadle.lang.returns import check_returns
 from treadle.lang.scope import Inputs, Scope
@@ -44,6 +45,7 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
                 case tree.Use():
                     _record_use(item, opening, context)
     _check_keys(context)
+    check_recursion(context)
     return context
 
 
@@ -144,7 +146,7 @@ def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context
             if param.default is not None:
                 known = table(declared)
                 root.label = f"the default of `{param.name.text}`"
-                root.filled = frozenset() if params is facet.returns else None  # a parameter may be a template for the handler
+                root.filled = frozenset() if params is facet.returns else _filled(facet, param.name.text)
                 check_default(param.default, known[param.name.text], root.label, root, context)
     root.filled = None
     check_repeated(facet.mixins, declared.opening, context)
@@ -157,6 +159,19 @@ def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context
                 message = f"alias `{mixin.alias.text}` is already the name of something else in `{facet.name.text}`"
                 context.reporter.report("alias-clash", source, mixin.alias.span, message)
             taken.add(mixin.alias.text)
+
+
+def _filled(facet: tree.Facet, name: str) -> frozenset[str] | None:
+    """Return the inputs that may be filled into a parameter, as calls pass them on with it; a handler may fill in anything."""
+    if facet.kind is tree.FacetKind.EVENT:
+        return None
+    found: set[str] = set()
+    for block in _blocks(facet):
+        for statement in block.statements:
+            args = statement.call.args if isinstance(statement, tree.Step) else ()
+            passed = {arg.value.path[0] for arg in args if isinstance(arg.value, tree.InputRef)}
+            found |= passed if name in passed else set()
+    return frozenset(found)
 
 
 def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> None:
@@ -195,13 +210,20 @@ def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context)
 
 def _step_names(facet: tree.Facet) -> Iterator[str]:
     """Yield the names of all steps anywhere in a declaration."""
-    left: list[tree.Block | tree.TooDeep | None] = [*facet.blocks, facet.catch]
-    while left:
-        block = left.pop()
-        if not isinstance(block, tree.Block):
-            continue
-        left.extend(case.block for case in block.cases or ())
+    for block in _blocks(facet):
         for statement in block.statements:
             if isinstance(statement, tree.Step):
                 yield statement.name.text
-                left += [statement.body, statement.catch]
+
+
+def _blocks(facet: tree.Facet) -> Iterator[tree.Block]:
+    """Yield all blocks of a declaration, also nested ones."""
+    left: list[tree.Block | tree.TooDeep | None] = [*facet.blocks, facet.catch]
+    while left:
+        block = left.pop()
+        if isinstance(block, tree.Block):
+            yield block
+            left.extend(case.block for case in block.cases or ())
+            for statement in block.statements:
+                if isinstance(statement, tree.Step):
+                    left += [statement.body, statement.catch]

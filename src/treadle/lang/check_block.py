@@ -8,6 +8,7 @@ from typing import assert_never
 from treadle.lang import tree
 from treadle.lang.attributes import Attributes
 from treadle.lang.bindings import Context
+from treadle.lang.cases import check_overlap
 from treadle.lang.check_call import check_call
 from treadle.lang.check_expr import check_after, infer, require_boolean
 from treadle.lang.check_script import check_script
@@ -136,6 +137,7 @@ def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surrou
         message = "`when` needs exactly one default, as its last case"
         at = defaults[0].span if defaults else block.span
         context.reporter.report("when-default", source, at, message, hint="end with `case _ => { ... }`")
+    check_overlap(cases, source, context)
     view, otherwise = _view(outside, around, "case"), around.known
     for case in cases:
         known = otherwise

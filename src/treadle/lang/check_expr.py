@@ -69,8 +69,25 @@ def require_boolean(expr: tree.Expr, scope: Scope, context: Context, what: str) 
         context.reporter.warn("constant-condition", scope.opening.source, expr.span, message)
 
 
+def whole_number(expr: tree.Expr) -> int | None:
+    """Return the value of a whole number as written, with its sign; None for other expressions."""
+    if isinstance(expr, tree.Unary) and expr.operator == "-" and isinstance(expr.operand, tree.Literal):
+        return -expr.operand.value if type(expr.operand.value) is int else None
+    return expr.value if isinstance(expr, tree.Literal) and type(expr.value) is int else None
+
+
+def _check_range(expr: tree.Expr, value: int, scope: Scope, context: Context) -> Type:
+    if not -(1 << 63) <= value < 1 << 63:
+        message = "this number does not fit: whole numbers have 64 bits, from -9223372036854775808 to 9223372036854775807"
+        hint = "write it as a Double, such as `1.0e20`, or as text"
+        context.reporter.warn("number-range", scope.opening.source, expr.span, message, hint=hint)
+    return LONG
+
+
 def _literal(expr: tree.Literal, scope: Scope, context: Context) -> Type:
-    if expr.kind is tree.LiteralKind.STRING and scope.filled is not None and "{" in str(expr.value):
+    if expr.kind is tree.LiteralKind.INT and type(expr.value) is int:
+        return _check_range(expr, expr.value, scope, context)
+    if scope.filled is not None and ("{" in (text := str(expr.value)) or "." in text) and expr.kind is tree.LiteralKind.STRING:
         check_placeholders(expr, scope.filled, scope, context)
     return _LITERALS[expr.kind]
 
@@ -108,6 +125,10 @@ def _learn(operator: str, left: tree.Expr, scope: Scope) -> None:
 
 
 def _unary(expr: tree.Unary, scope: Scope, context: Context) -> Type:
+    value = whole_number(expr)
+    if value is not None:
+        context.bindings.types[id(expr.operand)] = LONG
+        return _check_range(expr, value, scope, context)
     return check_unary(expr, infer(expr.operand, scope, context), scope.opening.source, context)
 
 
@@ -115,7 +136,18 @@ def _array(expr: tree.ArrayLiteral, scope: Scope, context: Context) -> Type:
     return list_of(join([infer(element, scope, context) for element in expr.elements]))
 
 
+def check_keys_once(expr: tree.MapLiteral, scope: Scope, context: Context) -> None:
+    """Warn about keys that a map has twice, of which the last value counts."""
+    seen: set[str] = set()
+    for entry in expr.entries:
+        if entry.key.text in seen:
+            message = f"the map already has the key `{entry.key.text}`; only the last value counts"
+            context.reporter.warn("duplicate-key", scope.opening.source, entry.key.span, message)
+        seen.add(entry.key.text)
+
+
 def _map(expr: tree.MapLiteral, scope: Scope, context: Context) -> Type:
+    check_keys_once(expr, scope, context)
     found = {entry.key.text: infer(entry.value, scope, context) for entry in expr.entries}
     return RecordType(tuple(found.items()))
 

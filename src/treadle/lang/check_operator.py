@@ -34,6 +34,7 @@ from treadle.lang.types import (
 
 _ARITHMETIC = frozenset("+-*/%")
 _ORDERED = frozenset(["<", ">", "<=", ">="])
+_COMPARED = _ORDERED | {"==", "!="}
 _CONTAINMENT = frozenset(["in", "not in", "contains"])
 
 
@@ -70,7 +71,12 @@ def check_binary(expr: tree.Binary, left: Type, right: Type, source: Source, con
         left = required(left) if operator in ("in", "not in") else _needed(operator, expr.left, left, source, context)
         right = required(right) if operator == "contains" else _needed(operator, expr.right, right, source, context)
     if operator in _ARITHMETIC:
+        if operator in "/%" and isinstance(expr.right, tree.Literal) and expr.right.value == 0 and is_number(right):
+            context.reporter.warn("constant-condition", source, expr.span, "this divides by zero, which always fails")
         return _arithmetic(expr, left, right, source, context)
+    if operator in _COMPARED and expr.left == expr.right and isinstance(expr.left, tree.InputRef | tree.Ref):
+        message = f"this compares a value with itself, which is always {'true' if operator in ('==', '<=', '>=') else 'false'}"
+        context.reporter.warn("constant-condition", source, expr.span, message)
     if operator in ("&&", "||"):
         wrong = next((kind for kind in (left, right) if not may_be(kind, BOOLEAN)), None)
         if wrong is not None:

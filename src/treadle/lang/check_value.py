@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from treadle.lang import hints, tree
 from treadle.lang.bindings import Context
-from treadle.lang.check_expr import infer, shown_path
+from treadle.lang.check_expr import check_keys_once, infer, shown_path, whole_number
 from treadle.lang.definitions import Definition
 from treadle.lang.diagnostics import Edit, Fix, nearest
 from treadle.lang.scope import Scope
 from treadle.lang.types import (
+    DOUBLE,
+    LONG,
     NULL,
     STRING,
     ListType,
@@ -45,6 +47,9 @@ def check_value(
             check_value(element, inner.element, f"each element of {what}", scope, context)
         context.bindings.types[id(expr)] = inner
         return inner
+    if inner == DOUBLE and whole_number(expr) is not None:  # of any size
+        context.bindings.types[id(expr)] = LONG
+        return LONG
     found = infer(expr, scope, context)
     wrong = None if found is wanted else misfit(found, wanted, context.tables.fields)
     if wrong is not None:
@@ -94,6 +99,7 @@ def _is_null(expr: tree.Expr | None) -> bool:
 def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope, context: Context) -> Type:
     """Check a map literal for a schema, entry by entry."""
     source = scope.opening.source
+    check_keys_once(expr, scope, context)
     declared = context.symbols.schemas.exact[wanted.name]
     fields = context.tables.params(declared)
     given = {entry.key.text for entry in expr.entries}

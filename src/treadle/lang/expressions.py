@@ -7,7 +7,7 @@ from typing import TypeVar
 from treadle.lang import functions, hints, tree
 from treadle.lang.cursor import Cursor
 from treadle.lang.diagnostics import Edit, Fix, replace
-from treadle.lang.tokens import KEYWORDS, WORDS, Token
+from treadle.lang.tokens import KEYWORDS, LITERALS, WORDS, Token
 from treadle.lang.tree import LiteralKind, Name, Span
 
 _T = TypeVar("_T")
@@ -24,6 +24,7 @@ _CONSTANTS = {
     "null": (LiteralKind.NULL, None),
 }
 _STRING, _INT, _DOUBLE = LiteralKind.STRING, LiteralKind.INT, LiteralKind.DOUBLE
+_MARKS = frozenset(["optional", "Optional", "nullable", "Nullable", "maybe", "Maybe"])
 CALL_HINT = "a call is a step of its own: `name = F(...)`; then use its results, `name.result`"
 _ENDS = frozenset([",", ")", "}", "]", "++", "+", "-", "*"])  # what follows most values
 _VALUE_STARTS = frozenset(["string", "float", "integer", "input", "name", "dotted", "[", "#{", "(", "-", "!"])
@@ -390,6 +391,16 @@ class ExpressionParser(Cursor):
             self.report(self.tok.span, "unexpected `?` before a type", "the mark follows the type, as in `Long?`")
             self.advance()
         type_ = self._plain_type()
+        if self.tok.text == "or" and (self.ahead().text == "null" or self.ahead().text in hints.NULLS):
+            span = self.tok.span.to(self.ahead().span)
+            shown = self.source.part(type_.span)
+            self.report(
+                span,
+                "unexpected `or` in a type",
+                f"an optional type is written `{shown}?`",
+                [replace("Write `?`", type_.span.end.to(span), "?")],
+            )
+            self.skip(2)
         while self.tok.kind == "?":
             mark = self.advance().span
             if isinstance(type_, tree.OptionalType):
@@ -406,8 +417,13 @@ class ExpressionParser(Cursor):
                 return self.too_deep()
             return self._list_type()
         if token.kind not in WORDS:
-            raise self.unexpected("a type")
+            raise self.unexpected(
+                "a type", hint="a type says which values fit, such as `String`" if token.kind in LITERALS else None
+            )
         self.advance()
+        if token.text in _MARKS and self.tok.kind in WORDS and not self.tok.broken:
+            name = self.advance()
+            return self._meant_type(token.span.to(name.span), f"{name.text}?")
         if self.tok.kind in ("<", "[") and not self.tok.broken:
             return self._foreign_type(token)
         return tree.NamedType(Name(token.text, token.span), token.span)
@@ -431,6 +447,9 @@ class ExpressionParser(Cursor):
     def _foreign_type(self, name: Token) -> tree.Type:
         """Report a generic type or `T[]` with the AFL form."""
         parts: list[str] = []
+        if self.ahead().kind in LITERALS and self.tok.kind == "[":
+            meant = "String" if self.ahead().kind == "string" else "Long"
+            return self._meant_type(name.span.to(self.skip_group().span), meant)
         if self.tok.kind == "[" and self.ahead().kind == "]":
             self.advance()
             return self._meant_type(name.span.to(self.advance().span), f"[{name.text}]")

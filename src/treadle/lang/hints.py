@@ -42,11 +42,11 @@ DECLARATIONS = {
 IMPORTS = frozenset(["import", "from", "include", "require", "using"])
 BLOCKS = {"then": "andThen", "and_then": "andThen", "do": "andThen", "except": "catch", "rescue": "catch"}
 OPERATORS = {"and": "&&", "or": "||", "AND": "&&", "OR": "||", "is": "==", "eq": "==", "mod": "%"}
-_NULLS = dict.fromkeys(["None", "nil", "undefined", "NULL", "Null"], "null")
+NULLS = dict.fromkeys(["None", "nil", "undefined", "NULL", "Null"], "null")  # names of null in other languages
 FORMATTED = frozenset("fFrRbB")
 # Words that stand for a value, with the value; the empty ones have an entry in `WORDS`.
 VALUES = (
-    _NULLS
+    NULLS
     | {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false", "not": "!"}
     | dict.fromkeys(["if", "lambda", "new", "await"], "")
     | dict.fromkeys(FORMATTED, "")
@@ -68,6 +68,9 @@ def generic(name: str, parts: list[str]) -> str:
     """Return the AFL type for a generic type of another language."""
     if name.lower() in _LISTS and len(parts) == 1:
         return f"[{parts[0]}]"
+    if name == "Union":
+        real = [part for part in parts if part not in NULLS and part != "null"]
+        return f"{real[0]}?" if len(real) == 1 and len(parts) > 1 else "Json"
     return f"{parts[0]}?" if name.lower() in ("optional", "option", "maybe", "nullable") and len(parts) == 1 else "Json"
 
 

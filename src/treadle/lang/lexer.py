@@ -33,7 +33,9 @@ _TEMPLATE = re.compile(r"`[^`\n]*\$\{[^`\n]*`")
 _DOLLAR = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\}?")
 _FOREIGN_NAME = re.compile(r"[^\W\d]\w*")
 _MEANT = {"&": "&&", "|": "||", "→": "=>", "⇒": "=>", "≠": "!=", "≤": "<=", "≥": ">="}
-_OR_NULL = re.compile(r"\|[ \t]*(?:null|None|nil|undefined|Null|NULL)\b")
+_NULLS = ("null", "None", "nil", "undefined", "Null", "NULL")
+_OR_NULL = re.compile(rf"\|[ \t]*(?:{'|'.join(_NULLS)})\b")
+_OR_TYPE = re.compile(r"\|[ \t]*(\[+[A-Za-z][\w.]*\]+|[A-Z][\w.]*)\??")
 _NAME_FOLLOWS = frozenset(["namespace", "schema", "use", "uses"])  # after these, `script` is a name
 _MAX_DIGITS = 4000
 
@@ -235,7 +237,7 @@ class _Lexer:
             self._report(token, "unexpected character `$`", "an input is written `$.name`", [fix])
         elif char == ".":
             self._add(char, at + 1)
-        elif char == "|" and self._nullable():
+        elif char == "|" and (self._nullable() or self._union()):
             pass
         elif char in _MEANT:
             token = self._add(_MEANT[char], at + 1)
@@ -270,6 +272,23 @@ class _Lexer:
             self.found.tokens.pop()
         return True
 
+    def _union(self) -> bool:
+        """Report a type such as `null | Long` or `Long | String`, if one stands here, and read it as its second part."""
+        found, before = _OR_TYPE.match(self.text, self.position), self.found.tokens[-2:]
+        if found is None or len(before) < 2 or before[0].kind not in (":", "[") or before[1].kind not in WORDS:
+            return False
+        first, nullable = before[1], before[1].text in _NULLS
+        if not nullable and not first.text[0].isupper():
+            return False
+        meant, hint = f"{found[1]}?", f"an optional type is written `{found[1]}?`"
+        if not nullable:
+            meant, hint = "Json", "AFL has no union types: `Json` takes any value, and `Long?` a Long or null"
+        token = self._token("bad", found.end())
+        whole = first.span.to(token.span)
+        self._report(first, "unexpected `|` in a type", hint, [replace(f"Write `{meant}`", whole, meant)], span=whole)
+        first.text = "Json"
+        return True
+
     def _fence(self) -> None:
         token = self._token("comment", _end(_REST_OF_LINE, self.text, self.position))
         line = Span(token.span.line, 1, token.span.line + 1, 1)
@@ -277,9 +296,16 @@ class _Lexer:
         self._report(token, "unexpected Markdown fence", "give only the AFL between the fences", [fix])
 
     def _report(
-        self, token: Token, message: str, hint: str | None = None, fixes: list[Fix] | None = None, *, rule: str = ""
+        self,
+        token: Token,
+        message: str,
+        hint: str | None = None,
+        fixes: list[Fix] | None = None,
+        *,
+        rule: str = "",
+        span: Span | None = None,
     ) -> None:
-        self.reporter.report(rule or "syntax-error", self.source, token.span, message, hint=hint, fixes=fixes or ())
+        self.reporter.report(rule or "syntax-error", self.source, span or token.span, message, hint=hint, fixes=fixes or ())
         token.reported = True
 
     def _add(self, kind: str, end: int) -> Token:

@@ -12,7 +12,8 @@ from treadle.lang.escapes import encode
 from treadle.lang.scope import Scope
 
 _PATH = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
-_PLACEHOLDER = re.compile(rf"(?<!\{{)\$?\{{((?:\$\.)?{_PATH})\}}(?!\}})")
+_PLACEHOLDER = re.compile(rf"(?<!\{{)\$?\{{((?:\$\.)?{_PATH})\}}(?!\}})|(?<![\w{{$])(\$\.{_PATH})")
+_REFERENCE = re.compile(_PATH.replace(")*", ")+"))
 
 
 def filled_by(args: Iterable[tree.Arg]) -> frozenset[str]:
@@ -29,9 +30,14 @@ def check_placeholders(expr: tree.Literal, filled: frozenset[str], scope: Scope,
     """Warn about placeholders that are exactly the name of something visible here, unless the callee gets it, too."""
     pieces: list[str] = []
     first, position, text = "", 0, str(expr.value)
-    for found in _PLACEHOLDER.finditer(text):
-        path = found[1].removeprefix("$.").split(".")
-        meant = None if path[0] in filled else _meant(path, found[1].startswith("$."), scope)
+    whole = _REFERENCE.fullmatch(text)  # a reference in quotes
+    places = (
+        _PLACEHOLDER.finditer(text) if whole is None else iter([whole] if scope.find_loop_or_step(text.partition(".")[0]) else [])
+    )
+    for found in places:
+        inside = text if whole is not None else found[1] or found[2]
+        path = inside.removeprefix("$.").split(".")
+        meant = None if path[0] in filled else _meant(path, inside.startswith("$."), scope)
         if meant is not None:
             first = first or found[0]
             pieces += [encode(text[position : found.start()]), meant]
