@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,19 @@ async def test_a_rate_limit_passes_with_time() -> None:
             await engine.enqueue("call")
         await env.advance(10)
         assert [at - started[0] for at in started] == [0, 1000, 2000]
+
+
+async def test_results_of_handles_have_their_types() -> None:
+    engine = Engine("memory://")
+
+    @engine.task
+    async def due(at: datetime, days: int) -> datetime:
+        return at + timedelta(days=days)
+
+    async with Environment(engine) as env:
+        handle = await engine.enqueue(due, datetime(2027, 1, 1, tzinfo=UTC), days=3)
+        assert await env.result(handle) == datetime(2027, 1, 4, tzinfo=UTC)
+        await env.assert_enqueued("due", {"at": "2027-01-01T00:00:00Z", "days": 3})
 
 
 def test_programs_without_an_event_loop() -> None:

@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from treadle.engine import Engine, use_store
+from treadle.engine.calls import Handle
 from treadle.engine.sync import blocking
 from treadle.kernel.functions.waits import shown_wake_at
 from treadle.model.clock import Duration, milliseconds
@@ -178,6 +179,8 @@ class Environment:
                 reason = await self.engine.why(work_id)
                 raise Stalled(f"{work_id} does not end by itself: {reason.text}")
             await self._go_to(due_at)
+        if isinstance(work, Handle):
+            return await work.result()  # as its annotated type
         if task is not None:
             return await self.engine.result(work_id)
         return await self.engine.run_result(work_id)
