@@ -14,6 +14,7 @@ from treadle.api.contract import Doc
 from treadle.model.clock import Duration
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.retry import RetryPolicy
+from treadle.model.tags import TagValue
 
 SECONDS = "seconds"
 BYTES = "bytes"
@@ -44,6 +45,9 @@ class EnqueueOptions(TypedDict, total=False):
     deadline: Annotated[Duration | None, Doc("Fail the task instead of starting it after this many seconds", unit=SECONDS)]
     trace_id: Annotated[str | None, Doc("Trace id, inherited unchanged by all work that follows from the task")]
     scope: Annotated[str | None, Doc("Selects among specialists of the same name")]
+    tags: Annotated[
+        Mapping[str, TagValue] | None, Doc("Search attributes: text, numbers, true or false, times", {"customer": "acme"})
+    ]
 
 
 class StartOptions(TypedDict, total=False):
@@ -57,6 +61,9 @@ class StartOptions(TypedDict, total=False):
     deadline_at: Annotated[datetime | None, Doc("Cancel the run at this time")]
     fairness_key: Annotated[
         str | None, Doc("The tasks of the run take turns with those of other keys in the same list", "tenant-7")
+    ]
+    tags: Annotated[
+        Mapping[str, TagValue] | None, Doc("Search attributes: text, numbers, true or false, times", {"customer": "acme"})
     ]
 
 
@@ -94,6 +101,10 @@ class TargetOptions(TypedDict, total=False):
         Duration | None, Doc("Cancel the run, or fail the task instead of starting it, after this many seconds", unit=SECONDS)
     ]
     fairness_key: Annotated[str | None, Doc("The work takes turns with that of other keys in the same list", "tenant-7")]
+    tags: Annotated[
+        Mapping[str, TagValue] | None,
+        Doc("Search attributes of the work: text, numbers, true or false, times", {"customer": "acme"}),
+    ]
 
 
 class TimeOptions(TypedDict, total=False):

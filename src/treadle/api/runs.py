@@ -78,6 +78,8 @@ class Run(ApiRecord):
     """Its activity: what it is doing or waiting for; null after its end."""
     took_for: int | None
     """Its duration without the time between a failure and its retry; null until its end."""
+    tags: dict[str, Json] = field(default_factory=dict, kw_only=True)
+    """Search attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class RunPage(ApiRecord):
     runs: list[Run]
     next_before: str | None
     """Pass it as `before` for the next page; null on the last page."""
+    searched: int | None = None
+    """With `where`: the number of runs that were looked at. A page with a `next_before` may have fewer runs than `limit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class RunCounts(ApiRecord):
     """Number of matching runs."""
 
     counts: dict[str, int]
-    """By state, including states without runs."""
+    """By state, including states without runs; with `where`, among the newest 10,000 matches."""
     total: int
     doing: dict[str, int]
     """Unfinished runs by activity, among the newest 10,000 of them."""
@@ -297,6 +301,7 @@ class RunFilter(TypedDict, total=False):
     until: Annotated[datetime | None, Doc("Only runs created before this time")]
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")]
     doing: Annotated[str | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")]
+    where: Annotated[str | None, Doc("Only runs that match this query", "tag.customer = acme and created > 2d ago")]
 
 
 class RunsApi(Protocol):

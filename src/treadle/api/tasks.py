@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Protocol, Unpack
 
@@ -71,6 +71,8 @@ class Task(ApiRecord):
     error_code: str | None
     actor: str | None
     """The person who ended it, if any."""
+    tags: dict[str, Json] = field(default_factory=dict, kw_only=True)
+    """Search attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class TaskPage(ApiRecord):
     tasks: list[Task]
     next_before: str | None
     """Pass it as `before` for the next page; null on the last page."""
+    searched: int | None = None
+    """With `where`: the number of tasks that were looked at. A page with a `next_before` may have fewer tasks than `limit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,8 @@ class TaskRequest(ApiRecord):
     """Selects among specialists of the same name."""
     fairness_key: str | None = None
     """The task takes turns with those of other keys of the same name, list and priority."""
+    tags: dict[str, Json] | None = None
+    """Search attributes: text, numbers, true or false, times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +219,7 @@ class TasksApi(Protocol):
         kind: Annotated[str | None, Doc("Only this kind; default: tasks of handlers", "handler")] = None,
         every: Annotated[bool, Doc("Include the engine's own tasks: scripts, run advances, pruning")] = False,
         run_id: Annotated[str | None, Doc("Only this run")] = None,
+        where: Annotated[str | None, Doc("Only tasks that match this query", "tag.customer = acme and created > 2d ago")] = None,
         limit: Annotated[int, Doc("Page size, up to 1000", 50)] = 50,
         before: Annotated[str | None, Doc("`next_before` of the previous page")] = None,
     ) -> TaskPage:

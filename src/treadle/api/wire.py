@@ -58,7 +58,10 @@ def record_of(kind: type[R], *sources: Any, **given: Any) -> R:
 @cache
 def _plan(kind: type) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
     hints = get_type_hints(kind)
-    return tuple((each.name, _converter(hints[each.name]), each.default is not MISSING) for each in fields(kind))
+    return tuple(
+        (each.name, _converter(hints[each.name]), each.default is not MISSING or each.default_factory is not MISSING)
+        for each in fields(kind)
+    )
 
 
 def _converter(hint: Any) -> Callable[[Any], Any]:

@@ -205,11 +205,10 @@ class Session:
             from rich.console import Group
             from rich.text import Text
 
-            if not rows:
-                return Text(empty)
+            first = table() if rows else Text(empty)
             if all(value is None for value in following.values()):
-                return table()
-            return Group(table(), Text(f"More: {self._next_page(following)}", "dim"))
+                return first
+            return Group(first, Text(f"More: {self._next_page(following)}", "dim"))
 
         self.show(page, human)
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 
 from treadle.engine.results import run_result, task_result
 from treadle.kernel.queue.service import Enqueued, TaskSpec
+from treadle.kernel.store.short_ids import find_id
 from treadle.model.clock import Duration
-from treadle.model.ids import Ref, parse_id
+from treadle.model.ids import Ref
 from treadle.model.values import Json
 from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler, Reference
 
@@ -136,7 +137,9 @@ class Calls:
         """
         if isinstance(task, Handle):
             return await task.result(timeout=timeout)
-        return await task_result(self.kernel, parse_id(task, "task id"), timeout)
+        return await task_result(
+            self.kernel, await find_id(self.kernel.store, self.kernel.settings.namespace, "task", task), timeout
+        )
 
     @overload
     async def run_result(self, run: Handle[R], *, timeout: Duration | None = None) -> R: ...
@@ -149,7 +152,7 @@ class Calls:
         """
         if isinstance(run, Handle):
             return await run.result(timeout=timeout)
-        return await run_result(self.kernel, parse_id(run, "run id"), timeout)
+        return await run_result(self.kernel, await find_id(self.kernel.store, self.kernel.settings.namespace, "run", run), timeout)
 
 
 def _named(

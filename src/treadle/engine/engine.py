@@ -14,11 +14,12 @@ from treadle.goals.extension import Goals
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
+from treadle.kernel.store.short_ids import find_short, is_short
 from treadle.kernel.store.system import SystemClock, SystemIds
 from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import TreadleError
+from treadle.model.errors import AmbiguousId, TreadleError
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.tasks import Task
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.records import StartedRun
     from treadle.kernel.runs.service import Runs
     from treadle.kernel.schedules.service import Schedules
+    from treadle.kernel.search.service import Search
     from treadle.kernel.store.value_store import Codec
     from treadle.kernel.watchers.service import Watchers
     from treadle.observability.metrics import Metrics
@@ -250,8 +252,13 @@ class Engine(Registration, Calls, FormerNames):
 
     async def why(self, work: Ref) -> Reason:
         """Explain the current state of a task or a run."""
-        work_id = parse_id(work, "task or run id")
         store = self.kernel.store
+        if isinstance(work, str) and is_short(work):
+            found = await find_short(store, self.kernel.settings.namespace, ("task", "run"), work)
+            if len(found) > 1:
+                raise AmbiguousId("task or run", work, found)
+            work = found[0] if found else work
+        work_id = parse_id(work, "task or run id")
         if await store.find_task(work_id) is None and await store.find_run(work_id) is not None:
             return await self.kernel.run_reads.why(work_id)
         return await self.kernel.reads.why(work_id)
@@ -350,6 +357,11 @@ class Engine(Registration, Calls, FormerNames):
     def runs(self) -> Runs:
         """Runs: start, pause, resume, cancel, retry, fork."""
         return self.kernel.run_services.runs
+
+    @property
+    def search(self) -> Search:
+        """Runs and tasks that match a query: `await engine.search.list_runs("state = failed and tag.customer = acme")`."""
+        return self.kernel.search
 
     @property
     def schedules(self) -> Schedules:

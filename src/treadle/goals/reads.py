@@ -36,10 +36,11 @@ from treadle.goals.schemas import check_document
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.short_ids import find_id
 from treadle.model.errors import UnreadableValue
-from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.model.records import UNREADABLE
+from treadle.model.states import OBJECTIVE
 from treadle.model.tasks import Move, Task
 from treadle.model.values import decode
 
@@ -85,7 +86,8 @@ class GoalReads:
 
     async def show(self, objective_id: str) -> ObjectiveTrail:
         """Return the objective and everything that followed from it."""
-        seen = await self._artifacts.find_any_objective(parse_id(objective_id, "objective id"))
+        objective_id = await find_id(self._store, self._namespace, OBJECTIVE.entity, objective_id)
+        seen = await self._artifacts.find_any_objective(objective_id)
         if seen is None:
             raise ObjectiveNotFound(objective_id)
         objective = seen.objective

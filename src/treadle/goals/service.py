@@ -21,8 +21,9 @@ from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import check_limit
-from treadle.kernel.store.ports import RecordStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import PutItems
+from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.ids import Ids, parse_id
@@ -43,7 +44,7 @@ class Objectives:
 
     def __init__(
         self,
-        store: RecordStore,
+        store: Store,
         committer: Committer,
         artifacts: Artifacts,
         reads: GoalReads,
@@ -280,7 +281,7 @@ class Objectives:
 
     async def _find(self, objective_id: str, *, repair: bool = False) -> Seen:
         find = self._artifacts.find_any_objective if repair else self._artifacts.find_objective
-        seen = await find(parse_id(objective_id, "objective id"))
+        seen = await find(await find_id(self._store, self._namespace, OBJECTIVE.entity, objective_id))
         if seen is None:
             raise ObjectiveNotFound(objective_id)
         return seen

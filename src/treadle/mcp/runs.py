@@ -40,6 +40,8 @@ class RunSummary(ApiRecord):
     """The same in one line, with the time, signal or approval."""
     created_at: Instant
     finished_at: Instant | None
+    tags: dict[str, Json]
+    """Search attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +175,15 @@ async def run_list(
     flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")] = None,
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")] = None,
     doing: Annotated[str | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")] = None,
+    where: Annotated[
+        str | None, Doc("Only runs that match this query", 'tag.customer = acme and created > 2d ago and error ~ "timeout"')
+    ] = None,
     limit: Limit = PAGE,
     before: Before = None,
 ) -> RunSummaries:
     """List runs of workflows and functions, newest first."""
     page = await context.api.runs.list(
-        state=state, workflow=workflow, flow=flow, search=search, doing=doing, limit=page_size(limit), before=before
+        state=state, workflow=workflow, flow=flow, search=search, doing=doing, where=where, limit=page_size(limit), before=before
     )
     return RunSummaries([run_summary(run) for run in page.runs], page.next_before)
 
@@ -285,12 +290,21 @@ async def run_bulk(
     workflow: Annotated[str | None, Doc("Only this workflow (qualified name) or function", "shop.Checkout")] = None,
     flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")] = None,
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")] = None,
+    where: Annotated[str | None, Doc("Only runs that match this query", "tag.customer = acme")] = None,
     limit: Annotated[int, Doc("Maximum number of runs in this call, up to 1000", 100)] = 100,
     before: Before = None,
 ) -> BulkResult:
     """Pause, resume, cancel or retry the newest matching runs; a preview that only counts them, unless `dry_run` is false."""
     return await context.api.runs.bulk(
-        action, dry_run=dry_run, state=state, workflow=workflow, flow=flow, search=search, limit=limit, before=before
+        action,
+        dry_run=dry_run,
+        state=state,
+        workflow=workflow,
+        flow=flow,
+        search=search,
+        where=where,
+        limit=limit,
+        before=before,
     )
 
 

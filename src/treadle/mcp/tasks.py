@@ -98,12 +98,13 @@ async def task_list(
     name: Annotated[str | None, Doc("Only this handler", "billing.Charge")] = None,
     task_list: Annotated[str | None, Doc("Only this task list")] = None,
     run_id: Annotated[str | None, Doc("Only this run")] = None,
+    where: Annotated[str | None, Doc("Only tasks that match this query", "tag.customer = acme and created > 2d ago")] = None,
     limit: Limit = PAGE,
     before: Before = None,
 ) -> TaskLines:
     """Tasks, newest first."""
     page = await context.api.tasks.list(
-        state=state, name=name, task_list=task_list, run_id=run_id, limit=page_size(limit), before=before
+        state=state, name=name, task_list=task_list, run_id=run_id, where=where, limit=page_size(limit), before=before
     )
     return TaskLines([task_line(task) for task in page.tasks], page.next_before)
 

@@ -43,6 +43,11 @@ def uuid7(at: int, entropy: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def id_time(of_id: str) -> int:
+    """Return the instant (ms) in a UUIDv7."""
+    return int(of_id[:8] + of_id[9:13], 16)
+
+
 _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 

@@ -69,6 +69,8 @@ class Target(Stored, frozen=True, kw_only=True, omit_defaults=True):
     timeout_for: int | None = None
     deadline_for: int | None = None
     fairness_key: str | None = None
+    tags: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Search attributes of the work (`model.tags`)."""
 
 
 class Started(Stored, frozen=True, kw_only=True):

@@ -12,11 +12,14 @@ from treadle.api.external_jobs import (
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
 from treadle.kernel.external.records import ShownJob
+from treadle.model.states import EXTERNAL
 from treadle.service.group import Group
 
 
 class ExternalJobs(Group, ExternalJobsApi):
     """See `ExternalJobsApi`."""
+
+    job_entities = (EXTERNAL.entity,)
 
     async def list(
         self, *, every: bool = False, run_id: str | None = None, limit: int = 50, before: str | None = None

@@ -15,10 +15,26 @@ from typing import Any, ClassVar
 
 from treadle.api.contract import ApiRecord, route_of, signature_of
 from treadle.engine import Engine
-from treadle.model.access import Access
-from treadle.model.errors import InvalidInput, RestrictedToken, RunNotFound, TaskNotFound
+from treadle.kernel.store.short_ids import CANDIDATES, RECORDS, find_id, find_short, is_short
+from treadle.model.access import Access, Scope
+from treadle.model.errors import AmbiguousId, InvalidInput, RestrictedToken, RunNotFound, TaskNotFound
 from treadle.model.runs import Run
+from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE, RUN, STEP, TASK
 from treadle.model.tasks import Task
+
+_TREES = (RUN.entity, TASK.entity)
+_ENTITIES = {
+    "run_id": (RUN.entity,),
+    "task_id": (TASK.entity,),
+    "step_id": (STEP.entity,),
+    "approval_id": (APPROVAL.entity,),
+    "objective_id": (OBJECTIVE.entity,),
+    "root_id": _TREES,
+    "member_id": _TREES,
+    "any_id": (*_TREES, APPROVAL.entity, EXTERNAL.entity, OBJECTIVE.entity),
+    "entity_id": (*_TREES, *RECORDS),
+}
+"""The entities that a parameter of a call names by their ids."""
 
 
 class Group:
@@ -26,6 +42,8 @@ class Group:
 
     _calls: ClassVar[dict[str, Callable[..., Any]]]
     """The descriptions of its calls in the contract, by name."""
+    job_entities: ClassVar[tuple[str, ...]] = (TASK.entity,)
+    """The entities that a `job_id` names."""
 
     def __init__(self, engine: Engine, access: Access) -> None:
         self.engine = engine
@@ -82,6 +100,25 @@ class Group:
         if more is not None:
             await more(**given)
 
+    async def with_ids(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call with complete ids in place of short ones, among what the caller may see."""
+        found = {name: value for name, value in given.items() if name != "self"}
+        for name, value in found.items():
+            entities = self.job_entities if name == "job_id" else _ENTITIES.get(name, ())
+            if entities and is_short(value):
+                found[name] = await self._complete(entities, value)
+        return found
+
+    async def _complete(self, entities: tuple[str, ...], named: str) -> str:
+        store, namespace = self.engine.kernel.store, self.engine.kernel.settings.namespace
+        lists = self.access.task_lists
+        if len(entities) == 1:
+            return await find_id(store, namespace, entities[0], named, lists=lists, tell=self.access.may(Scope.READ))
+        ids = await find_short(store, namespace, entities, named, lists)
+        if len(ids) > 1:
+            raise AmbiguousId("record", named, ids[:CANDIDATES] if self.access.may(Scope.READ) else [], more=len(ids) > CANDIDATES)
+        return ids[0] if ids else named
+
     def __init_subclass__(cls) -> None:
         cls._calls = {}
         for name, function in list(vars(cls).items()):
@@ -99,6 +136,9 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
             _check_text(given)
         inside = copy(self)
         inside._permitted = True
+        if not self._permitted and any(is_short(each) for each in (*args, *options.values())):
+            bound = signature_of(self._calls[function.__name__]).bind(self, *args, **options)
+            return await function(inside, **await self.with_ids(bound.arguments))
         return await function(inside, *args, **options)
 
     return call

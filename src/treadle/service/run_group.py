@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from treadle.api import runs as api
 from treadle.api.runs import RunStarted
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.why import shown_server_state
@@ -12,6 +14,7 @@ from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
 from treadle.kernel.runs.records import StartedRun
 from treadle.model.errors import UnreadableValue
 from treadle.model.runs import Run
+from treadle.model.tags import decode_tags
 from treadle.service.group import Group
 from treadle.service.run_records import R, run_record
 
@@ -31,7 +34,17 @@ class RunGroup(Group):
         """A record of the run with what it is doing, and `more`."""
         reads = self.engine.kernel.run_reads
         activity, took = await reads.activities([run]), await reads.times([run])
-        return run_record(kind, run, activity.get(run.id), took.get(run.id), **more)
+        tags = await self.engine.kernel.search.list_tags([run.id])
+        return run_record(kind, run, activity.get(run.id), took.get(run.id), tags=decode_tags(tags.get(run.id, {})), **more)
+
+    async def listed(self, found: Sequence[Run]) -> list[api.Run]:
+        """Records of runs for a list."""
+        reads = self.engine.kernel.run_reads
+        doing, took = await reads.activities(found), await reads.times(found)
+        tags = await self.engine.kernel.search.list_tags([run.id for run in found])
+        return [
+            run_record(api.Run, run, doing.get(run.id), took.get(run.id), tags=decode_tags(tags.get(run.id, {}))) for run in found
+        ]
 
     async def missing_handlers(self, run: Run) -> list[str]:
         """The handlers that the workflow may need and no live worker has; none if it is finished, a function or unreadable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Unpack
@@ -32,15 +33,18 @@ from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.runs.preflight import check_inputs
 from treadle.kernel.runs.reads import RunReads
+from treadle.kernel.search.query import Query
+from treadle.kernel.search.service import created_within, one_of
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.value_store import ValueLost
+from treadle.model.activity import Doing
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed, UnreadableValue
 from treadle.model.states import RUN, RunState
 from treadle.model.tasks import Task as StoredTask
 from treadle.model.values import Json, decode, unreadable_json
 from treadle.service.flows import pairs
 from treadle.service.run_group import RunGroup
-from treadle.service.run_records import run_line, run_record, usage_request, usage_sums
+from treadle.service.run_records import run_line, usage_request, usage_sums
 from treadle.service.task_records import move_record, task_record, why_run
 
 
@@ -48,17 +52,30 @@ class Runs(RunGroup, RunsApi):
     """See `RunsApi`."""
 
     async def list(
-        self, *, state: Sequence[str] = (), limit: int = 50, before: str | None = None, **which: Unpack[RunFilter]
+        self,
+        *,
+        state: Sequence[str] = (),
+        limit: int = 50,
+        before: str | None = None,
+        **which: Unpack[RunFilter],
     ) -> RunPage:
-        chosen = await self._filter(which)
-        found = await self.engine.kernel.run_reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
-        reads = self.engine.kernel.run_reads
-        doing, took = await reads.activities(found), await reads.times(found)
-        runs = [run_record(Run, run, doing.get(run.id), took.get(run.id)) for run in found]
-        return RunPage(runs, found[-1].id if len(found) == limit else None)
+        chosen, reads = await self._filter(which), self.engine.kernel.run_reads
+        if where := chosen.pop("where"):
+            more = _conditions(reads, state, chosen)
+            page = await self.engine.kernel.search.list_runs(where, more=more, before_id=before, limit=limit)
+            return RunPage(await self.listed(page.records), page.cursor, page.searched)
+        found = await reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
+        return RunPage(await self.listed(found), found[-1].id if len(found) == limit else None)
 
     async def counts(self, **which: Unpack[RunFilter]) -> RunCounts:
         chosen, reads = await self._filter(which), self.engine.kernel.run_reads
+        if where := chosen.pop("where"):
+            found = await self.engine.kernel.search.find_runs(where, _conditions(reads, (), chosen))
+            doing = Counter(str(each.doing) for each in (await reads.activities(found)).values())
+            states = Counter(str(run.state) for run in found)
+            return RunCounts(
+                {state.value: states[state] for state in RunState}, len(found), {each.value: doing[each] for each in Doing}
+            )
         counts = await reads.count_runs(**chosen)
         return RunCounts(counts, sum(counts.values()), await reads.count_doing(**chosen))
 
@@ -73,6 +90,8 @@ class Runs(RunGroup, RunsApi):
         before: str | None = None,
         **which: Unpack[RunFilter],
     ) -> BulkResult:
+        chosen = await self._filter(which)
+        where = chosen.pop("where")
         page = await self.engine.kernel.run_services.bulk.act(
             action,
             actor=self.actor,
@@ -81,7 +100,8 @@ class Runs(RunGroup, RunsApi):
             limit=limit,
             dry_run=dry_run,
             reason=reason,
-            **await self._filter(which),
+            query=None if not where else (where, _conditions(self.engine.kernel.run_reads, (), chosen)),
+            **chosen,
         )
         refused = [RunRefusal(run_id, error.code, str(error)) for run_id, error in page.refused]
         return BulkResult(action, dry_run, page.matched, page.done, refused, page.next_before)
@@ -91,6 +111,7 @@ class Runs(RunGroup, RunsApi):
         chosen: dict[str, Any] = dict(which)
         flow, since, until = (chosen.pop(name, None) for name in ("flow", "since", "until"))
         return chosen | {
+            "where": (which.get("where") or "").strip(),
             "flow_ids": () if flow is None else await self.engine.kernel.flows.list_ids(flow),
             "task_list": self.one_list(which.get("task_list")),
             "created_after": _ms(since, "since"),
@@ -241,6 +262,23 @@ class Runs(RunGroup, RunsApi):
         run = await self.find_run(run_id)
         step_id = (await self.engine.kernel.run_reads.get_step(run.id, step)).id
         return await self.started(await self.engine.runs.fork(run.id, step_id, inputs=inputs or {}, actor=self.actor))
+
+
+def _conditions(reads: RunReads, state: Sequence[str], chosen: dict[str, Any]) -> list[Query]:
+    """The other filters of a search."""
+    if chosen.get("search"):
+        raise InvalidInput("Give either where or search, not both: where finds a name with name = import*.")
+    given = reads.runs_like(states=state, **chosen)
+    return [
+        *one_of("state", given.states),
+        *one_of("name", [given.workflow]),
+        *one_of("kind", [given.kind]),
+        *one_of("list", [given.task_list]),
+        *one_of("root", [given.root_id]),
+        *one_of("flow", given.flow_ids),
+        *one_of("doing", [chosen.get("doing")]),
+        *created_within(given.created_after, given.created_before),
+    ]
 
 
 async def _takeovers(reads: RunReads, run_id: str) -> list[Takeover]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from treadle.api.tasks import MoveRecord, Task, TaskDetail, TaskLogLine, Why
@@ -15,6 +16,7 @@ from treadle.kernel.reads.about import about_task
 from treadle.model import tasks as model
 from treadle.model.runs import Run
 from treadle.model.states import Hold
+from treadle.model.tags import decode_tags
 from treadle.model.values import decode, decode_shown
 
 HOLDS = {
@@ -46,13 +48,21 @@ def task_record(kind: type[T], engine: Engine, task: model.Task, **more: Any) ->
     )
 
 
+async def task_records(engine: Engine, tasks: Sequence[model.Task]) -> list[Task]:
+    """Records of tasks for a list, with their tags."""
+    tags = await engine.kernel.search.list_tags([task.id for task in tasks])
+    return [task_record(Task, engine, task, tags=decode_tags(tags.get(task.id, {}))) for task in tasks]
+
+
 async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDetail, **more: Any) -> T:  # type: ignore[assignment]
     """Everything about a task that was read already."""
     task = await engine.kernel.open_values(task)
+    tags = await engine.kernel.search.list_tags([task.id])
     return task_record(
         kind,
         engine,
         task,
+        tags=decode_tags(tags.get(task.id, {})),
         payload=decode_shown(task.payload),
         result=decode_shown(task.result),
         checkpoint=without_key(decode_shown(task.checkpoint, decode)),

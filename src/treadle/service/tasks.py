@@ -23,11 +23,12 @@ from treadle.api.tasks import (
 )
 from treadle.api.wire import record_of
 from treadle.kernel.queue.service import Enqueued, TaskSpec
+from treadle.kernel.search.service import one_of
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
 from treadle.model.names import HANDLER
 from treadle.model.values import Json, decode
 from treadle.service.group import Group
-from treadle.service.task_records import task_detail, task_record, why_task
+from treadle.service.task_records import task_detail, task_records, why_task
 
 MANY = 1000
 """Maximum number of tasks per call."""
@@ -45,21 +46,29 @@ class Tasks(Group, TasksApi):
         kind: str | None = None,
         every: bool = False,
         run_id: str | None = None,
+        where: str | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> TaskPage:
         chosen = self.one_list(task_list)
         anything = every or name or chosen or run_id
-        found = await self.engine.kernel.reads.list_tasks(
-            states=tuple(state),
-            name=name,
-            task_list=chosen,
-            kind=kind or (None if anything else HANDLER),
-            run_id=run_id,
-            before_id=before,
-            limit=limit,
+        kind = kind or (None if anything else HANDLER)
+        reads = self.engine.kernel.reads
+        if where is not None and where.strip():
+            given = reads.tasks_like(states=tuple(state), name=name, task_list=chosen, kind=kind, run_id=run_id)
+            more = [
+                *one_of("state", given.states),
+                *one_of("name", [given.name]),
+                *one_of("list", [given.task_list]),
+                *one_of("kind", [given.kind]),
+                *one_of("run", [given.run_id]),
+            ]
+            page = await self.engine.kernel.search.list_tasks(where, more=more, before_id=before, limit=limit)
+            return TaskPage(await task_records(self.engine, page.records), page.cursor, page.searched)
+        found = await reads.list_tasks(
+            states=tuple(state), name=name, task_list=chosen, kind=kind, run_id=run_id, before_id=before, limit=limit
         )
-        return TaskPage([task_record(Task, self.engine, task) for task in found], found[-1].id if len(found) == limit else None)
+        return TaskPage(await task_records(self.engine, found), found[-1].id if len(found) == limit else None)
 
     async def enqueue(
         self,
@@ -150,4 +159,4 @@ class Tasks(Group, TasksApi):
         """Make the change if the caller may see the task, and return the task after it."""
         await self.find_task(task_id)
         await change(task_id, actor=self.actor)
-        return task_record(Task, self.engine, await self.find_task(task_id))
+        return (await task_records(self.engine, [await self.find_task(task_id)]))[0]

@@ -25,14 +25,14 @@ case when runs.state = 'paused' then {rank:held} else coalesce(
 
 -- name: sqlite_run_filter
 -- The conditions of a `RunFilter` for the table `runs`.
-id < coalesce(:before_id, x'')
+(created_at, id) < (:before_at, :before_id)
   and +namespace = coalesce(:namespace, namespace)
   and workflow = coalesce(:workflow, workflow)
   and kind = coalesce(:kind, kind)
   and task_list = coalesce(:task_list, task_list)
   and +root_id = coalesce(:root_id, root_id)
-  and created_at >= coalesce(:created_after, created_at)
-  and created_at < coalesce(:created_before, created_at + 1)
+  and created_at >= :created_after
+  and +created_at < :created_before
   and (:flow_ids is null or flow_id in (select value from json_each(:flow_ids)))
   and (:states is null or state in (select value from json_each(:states)))
   and (:search is null
@@ -47,12 +47,12 @@ id < coalesce(:before_id, x'')
   and ($2::text is null or namespace = $2::text)
   and ($3::text is null or workflow = $3::text)
   and ($4::text[] is null or flow_id = any($4::text[]))
-  and ($5::uuid is null or id < $5::uuid)
+  and (created_at, id) < ($13::bigint, $5::uuid)
   and ($6::text is null or kind = $6::text)
   and ($7::text is null or task_list = $7::text)
   and ($8::uuid is null or root_id = $8::uuid)
-  and ($9::bigint is null or created_at >= $9::bigint)
-  and ($10::bigint is null or created_at < $10::bigint)
+  and created_at >= $9::bigint
+  and created_at < $10::bigint
   and ($11::text is null
     or strpos(lower(workflow), $11::text) > 0
     or strpos(lower(idempotency_key), $11::text) > 0

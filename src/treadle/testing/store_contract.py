@@ -37,6 +37,7 @@ FEATURES = (
         "new_runs",
         "steps",
         "activities",
+        "search",
     ),
     *("flows", "records", "messages", "outcomes", "histories", "events", "servers", "handlers", "usage", "retention"),
 )

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from markupsafe import Markup
 
 from treadle.api.system import StatusProblem
+from treadle.kernel.search.query import Compare, Field, print_query
 from treadle.model.activity import words
 from treadle.model.clock import span
 
@@ -21,6 +22,11 @@ def ago(at: datetime | None, now: datetime) -> str:
         return "–"
     passed = (now - at).total_seconds() * 1000
     return f"{span(passed)} ago" if passed >= 0 else f"in {span(passed)}"
+
+
+def tag_query(key: str, value: Any) -> str:
+    """The query for all records with this tag."""
+    return print_query(Compare(Field("tag", (key,)), "=", value))
 
 
 def after(at: datetime, for_ms: float) -> datetime:
@@ -130,6 +136,7 @@ ALL = {
     "span": span,
     "ago": ago,
     "after": after,
+    "tag_query": tag_query,
     "stamp": stamp,
     "stamp_in": stamp_in,
     "iso": iso,

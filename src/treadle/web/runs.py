@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph
-from treadle.api.runs import Run, RunAction, RunCounts
+from treadle.api.runs import Run, RunAction, RunCounts, RunPage
 from treadle.model.activity import Doing
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, InvalidQuery
 from treadle.model.runs import TEXT
 from treadle.model.states import RUN, RunState
 from treadle.service import Service
@@ -25,7 +25,7 @@ from treadle.web.site import Site
 from treadle.web.waterfall import waterfall
 
 STATES = tuple(str(state) for state in RunState)
-FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "doing")
+FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "doing", "where")
 VIEWS = ("timeline", "steps", "source", "logs", "moves", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
 _PAGE, _STEPS, _SHOWN = 50, 200, 10
@@ -44,12 +44,24 @@ def add(site: Site) -> None:
     async def runs(request: Request, service: Service) -> Response:
         asked = request.query_params
         which = filters_of(asked)
-        page = await service.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
+        wrong = None
+        try:
+            page = await service.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
+        except InvalidQuery as error:
+            wrong, page, which["where"] = str(error), RunPage([], None), None
         is_all = page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
         counts = counted(page.runs) if is_all else await service.runs.counts(**which | {"doing": None})
         doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]
         return await site.render(
-            request, "runs.html", service=service, page=page, counts=counts, states=STATES, doing=doing, actions=ACTIONS
+            request,
+            "runs.html",
+            service=service,
+            page=page,
+            counts=counts,
+            states=STATES,
+            doing=doing,
+            actions=ACTIONS,
+            wrong=wrong,
         )
 
     @site.page("/runs/bulk")

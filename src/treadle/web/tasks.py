@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.options import EnqueueOptions
+from treadle.api.tasks import TaskPage
 from treadle.model.access import Scope
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, InvalidQuery
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
 from treadle.service import Service
 from treadle.web.forms import described, options_of, parse_object, text
@@ -26,15 +27,20 @@ def add(site: Site) -> None:
     @site.page("/tasks")
     async def tasks(request: Request, service: Service) -> Response:
         asked = request.query_params
-        page = await service.tasks.list(
-            state=asked.getlist("state"),
-            name=asked.get("name") or None,
-            task_list=asked.get("task_list") or None,
-            every="every" in asked,
-            limit=_PAGE,
-            before=asked.get("before") or None,
-        )
-        return await site.render(request, "tasks.html", service=service, page=page, states=STATES)
+        wrong = None
+        try:
+            page = await service.tasks.list(
+                state=asked.getlist("state"),
+                name=asked.get("name") or None,
+                task_list=asked.get("task_list") or None,
+                every="every" in asked,
+                where=asked.get("where") or None,
+                limit=_PAGE,
+                before=asked.get("before") or None,
+            )
+        except InvalidQuery as error:
+            wrong, page = str(error), TaskPage([], None)
+        return await site.render(request, "tasks.html", service=service, page=page, states=STATES, wrong=wrong)
 
     @site.page("/tasks/new")
     async def new(request: Request, service: Service) -> Response:

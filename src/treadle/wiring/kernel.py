@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from treadle.kernel.reads.throughput import Throughput
     from treadle.kernel.runs.flows import Flows
     from treadle.kernel.runs.reads import RunReads
+    from treadle.kernel.search.service import Search
     from treadle.kernel.telemetry.call_times import CallTimer
     from treadle.wiring.services import RunServices, TriggerServices
     from treadle.workers.alerts import AlertSender
@@ -102,6 +103,7 @@ class Kernel:
         self._plain_store = (store_of or make_store)(url, clock)
         self._keepable = url if store_of is None and type(clock) is SystemClock and not url.startswith("memory:") else None
         """The URL under which the lease keeper opens the store, if another process can."""
+        self._codec = codec
         self.store = store = sealed_store(self._plain_store, codec)
         self.committer = committer = Committer(store, clock, emit)
         self.value_store = value_store = ValueStore(store, codec)
@@ -207,6 +209,15 @@ class Kernel:
     def run_reads(self) -> RunReads:
         """Reads of runs and their steps."""
         return self.run_services.reads
+
+    @cached_property
+    def search(self) -> Search:
+        """Queries over runs and tasks."""
+        from treadle.kernel.search.service import Search
+
+        sealed = self._codec is not None
+        doing = self.run_reads.list_doing
+        return Search(self.store, self.value_store, doing, namespace=self.settings.namespace, sealed=sealed)
 
     @property
     def flows(self) -> Flows:

@@ -86,7 +86,7 @@ class RunServices:
             finishing=kernel.settings.finish_on_failure,
             deadlines=kernel.settings.run_deadlines,
         )
-        self.bulk = BulkRuns(self.runs, self.reads)
+        self.bulk = BulkRuns(self.runs, self.reads, lambda: kernel.search)
         self.settler = Settler(
             committer,
             value_store,

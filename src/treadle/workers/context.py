@@ -13,6 +13,7 @@ from treadle.model.approvals import split_checkpoint
 from treadle.model.errors import NonRetryable
 from treadle.model.external import Production
 from treadle.model.reports import log_line, progress_text
+from treadle.model.tags import Tags, TagValue, check_tags
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.workers.effects import AttemptEffects, EffectKernel
@@ -38,6 +39,7 @@ class Context:
         "produced",
         "progress_text",
         "progressed",
+        "tags",
         "task",
         "token",
     )
@@ -61,6 +63,8 @@ class Context:
         self._cancelled: threading.Event | None = None
         self.progressed = False
         self.progress_text: str | None = None
+        self.tags: dict[str, str] = {}
+        """Tags to store with the end of the attempt, in stored form."""
         self.before_renewal: Callable[[], None] | None = None
         """Called by the lease renewer, in its thread, before it looks for progress."""
         self.external_jobs = external_jobs
@@ -73,6 +77,7 @@ class Context:
     def standing_in(self, task: Task) -> Context:
         """Return a context for another handler that runs that task within this attempt: its reports and effects are ours."""
         context = Context(task, self._now, self._on_line, self.note_progress)
+        context.tags = self.tags
         if self._effect_kernel is not None:
             context._effects = self._own_effects()
         return context
@@ -235,6 +240,13 @@ class Context:
         """Note progress (as JSON text); the lease renewer stores it."""
         self.progress_text = text
         self.progressed = True
+
+    def tag(self, tags: Tags | None = None, /, **more: TagValue) -> None:
+        """Set search attributes of this task, and of its run if it has one: `ctx.tag(customer="acme")`.
+
+        They are stored when the attempt ends, whatever its outcome, under its claim; a lost attempt stores none.
+        """
+        self.tags.update(check_tags({**(tags or {}), **more}))
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a log line about this task; it is stored with the task within about a second, and is not fenced by the claim."""

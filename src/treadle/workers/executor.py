@@ -171,6 +171,8 @@ def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop,
             kind, value = pipe.recv()
             if kind == "progress":
                 context.note_progress(value)
+            elif kind == "tags":
+                context.tags.update(value)
             elif kind == "line":
                 context.add_line(msgspec.msgpack.decode(value, type=LogLine))
             else:
@@ -215,4 +217,6 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_line
         message = pickle.dumps(("outcome", _plain(outcome_of(returned))))
     except BaseException as error:
         message = pickle.dumps(("outcome", outcome_of_error(error)))
+    if context.tags:
+        pipe.send(("tags", context.tags))
     pipe.send_bytes(message)

@@ -8,13 +8,13 @@ import pytest
 from tests.unit.stores.test_postgres_plans import explain, literal
 
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection.connect import HOT, Connection
+from treadle.stores.postgres.connection.connect import HOT, READS, Connection
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.new_schema
 
 STEPS, BATCH = 100_000, 100
-TABLES = ("runs", "steps", "tasks", "blobs", "flow_versions")
+TABLES = ("runs", "steps", "tasks", "blobs", "flow_versions", "tags")
 
 FILL = f"""
 insert into lanes (namespace, kind, task_list, name) values ('default', 'handler', 'default', 'a');
@@ -44,6 +44,13 @@ select gen_random_uuid(), 1, 'default', 0, n, 0, 'pending', 1, 1, 0, 0, 0, n,
   ('00000000-0000-7000-8000-' || lpad(to_hex(1 + n % 2000), 12, '0'))::uuid,
   ('00000000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(), '{{}}'
 from generate_series(1, 20000) as n;
+
+insert into tags (owner_id, key, value, entity, namespace, created_at)
+select id, 'customer', 's' || (n % 100), 'run', 'default', n
+from (select row_number() over () as n, id from runs) as made;
+
+update runs set error = '{{"message": "a common error ' || created_at || '"}}' where created_at % 2 = 0;
+update runs set error = '{{"message": "a rare error"}}' where created_at % 1000 = 1;
 
 insert into blobs (digest, value) select 'd' || n, '""' from generate_series(1, 5000) as n;
 """
@@ -99,11 +106,32 @@ async def check_reads(connection: Connection) -> None:
     plan = await explain(connection, "runs.sql", "find_finished_runs", runs)
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)
-    plan = await explain(connection, "runs.sql", "list_runs", "null", "'default'", *["null"] * 10, "50")
-    assert plan.indexes("runs") <= {"runs_pkey"}
+    newest = "'ffffffff-ffff-ffff-ffff-ffffffffffff'"
+    times = ("0", "4611686018427387904")
+    last = ("null", "null", "4611686018427387904", "50")
+    which = ("null", newest, "null", "null", "null", *times, *last)
+    for name, given, index in (
+        ("list_runs", ("null", "'default'", "null"), "runs_created"),
+        ("list_runs_of_state", ("array['running']", "'default'", "null"), "runs_state"),
+        ("list_runs_of_workflow", ("null", "'default'", "'w'"), "runs_workflow"),
+    ):
+        plan = await explain(connection, "runs.sql", name, *given, *which)
+        assert plan.indexes("runs") == {index}, name
+        plan.reads_few_rows(BATCH)
+    span = ("'default'", "'run'", "4611686018427387904", newest, "0")
+    plan = await explain(connection, "search.sql", "list_tagged", *span, "'customer'", "'s7'", "50")
+    assert plan.indexes("tags") == {"tags_value"}
     plan.reads_few_rows(BATCH)
     plan = await explain(connection, "runs.sql", "list_failed_runs", "'default'", "0", "50")
     assert plan.indexes("runs") == {"runs_failed"}
+    async with connection.transaction():
+        for name in HOT.keys() - READS.keys():
+            await connection.execute(f"set local {name} = on")
+        await connection.execute(f"set local plan_cache_mode = {READS['plan_cache_mode']}")
+        plan = await explain(connection, "search.sql", "list_runs_with_words", *span, "$$'rare'$$", "50")
+    assert "runs_words" in {node.get("Index Name") for node in plan.nodes}
+    plan = await explain(connection, "search.sql", "list_run_ids", "'default'", RUN, RUN, "10")
+    assert plan.indexes("runs") == {"runs_pkey"}
     plan = await explain(connection, "runs.sql", "list_open_work", f"({runs})[1:50]")
     assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}
     plan.reads_few_rows(15 * BATCH)  # each run has ten tasks

@@ -10,7 +10,17 @@ from click.exceptions import Exit
 from treadle.cli.command import argument, option
 from treadle.cli.commands.run import end_of, failure_of, tell_failed
 from treadle.cli.exits import FAILED
-from treadle.cli.input.values import Deadline, FairnessKey, Params, Payload, any_json, deadline_option, wait_limit
+from treadle.cli.input.values import (
+    Deadline,
+    FairnessKey,
+    Params,
+    Payload,
+    TagPairs,
+    any_json,
+    deadline_option,
+    tags,
+    wait_limit,
+)
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import grid, plain, pretty
 from treadle.cli.output.messages import tell_note, tell_warning
@@ -56,6 +66,7 @@ async def start(
     priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
     deadline: Deadline = None,
     fairness_key: FairnessKey = None,
+    tag_pairs: TagPairs = None,
     wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if the run failed")] = False,
     wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
 ) -> None:
@@ -72,6 +83,7 @@ async def start(
             priority=priority,
             fairness_key=fairness_key,
             **deadline_option(deadline),
+            tags=tags(tag_pairs),
         )
         shown: dict[str, Json] = {"id": started.id, "created": started.created}
         if not wait and limit is None:

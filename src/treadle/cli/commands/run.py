@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
 
@@ -25,7 +25,7 @@ from treadle.cli.input.plan import (
     tell_what_is_missing,
 )
 from treadle.cli.input.sources import Places, StrictOption
-from treadle.cli.input.values import Deadline, FairnessKey, Params, Payload, deadline_option, wait_limit
+from treadle.cli.input.values import Deadline, FairnessKey, Params, Payload, TagPairs, deadline_option, tags, wait_limit
 from treadle.cli.output.format import plain, pretty
 from treadle.cli.output.messages import tell_error
 from treadle.cli.output.run import Watcher
@@ -63,6 +63,7 @@ async def run(
     whole: Payload = None,
     handlers: HandlersHere = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="The task list of the run, served here")] = DEFAULT_LIST,
+    tag_pairs: TagPairs = None,
     lenient: LenientOption = False,
     strict: StrictOption = False,
     llm: Llm = False,
@@ -77,7 +78,7 @@ async def run(
     if session.chosen.remote:
         if handlers or llm:
             raise NotOverHttp("Handlers need a store, not a server: omit --handlers and --llm, or --server.")
-        await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), task_list)
+        await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), task_list, tags(tag_pairs))
         return
     engines = load_engines(session, handlers or [])
     wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), engines[0]
@@ -88,7 +89,8 @@ async def run(
     async with opened(engines):
         plan = checked or await wanted.plan(engine)
         await preflight(session, engine, plan, task_list)
-        started = await engine.start_run(plan.flow, plan.workflow.qualified_name, plan.inputs, lenient=lenient, task_list=task_list)
+        options: dict[str, Any] = {"lenient": lenient, "task_list": task_list, "tags": tags(tag_pairs)}
+        started = await engine.start_run(plan.flow, plan.workflow.qualified_name, plan.inputs, **options)
         await work_on(session, engine, started.id, task_list, stop, handlers or [])
 
 
@@ -101,12 +103,12 @@ async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
         yield
 
 
-async def _run_there(session: Session, wanted: Wanted, task_list: str) -> None:
+async def _run_there(session: Session, wanted: Wanted, task_list: str, tagged: dict[str, Json] | None) -> None:
     """Start the run on the server and watch it to its end."""
     checked = None if wanted.is_stored else wanted.plan_files(session, Engine("memory://", settings=session.settings))
     stop = stop_signal()
     async with session.api() as api:
-        started = await wanted.start(api, checked, task_list=task_list)
+        started = await wanted.start(api, checked, task_list=task_list, tags=tagged)
         if not session.json:
             tell_what_is_missing(started)
         await watch_run(session, api, started.id, stop)
@@ -192,6 +194,7 @@ async def submit(
     ] = None,
     task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers select tasks from")] = DEFAULT_LIST,
     priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
+    tag_pairs: TagPairs = None,
     on_failure: Annotated[
         OnFailure | None,
         option(help="Once the run cannot succeed: start nothing new (stop, the default), or run the other branches to their end"),
@@ -227,6 +230,7 @@ async def submit(
             idempotency_key=idempotency_key,
             task_list=task_list,
             priority=priority,
+            tags=tags(tag_pairs),
             on_failure=None if on_failure is None else on_failure.value,
             fairness_key=fairness_key,
             **deadline_option(deadline),

@@ -11,7 +11,7 @@ from treadle.api.wire import to_builtins
 from treadle.cli.command import argument, option
 from treadle.cli.commands.run import HandlersHere, opened, watch_run, work_on
 from treadle.cli.input.plan import texts_of
-from treadle.cli.input.values import Params, Payload, moment, workflow_inputs
+from treadle.cli.input.values import Params, Payload, Where, moment, workflow_inputs
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import ago, facts, grid, ms, plain, short, state
 from treadle.cli.output.format import line as shown_line
@@ -53,6 +53,7 @@ class Filter(TypedDict):
     doing: Annotated[
         str | None, option(metavar="ACTIVITY", help="Only unfinished runs that are doing this: sleeping, waiting_for_approval, ...")
     ]
+    where: Where
 
 
 def _asked(which: Filter) -> dict[str, Any]:
@@ -72,6 +73,8 @@ async def list_runs(
         page = await api.runs.list(state=states or (), **_asked(which), limit=limit, before=before)
         now = (await api.system.time()).now
     empty = "No runs. Start one with `treadle run FILE` or `treadle submit FILE`."
+    if page.searched is not None:
+        empty = f"None of the {page.searched:,} runs looked at match."
     session.show_page(page, page.runs, empty, lambda: _table(page.runs, now), before=page.next_before)
 
 
@@ -248,7 +251,7 @@ async def bulk(
     if action not in ("pause", "resume", "cancel", "retry"):
         raise InvalidInput(f"Unknown action {action!r}; use pause, resume, cancel or retry.")
     if not (every or states or any(which.values())):
-        raise InvalidInput("Select runs by --state, --workflow, --flow, --list, --since, --until or --search, or by --all.")
+        raise InvalidInput("Select runs by --where, --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
     done: list[str] = []
     refused: list[Json] = []
     matched: int | None = None

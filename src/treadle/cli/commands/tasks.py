@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.cli.command import argument, option
+from treadle.cli.input.values import Where
 from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import ago, facts, grid, line, ms, plain, pretty, short, state, when
 from treadle.cli.session import Session
@@ -31,14 +32,18 @@ async def list_tasks(
     name: Annotated[str | None, option(help="Only of this handler")] = None,
     task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")] = None,
     every: Annotated[bool, option("--all", help="Also list internal tasks: scripts, run advances, pruning")] = False,
+    where: Where = None,
     limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
     before: Annotated[str | None, option(metavar="ID", help="Next page: only tasks older than this one")] = None,
 ) -> None:
     """List tasks of handlers, newest first."""
     async with session.api() as api:
-        page = await api.tasks.list(state=states or (), name=name, task_list=task_list, every=every, limit=limit, before=before)
+        page = await api.tasks.list(
+            state=states or (), name=name, task_list=task_list, every=every, where=where, limit=limit, before=before
+        )
         now = (await api.system.time()).now
-    session.show_page(page, page.tasks, "No tasks.", lambda: _table(page.tasks, now), before=page.next_before)
+    empty = "No tasks." if page.searched is None else f"None of the {page.searched:,} tasks looked at match."
+    session.show_page(page, page.tasks, empty, lambda: _table(page.tasks, now), before=page.next_before)
 
 
 def _table(tasks: list[Task], now: datetime) -> RenderableType:

@@ -15,7 +15,7 @@ import click
 from treadle.api.contract import OptionField, option_fields
 from treadle.api.options import ScheduleOptions, SourceOptions, TargetOptions, TimeOptions, WatcherChanges, WatcherOptions
 from treadle.cli.command import make_param, option
-from treadle.cli.input.values import PARAM, PAYLOAD, moment, payload, seconds
+from treadle.cli.input.values import PARAM, PAYLOAD, TAG, moment, payload, seconds, tags
 
 _NAMES = {
     "task_list": "--list",
@@ -57,7 +57,9 @@ def flags(options: type) -> Iterator[click.Parameter]:
         kind: Any = {"integer": int, "boolean": bool, "choices": list[str]}.get(field.kind, str)
         metavar = "|".join(field.choices) or _METAVARS.get(name) or _KIND_METAVARS.get(field.kind)
         text = re.sub(r"`(\w+)`", lambda found: _flag(found[1]) if found[1] in fields else found[0], _help(field))
-        if field.kind == "object":
+        if name == "tags":
+            yield make_param(name, Annotated[list[str] | None, replace(TAG, panel=panel)], None)
+        elif field.kind == "object":
             whole = replace(PAYLOAD, help=f"{text}: a JSON object, @file or -; -p overrides fields", panel=panel)
             yield make_param(name, Annotated[str | None, whole], None)
             yield make_param(_PAIRS, Annotated[list[str] | None, replace(PARAM, panel=panel)], None)
@@ -76,6 +78,8 @@ def parse(options: type, typed: dict[str, Any]) -> dict[str, Any]:
                 value = seconds(value, _flag(field.name))
             case "instant":
                 value = moment(value, _flag(field.name), typed.get("zone") or "UTC")
+            case "object" if field.name == "tags":
+                value = tags(value)
             case "object":
                 value = payload(value, typed.get(_PAIRS) or ())
         if value is not None:

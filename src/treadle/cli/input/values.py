@@ -20,7 +20,12 @@ PARAM = option(
 PAYLOAD = option(
     "--payload", metavar="JSON", help="The inputs: a JSON object, @file or - for stdin; -p overrides fields", former=("--inputs",)
 )
+TAG = option("--tag", metavar="KEY=VALUE", help="A search attribute: text, a number, true, false or a time; repeatable")
 Params = Annotated[list[str] | None, PARAM]
+TagPairs = Annotated[list[str] | None, TAG]
+Where = Annotated[
+    str | None, option("--where", metavar="QUERY", help="Only those that match: 'state = failed and tag.customer = acme'")
+]
 Payload = Annotated[str | None, PAYLOAD]
 
 _SHOWN = 60
@@ -111,6 +116,11 @@ def workflow_inputs(texts: Mapping[str, bool], whole: str | None, pairs: Sequenc
     return inputs
 
 
+def tags(pairs: Sequence[str] | None) -> dict[str, Json] | None:
+    """The tags of `key=value` pairs; a value is JSON or text. None if there are none."""
+    return {key: _json_or_text(text) for key, text in (_pair(each, "--tag") for each in pairs)} if pairs else None
+
+
 def _object(text: str, what: str) -> dict[str, Json]:
     value = _parse(_read(text, what), what)
     if not isinstance(value, dict):
@@ -145,10 +155,10 @@ def _no_constant(word: str) -> Json:
     raise ValueError(f"{word} is not JSON")
 
 
-def _pair(given: str) -> tuple[str, str]:
+def _pair(given: str, flag: str = "-p") -> tuple[str, str]:
     key, equals, text = given.partition("=")
     if not equals or not key:
-        raise InvalidInput(f"-p takes key=value, not {given!r}.")
+        raise InvalidInput(f"{flag} takes key=value, not {given!r}.")
     return key, text
 
 

@@ -17,7 +17,7 @@ from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import every_record, find_by_name_or_id
-from treadle.kernel.store.ports import RecordStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import ONCE_OPERATE, Access, Scope, Token, check_token_name, parse_scopes
@@ -68,7 +68,7 @@ class Tokens:
 
     def __init__(
         self,
-        store: RecordStore,
+        store: Store,
         committer: Committer,
         ids: Ids,
         clock: Clock,

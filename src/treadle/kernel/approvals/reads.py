@@ -11,6 +11,7 @@ from treadle.kernel.reads.about import about_task
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit, every_record
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter, unreadable
+from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.value_store import ValueLost, ValueStore
 from treadle.model.approvals import Approval, ApprovalRequest
 from treadle.model.arguments import arguments_text
@@ -50,8 +51,8 @@ class ApprovalReads:
             ENTITY,
             namespace=self._namespace,
             states=states,
-            task_id=None if task_id is None else parse_id(task_id, "task id"),
-            run_id=None if run_id is None else parse_id(run_id, "run id"),
+            task_id=None if task_id is None else await find_id(self._store, self._namespace, "task", task_id),
+            run_id=None if run_id is None else await find_id(self._store, self._namespace, "run", run_id),
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
         shown = [await self._shown(record) for record in await self._store.list_records(which, limit)]
@@ -98,7 +99,7 @@ class ApprovalReads:
         return expires_at is not None and expires_at <= now
 
     async def _get(self, approval_id: Ref) -> Record:
-        approval_id = parse_id(approval_id, "approval id")
+        approval_id = await find_id(self._store, self._namespace, ENTITY, approval_id)
         record = await self._store.find_record(approval_id)
         if record is None or record.entity != ENTITY or record.namespace != self._namespace:
             raise ApprovalNotFound(approval_id)

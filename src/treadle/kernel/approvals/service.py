@@ -20,11 +20,12 @@ from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.pages import every_record
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import APPROVE, ASK_AGAIN, Approval, decision_of, next_action, open_approval, vote
 from treadle.model.errors import InvalidInput, TreadleError
-from treadle.model.ids import Ids, Ref, parse_id
+from treadle.model.ids import Ids, Ref
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.outcomes import Problem
 from treadle.model.records import Record
@@ -87,7 +88,7 @@ class Approvals(ApprovalReads):
         changing anything.
         """
         check_decision(decision, actor, reason, edits)
-        approval_id = parse_id(approval_id, "approval id")
+        approval_id = await find_id(self._store, self._namespace, ENTITY, approval_id)
 
         async def attempt() -> ShownApproval:
             record = await self._get(approval_id)
@@ -167,6 +168,7 @@ class Approvals(ApprovalReads):
             delay=approval.delay(now),
             checkpoint=park.checkpoint,
             data=encode({"approval_id": record.id, "title": park.request.title}),
+            tags=park.tags,
         )
         tasks = self._rows.notifications(record, approval, "approval.requested")
         return await self._committer.submit(Unit(token, parked, tasks, rows=rows))

@@ -12,6 +12,7 @@ from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.pages import check_limit, every_record
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.short_ids import find_id
 from treadle.model.clock import as_text
 from treadle.model.errors import ExternalJobNotFound, UnreadableValue
 from treadle.model.external import RING, ExternalEvent, UnexpectedSpecialistResultError, project
@@ -41,7 +42,7 @@ class ExternalJobReads:
             ENTITY,
             namespace=self._namespace,
             live=live,
-            run_id=None if run_id is None else parse_id(run_id, "run id"),
+            run_id=None if run_id is None else await find_id(self._store, self._namespace, "run", run_id),
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
         return [show_job(read_any_job(stored)) for stored in await self._store.list_records(which, limit)]
@@ -82,7 +83,7 @@ class ExternalJobReads:
         return Reason("no_worker", f"no live server has the specialist {task.name}{where} to poll it: {what}; {text}")
 
     async def _get(self, job_id: Ref) -> Job:
-        job_id = parse_id(job_id, "job id")
+        job_id = await find_id(self._store, self._namespace, ENTITY, job_id)
         stored = await self._store.find_record(job_id)
         if stored is None:
             which = RecordFilter(ENTITY, namespace=self._namespace, task_id=job_id)

@@ -33,6 +33,7 @@ from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import PAGE_LIMIT, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Answer, Finish, Keep, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.telemetry.events import Emit, ExternalHint, PollRaised, PollsFailing, log_event
@@ -65,7 +66,7 @@ from treadle.model.outcomes import AwaitingExternal, Problem
 from treadle.model.records import UNREADABLE
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.runs import Run
-from treadle.model.states import TaskState
+from treadle.model.states import EXTERNAL, TaskState
 from treadle.model.stored import write
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json, decode, encode
@@ -346,7 +347,7 @@ class ExternalJobs(ExternalJobReads):
 
     async def poll_now(self, job_id: Ref, *, actor: str) -> ShownJob:
         """Make the job due now, regardless of its interval; raise `Refused` while it is being polled."""
-        job_id = parse_id(job_id, "job id")
+        job_id = await find_id(self._store, self._namespace, EXTERNAL.entity, job_id)
 
         async def attempt() -> ShownJob:
             job = await self._get(job_id)
@@ -364,7 +365,7 @@ class ExternalJobs(ExternalJobReads):
     async def append_dispatched(self, task_id: Ref, handle: ExternalProductionHandle, *, specialist: str = "imported") -> ShownJob:
         """Attach a job that already exists at its service to a pending task, as if the task had dispatched it (D34)."""
         check_handle(handle)
-        task_id = parse_id(task_id, "task id")
+        task_id = await find_id(self._store, self._namespace, "task", task_id)
         task = await self._store.find_task(task_id)
         if task is None or task.namespace != self._namespace or task.state != TaskState.PENDING or task.owner_id is not None:
             raise Refused(f"Task {task_id} is not pending, or a worker holds it: no job can be attached to it.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.kernel.functions.steps import FLOW_PREFIX, VALUE_LIMIT, VOID, Recorded, lane_name, make_step
 from treadle.kernel.store.records import PutMessage
-from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, MoveRun, PutRun, Row
+from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, MoveRun, PutRun, Row, tag_rows
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import derived_id
@@ -14,6 +14,7 @@ from treadle.model.names import FUNCTION, Lane, check_name
 from treadle.model.records import Message
 from treadle.model.runs import Run, Step
 from treadle.model.states import RunState, TaskState
+from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
 
@@ -42,6 +43,7 @@ def new_run(
     actor: str | None = None,
     deadline_at: int | None = None,
     fairness_key: str | None = None,
+    tags: Tags | None = None,
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
     """A new run, the task that executes it, and its rows; it is running from the start."""
     if payload is not None and not isinstance(payload, Mapping):
@@ -68,7 +70,8 @@ def new_run(
         fairness_key=fairness_key,
     )
     task = own_task(run, version, derived_id(run_id, "task"), scope)
-    return run, task, (*blobs, PutRun(run), MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor))
+    started = MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor)
+    return run, task, (*blobs, PutRun(run), started, *tag_rows("run", run_id, check_tags(tags)))
 
 
 def continued_id(run_id: str) -> str:

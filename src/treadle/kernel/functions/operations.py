@@ -27,12 +27,13 @@ from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import TaskStore
+from treadle.kernel.store.pages import kept_tags
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Dismiss, Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import IllegalMove, Refused, StepNotFound
-from treadle.model.ids import Ids, Ref, derived_id, parse_id
+from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import Task
@@ -46,7 +47,7 @@ class FunctionRuns:
 
     def __init__(
         self,
-        store: TaskStore,
+        store: Store,
         committer: Committer,
         value_store: ValueStore,
         ids: Ids,
@@ -95,7 +96,7 @@ class FunctionRuns:
         self, run_id: Ref, move: str, actor: str, rows_of: Callable[[Sequence[Run]], list[Row]], unless: tuple[str, ...]
     ) -> Run:
         """Apply an operator's move to the run and all runs below it, until none is left; guarded by the run's version."""
-        run_id = parse_id(run_id, "run id")
+        run_id = (await self._functions.get(run_id)).id
 
         async def attempt() -> Run:
             run = await self._functions.get(run_id)
@@ -160,8 +161,9 @@ class FunctionRuns:
     async def rerun(self, run: Run, payload: Mapping[str, Json], *, actor: str | None = None) -> str:
         """Start the same version again with a payload, as a separate run."""
         version = await self._functions.version_of(run)
+        tags = await kept_tags(self._store, run.id)
         started, _ = await self._functions.start(
-            run.workflow, payload, version=version, task_list=run.task_list, priority=run.priority, actor=actor
+            run.workflow, payload, version=version, task_list=run.task_list, priority=run.priority, actor=actor, tags=tags
         )
         return started
 
@@ -195,6 +197,7 @@ class FunctionRuns:
             steps=len(kept),
             actor=actor,
             fairness_key=run.fairness_key,
+            tags=await kept_tags(self._store, run.id),
         )
         ids = {each.id: step_id(new.id, each.place) for each in kept}
         for each in kept:
@@ -213,7 +216,7 @@ class FunctionRuns:
         The same unit ends the old task, naming the actor in the log, and creates one of the other version.
         """
         check_version(version)
-        run_id = parse_id(run_id, "run id")
+        run_id = (await self._functions.get(run_id)).id
 
         async def attempt() -> Run:
             run = await self._functions.get(run_id)

@@ -36,15 +36,17 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.repeats import check_run_repeat
+from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration
 from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError
-from treadle.model.ids import Ids, Ref, derived_id, parse_id
+from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
 from treadle.model.records import Message
 from treadle.model.runs import Run
 from treadle.model.states import RUN, TaskState
+from treadle.model.tags import Tags
 from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
@@ -136,6 +138,7 @@ class Functions:
         task_list: str = DEFAULT_LIST,
         priority: int = 0,
         trace_id: str | None = None,
+        tags: Tags | None = None,
         run_id: str | None = None,
         actor: str | None = None,
         deadline: Duration | str | None = None,
@@ -162,6 +165,7 @@ class Functions:
             actor=actor,
             deadline_at=ends_at,
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
+            tags=tags,
         )
         return run, (task, *deadline_tasks(run, now)), rows
 
@@ -317,7 +321,7 @@ class Functions:
     async def descendants(self, run_id: Ref) -> list[Run]:
         """All unfinished runs below the run, in order of id."""
         found: dict[str, Run] = {}
-        left = [parse_id(run_id, "run id")]
+        left = [await find_id(self._store, self._namespace, "run", run_id)]
         while left:
             for child_id in await self._store.list_children(left.pop()):
                 if child_id not in found and (run := await self._store.find_run(child_id)) is not None and not run.finished:
@@ -329,7 +333,10 @@ class Functions:
 
     async def recorded(self, run_id: Ref) -> list[Recorded]:
         """All recorded steps of the run in program order; large values are references."""
-        rows = [read_step(step, self._value_store) for step in await all_steps(self._store, parse_id(run_id, "run id"))]
+        rows = [
+            read_step(step, self._value_store)
+            for step in await all_steps(self._store, await find_id(self._store, self._namespace, "run", run_id))
+        ]
         return sorted(rows, key=lambda each: (place_key(each.place) if each.place else (), each.redo))
 
     async def list_repeated(self, task: Task) -> list[str]:
@@ -345,12 +352,14 @@ class Functions:
 
     async def own_task(self, run_id: Ref) -> Task | None:
         """The task that executes the run: the live one, or else the last to end."""
-        tasks = await self._store.list_tasks(TaskFilter(kind=FUNCTION, run_id=parse_id(run_id, "run id")), _PAGE)
+        tasks = await self._store.list_tasks(
+            TaskFilter(kind=FUNCTION, run_id=await find_id(self._store, self._namespace, "run", run_id)), _PAGE
+        )
         return max(tasks, key=lambda task: (not task.finished, task.finished_at or 0, task.created_at), default=None)
 
     async def get(self, run_id: Ref) -> Run:
         """The run of a function, or `RunNotFound`."""
-        run_id = parse_id(run_id, "run id")
+        run_id = await find_id(self._store, self._namespace, "run", run_id)
         run = await self._store.find_run(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)

@@ -25,7 +25,7 @@ from treadle.model.values import BlobRef, Json, decode, encode
 FLOW_PREFIX = "fn:"
 """Prefix of a function run's flow id, before `NAME@VERSION`."""
 
-STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT = (
+STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT, TAG = (
     "step",
     "sleep",
     "call",
@@ -36,6 +36,7 @@ STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT = (
     "now",
     "patch",
     "effect",
+    "tag",
 )
 """Kinds of steps of functions."""
 VOID = "void"

@@ -18,10 +18,11 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLetterGroup
+from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, NothingMatches, Refused, UnreadableValue
-from treadle.model.ids import Ref, parse_id
+from treadle.model.ids import Ref
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import TASK, TaskState
 from treadle.model.tasks import Task
@@ -212,7 +213,7 @@ class DeadLetters:
 
     async def retry_one(self, task_id: Ref, *, actor: str = "operator", payload: Json = None) -> bool:
         """Retry one task as `retry` does; returns whether its run was retried."""
-        task_id = parse_id(task_id, "task id")
+        task_id = await find_id(self._store, self._namespace, "task", task_id)
         task = await self._store.find_task(task_id)
         if task is None or task.run_id is None or task.state != TaskState.FAILED or payload is not None:
             await self._queue.retry(task_id, actor=actor, payload=payload)

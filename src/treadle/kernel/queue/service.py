@@ -15,7 +15,8 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.repeats import check_task_repeat, is_same_request
-from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict
+from treadle.kernel.store.short_ids import find_id
+from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict, tag_rows
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidInput, Refused, TaskNotFound
@@ -25,6 +26,7 @@ from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, 
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
+from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Task
 from treadle.model.user_values import shown
 from treadle.model.values import PAYLOAD_LIMIT, Json
@@ -77,6 +79,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     root_id: str | None = None
     scope: str | None = None
     """Selects the specialist, together with its name."""
+    tags: Tags | None = None
+    """Search attributes (`model.tags`)."""
     id: str | None = None
     fairness_key: str | None = None
 
@@ -123,7 +127,7 @@ class Queue:
         """
         now = None
         checked: list[NewTask] = []
-        blobs: dict[str, tuple[PutBlob, ...]] = {}
+        blobs: dict[str, tuple[Row, ...]] = {}
         keyed: dict[str, NewTask] = {}
         twins: dict[str, str] = {}
         for spec in specs:
@@ -153,7 +157,7 @@ class Queue:
         found = [(task.id, owners[twins.get(task.id, task.id)]) for task in checked]
         return [Enqueued(owner, owner == task_id) for task_id, owner in found]
 
-    async def _store_rest(self, tasks: list[NewTask], blobs: Mapping[str, tuple[PutBlob, ...]], answer: Answer) -> Answer:
+    async def _store_rest(self, tasks: list[NewTask], blobs: Mapping[str, tuple[Row, ...]], answer: Answer) -> Answer:
         """Store the tasks of a refused unit without the repeated ones; raise the error of one that is not a repeat."""
         same: dict[str, str] = {}
         while answer.verdict is Verdict.DEFERRED:
@@ -238,7 +242,7 @@ class Queue:
         rows: Callable[[], tuple[Row, ...]] = tuple,
     ) -> Task:
         """Make an operator's move on a task, guarded by the version that was read; returns the task as it was before."""
-        task_id = parse_id(task_id, "task id")
+        task_id = await find_id(self._store, self._namespace, "task", task_id)
 
         async def attempt() -> Task:
             task = await self._store.find_task(task_id)
@@ -262,11 +266,11 @@ class Queue:
 
         return await self._committer.transact(attempt, f"{move} the task {task_id}")
 
-    def make(self, spec: TaskSpec) -> tuple[NewTask, tuple[PutBlob, ...]]:
-        """Build the stored task and its large values, for a caller that commits them with other rows."""
+    def make(self, spec: TaskSpec) -> tuple[NewTask, tuple[Row, ...]]:
+        """Build the stored task, its large values and its tags, for a caller that commits them with other rows."""
         return self._new_task(spec, None)
 
-    def _new_task(self, spec: TaskSpec, now: int | None) -> tuple[NewTask, tuple[PutBlob, ...]]:
+    def _new_task(self, spec: TaskSpec, now: int | None) -> tuple[NewTask, tuple[Row, ...]]:
         if spec.delay is not None and spec.at is not None:
             raise InvalidInput("Give either delay or at, not both.")
         delay = milliseconds(spec.delay, "delay") if spec.delay is not None else 0
@@ -297,7 +301,8 @@ class Queue:
             root_id=root_id,
             trace_id=self._current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
         )
-        return task, blobs
+        tags = tag_rows("task", task_id, check_tags(spec.tags)) if spec.tags else ()
+        return task, (*blobs, *tags) if tags else blobs
 
     def _lane(self, kind: str, task_list: str, name: str) -> Lane:
         lane = Lane(self._namespace, kind, task_list, name)
@@ -340,5 +345,5 @@ def _optional(duration: Duration | None, what: str) -> int | None:
     return None if duration is None else milliseconds(duration, what, positive=True)
 
 
-def _new_unit(tasks: Sequence[NewTask], blobs: Mapping[str, tuple[PutBlob, ...]]) -> Unit:
+def _new_unit(tasks: Sequence[NewTask], blobs: Mapping[str, tuple[Row, ...]]) -> Unit:
     return Unit(tasks=tuple(tasks), rows=tuple(blob for task in tasks for blob in blobs.get(task.id, ())), fresh=True)

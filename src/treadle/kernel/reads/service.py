@@ -12,8 +12,9 @@ from treadle.kernel.reads.event_pages import EventFilter, EventPage, last_page, 
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
+from treadle.kernel.store.short_ids import CANDIDATES, LAST, find_id, is_short
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import InvalidInput, ServerNotFound, TaskNotFound
+from treadle.model.errors import AmbiguousId, InvalidInput, ServerNotFound, TaskNotFound
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
@@ -92,7 +93,7 @@ class Reads:
 
     async def get_task(self, task_id: Ref) -> Task:
         """The task, or `TaskNotFound`."""
-        task_id = parse_id(task_id, "task id")
+        task_id = await find_id(self._store, self._namespace, "task", task_id)
         task = await self._store.find_task(task_id)
         if task is None or task.namespace != self._namespace:
             raise TaskNotFound(task_id)
@@ -110,10 +111,25 @@ class Reads:
         limit: int = 50,
     ) -> list[Task]:
         """A page of tasks, newest first; the last one's id is the `before_id` of the next page."""
+        check_limit(limit)
+        run_id = None if run_id is None else await find_id(self._store, self._namespace, "run", run_id)
+        which = self.tasks_like(states=states, name=name, task_list=task_list, kind=kind, run_id=run_id, before_id=before_id)
+        return await self._store.list_tasks(which, limit)
+
+    def tasks_like(
+        self,
+        *,
+        states: tuple[str, ...] = (),
+        name: str | None = None,
+        task_list: str | None = None,
+        kind: str | None = None,
+        run_id: Ref | None = None,
+        before_id: Ref | None = None,
+    ) -> TaskFilter:
+        """Build a task filter for this namespace."""
         if unknown := [state for state in states if state not in _SHOWN]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; states are {', '.join(sorted(_SHOWN))}.")
-        check_limit(limit)
-        which = TaskFilter(
+        return TaskFilter(
             states=tuple(states),
             namespace=self._namespace,
             kind=kind,
@@ -122,7 +138,6 @@ class Reads:
             run_id=None if run_id is None else parse_id(run_id, "run id"),
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
-        return await self._store.list_tasks(which, limit)
 
     async def list_moves(self, task_id: Ref) -> list[Move]:
         """The moves of a task in order."""
@@ -145,10 +160,15 @@ class Reads:
 
     async def get_server(self, server_id: str) -> ShownServer:
         """The server, or `ServerNotFound`."""
-        found = next((shown for shown in await self.list_servers() if shown.server.id == server_id), None)
-        if found is None:
+        servers = await self.list_servers()
+        found = [shown for shown in servers if shown.server.id == server_id]
+        if not found and is_short(server_id):
+            found = servers[:1] if server_id == LAST else [each for each in servers if each.server.id.startswith(server_id)]
+        if len(found) > 1:
+            raise AmbiguousId("server", server_id, [each.server.id for each in found[:CANDIDATES]], more=len(found) > CANDIDATES)
+        if not found:
             raise ServerNotFound(server_id)
-        return found
+        return found[0]
 
     async def why(self, task_id: Ref) -> Reason:
         """The reason for the task's state."""

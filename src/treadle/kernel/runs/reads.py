@@ -17,10 +17,11 @@ from treadle.kernel.runs.step_codec import show_step
 from treadle.kernel.store.pages import PAGE_LIMIT, all_steps, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import OpenWork, RunFilter, TaskFilter
+from treadle.kernel.store.short_ids import CANDIDATES, find_id, is_short
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.activity import RANKS, Doing
 from treadle.model.clock import as_text
-from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound
+from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION
 from treadle.model.runs import STOPPED_AT_LIMIT, Run, Step
@@ -68,7 +69,7 @@ class RunReads:
 
     async def get_run(self, run_id: Ref) -> Run:
         """The run, or `RunNotFound`."""
-        run_id = parse_id(run_id, "run id")
+        run_id = await find_id(self._store, self._namespace, "run", run_id)
         run = await self._store.find_run(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
@@ -91,6 +92,8 @@ class RunReads:
     ) -> list[Run]:
         """A page of runs, newest first; the last one's id is the `before_id` of the next page. More filters: see `runs_like`."""
         check_limit(limit)
+        if more.get("root_id") is not None:
+            more["root_id"] = await find_id(self._store, self._namespace, "run", more["root_id"])
         which = self.runs_like(states=states, workflow=workflow, flow_ids=flow_ids, before_id=before_id, **more)
         return await self._store.list_runs(which, limit)
 
@@ -116,6 +119,10 @@ class RunReads:
         found = {run.id: activity_of(run, work.get(run.id, ())) for run in runs}
         return {run_id: activity for run_id, activity in found.items() if activity is not None}
 
+    async def list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
+        """The words for the activities of the unfinished ones of the runs, by id."""
+        return {run_id: str(activity.doing) for run_id, activity in (await self.activities(runs)).items()}
+
     async def times(self, runs: Sequence[Run]) -> dict[str, int]:
         """The durations of the finished ones of the runs, by id, without the time between a failure and its retry."""
         moves: dict[str, list[Move]] = {}
@@ -127,7 +134,7 @@ class RunReads:
 
     async def list_takeovers(self, run_id: Ref) -> list[tuple[Move, Task | None]]:
         """The last times that a worker lost a task of the run, oldest first, each with the task while it is kept."""
-        found = await self._store.list_takeovers(parse_id(run_id, "run id"), _TAKEOVERS)
+        found = await self._store.list_takeovers(await find_id(self._store, self._namespace, "run", run_id), _TAKEOVERS)
         tasks = {task.id: task for task in (await self._store.find_tasks([move.entity_id for move in found]) if found else ())}
         return [(move, tasks.get(move.entity_id)) for move in found]
 
@@ -175,7 +182,9 @@ class RunReads:
     async def list_paths(self, run_id: Ref, step_ids: Iterable[str | None]) -> dict[str, str]:
         """The paths of these steps of the run, by id."""
         wanted = sorted({step_id for step_id in step_ids if step_id})
-        rows = await self._store.load_steps(parse_id(run_id, "run id"), rows=wanted) if wanted else []
+        rows = (
+            await self._store.load_steps(await find_id(self._store, self._namespace, "run", run_id), rows=wanted) if wanted else []
+        )
         return {step.id: show_step(step, self._value_store).path for step in rows}
 
     async def list_steps(self, run_id: Ref, limit: int = 10_000) -> list[ShownStep]:
@@ -219,20 +228,25 @@ class RunReads:
 
     async def get_step(self, run_id: Ref, step: str) -> StepRow:
         """A step by its id or its path (`Checkout.orders[3].pay`), or `StepNotFound`."""
-        if "-" in step and "." not in step and "[" not in step:
+        if "-" in step and "." not in step and "[" not in step and not is_short(step):
             rows = await self._store.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
             if rows:
                 return show_step(rows[0], self._value_store)
             raise StepNotFound(step)
-        for shown in await self.list_steps(run_id):
-            if shown.row.is_step and shown.row.path == step:
-                return shown.row
-        raise StepNotFound(step)
+        steps = [shown.row for shown in await self.list_steps(run_id) if shown.row.is_step]
+        found = [row for row in steps if row.path == step] or [row for row in steps if is_short(step) and row.id.startswith(step)]
+        if len(found) > 1 and found[0].path != step:
+            raise AmbiguousId("step", step, [row.id for row in found[:CANDIDATES]], more=len(found) > CANDIDATES)
+        if not found:
+            raise StepNotFound(step)
+        return found[0]
 
     async def list_live_tasks(self, run_id: Ref, limit: int = 50) -> list[Task]:
         """Unfinished tasks of the run, newest first."""
         states = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
-        which = TaskFilter(states=states, namespace=self._namespace, run_id=parse_id(run_id, "run id"))
+        which = TaskFilter(
+            states=states, namespace=self._namespace, run_id=await find_id(self._store, self._namespace, "run", run_id)
+        )
         return await self._store.list_tasks(which, limit)
 
     async def list_lines(self, run_id: Ref, limit: int = 1000) -> list[LogLine]:

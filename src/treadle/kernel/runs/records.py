@@ -11,6 +11,7 @@ from typing import TypedDict
 from treadle.kernel.store.units import Unit
 from treadle.model.clock import Duration
 from treadle.model.runs import Run
+from treadle.model.tags import Tags
 from treadle.model.tasks import Preclaimed
 from treadle.model.values import Json
 
@@ -27,6 +28,8 @@ class StartOptions(TypedDict, total=False):
     task_list: str
     priority: int
     trace_id: str | None
+    tags: Tags | None
+    """Search attributes (`model.tags`)."""
     parent_id: str | None
     run_id: str | None
     """A new id that other records may already refer to."""

@@ -34,9 +34,11 @@ from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.runs.views import Known
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.pages import kept_tags
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.repeats import check_run_repeat
+from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import (
     CancelRunTasks,
     Dismiss,
@@ -47,6 +49,7 @@ from treadle.kernel.store.units import (
     Row,
     RunGuard,
     Unit,
+    tag_rows,
 )
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration
@@ -65,6 +68,7 @@ from treadle.model.names import (
 )
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
+from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Preclaimed
 from treadle.model.values import Json, decode, encode
 
@@ -139,6 +143,7 @@ class Runs(AgentSteps):
         task_list: str = DEFAULT_LIST,
         priority: int = 0,
         trace_id: str | None = None,
+        tags: Tags | None = None,
         parent_id: str | None = None,
         run_id: str | None = None,
         preclaimed: Preclaimed | None = None,
@@ -187,7 +192,8 @@ class Runs(AgentSteps):
         known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
         stops = on_failure == "stop" if on_failure else not handles(self._finishing, run.workflow)
         changes = await self._advancer.views.evaluate(known, [Started(folded.attributes, stops)])
-        return self._new(run, stored, folded.blobs, known, changes, actor, preclaimed, deadline_tasks(run, now))
+        rows = (*folded.blobs, *tag_rows("run", run_id, check_tags(tags)))
+        return self._new(run, stored, rows, known, changes, actor, preclaimed, deadline_tasks(run, now))
 
     def _new(
         self,
@@ -229,7 +235,7 @@ class Runs(AgentSteps):
 
     async def get_run(self, run_id: Ref) -> Run:
         """The run, or `RunNotFound`."""
-        run_id = parse_id(run_id, "run id")
+        run_id = await find_id(self._store, self._namespace, "run", run_id)
         run = await self._store.find_run(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
@@ -384,6 +390,7 @@ class Runs(AgentSteps):
             actor=actor,
             on_failure=None if root is None else "stop" if root.stops else "finish",
             fairness_key=run.fairness_key,
+            tags=await kept_tags(self._store, run.id),
         )
 
     async def fork(
@@ -421,12 +428,13 @@ class Runs(AgentSteps):
             trace_id=run.trace_id,
             fairness_key=run.fairness_key,
         )
-        rows = await self._repairs.all_steps(run.id)
+        steps = await self._repairs.all_steps(run.id)
         blobs = dict(folded.values)
         ref = RunRef(id=new_id, workflow=run.workflow)
-        while isinstance(changes := fork(program, ref, rows, target.id, folded.attributes, changed, blobs), Need):
+        while isinstance(changes := fork(program, ref, steps, target.id, folded.attributes, changed, blobs), Need):
             blobs |= await self._value_store.load(changes.blobs)
-        return await self._begin(self._new(new, None, folded.blobs, Known(new, View()), changes, actor))
+        rows = (*folded.blobs, *tag_rows("run", new_id, check_tags(await kept_tags(self._store, run.id))))
+        return await self._begin(self._new(new, None, rows, Known(new, View()), changes, actor))
 
     async def repair(self, run_id: Ref, *, actor: str | None = None) -> list[str]:
         """Repair a running run; returns the ids of the steps and blocks that lacked something, which its log names.
@@ -449,7 +457,7 @@ class Runs(AgentSteps):
         """Apply an operator's move to the run, guarded by its state and not its version, so that concurrent advances do not
         disturb it.
         """
-        run_id = parse_id(run_id, "run id")
+        run_id = await find_id(self._store, self._namespace, "run", run_id)
 
         async def attempt() -> Run:
             run = await self.get_run(run_id)

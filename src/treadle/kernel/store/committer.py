@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import LATER, Store
 from treadle.kernel.store.records import PutOutcome
@@ -119,6 +121,10 @@ class Committer:
         self._enqueue(_Submission(unit, None, on_answer, None))
 
     def _enqueue(self, each: _Submission) -> None:
+        settlement = each.unit.settlement
+        if isinstance(settlement, Finish | Park) and settlement.tags:
+            rows = (*each.unit.rows, *settlement.tags)
+            each.unit = msgspec.structs.replace(each.unit, settlement=msgspec.structs.replace(settlement, tags=()), rows=rows)
         if each.unit.tasks and self._telemetry.observe is not None:
             spans = self._telemetry.spans
             each.sent_at, each.origin = self._clock.monotonic(), None if spans is None else spans.origin()

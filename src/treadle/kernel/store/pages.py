@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from treadle.kernel.store.ports import RecordStore, RunStore, TaskStore
+from treadle.kernel.store.ports import RecordStore, RunStore, SearchStore, Store, TaskStore
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import RecordFilter
-from treadle.model.errors import InvalidInput
-from treadle.model.ids import parse_id
+from treadle.kernel.store.short_ids import find_id
+from treadle.model.errors import AmbiguousId, InvalidInput, NotFound
 from treadle.model.records import Record
 from treadle.model.runs import Step
+from treadle.model.tags import TAGS_LIMIT, Tags, decode_tags
 from treadle.model.tasks import Task
 
 PAGE_LIMIT = 1000
@@ -41,6 +42,12 @@ async def all_steps(store: RunStore, run_id: str) -> list[Step]:
     return found
 
 
+async def kept_tags(store: SearchStore, run_id: str) -> Tags:
+    """The tags of a run, for one that repeats or continues it."""
+    kept = decode_tags((await store.list_tags([run_id])).get(run_id, {}))
+    return dict(list(kept.items())[:TAGS_LIMIT])
+
+
 async def every_record(store: RecordStore, which: RecordFilter, page_size: int = PAGE_LIMIT) -> AsyncIterator[Record]:
     """Yield all records that match, newest first, page by page."""
     while page := await store.list_records(which, page_size):
@@ -49,14 +56,16 @@ async def every_record(store: RecordStore, which: RecordFilter, page_size: int =
         which = replace(which, before_id=page[-1].id)
 
 
-async def find_by_name_or_id(store: RecordStore, namespace: str, entity: str, name_or_id: str) -> Record | None:
+async def find_by_name_or_id(store: Store, namespace: str, entity: str, name_or_id: str) -> Record | None:
     """Return the live record of that name, or the record of that id, if the namespace has one."""
     if not name_or_id.isprintable():  # the stores reject some of these
         return None
     record = await store.find_record_named(namespace, entity, name_or_id)
     if record is None:
         try:
-            record = await store.find_record(parse_id(name_or_id))
-        except InvalidInput:
+            record = await store.find_record(await find_id(store, namespace, entity, name_or_id))
+        except AmbiguousId:
+            raise
+        except (InvalidInput, NotFound):
             return None
     return None if record is None or (record.namespace, record.entity) != (namespace, entity) else record

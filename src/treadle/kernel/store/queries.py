@@ -16,6 +16,17 @@ from treadle.model.tasks import Claim, Move, Task
 # --- reads ---
 
 
+class Place(NamedTuple):
+    """The place of a run or a task in lists, which are sorted by creation time, then id, newest first."""
+
+    created_at: int
+    id: str
+
+
+NEWEST = Place(2**62, "ffffffff-ffff-ffff-ffff-ffffffffffff")
+"""The position before all others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Woken:
     """The result of `wake`: the number of tasks made ready, of expired leases among them, their lanes, and the next due time."""
@@ -114,9 +125,11 @@ class TaskFilter:
     name: str | None = None
     run_id: str | None = None
     before_id: str | None = None
-    """Only tasks with a smaller id: the cursor of the next page, since tasks are listed newest first."""
+    """Only tasks listed after this one: the cursor of the next page."""
     held: bool = False
     """Only tasks with an owner: running, or being polled."""
+    before: Place | None = None
+    """Only tasks listed after this position; replaces `before_id`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +189,7 @@ class RunFilter:
     workflow: str | None = None
     flow_ids: tuple[str, ...] = ()
     before_id: str | None = None
+    """Only runs listed after this one: the cursor of the next page."""
     kind: str | None = None
     task_list: str | None = None
     root_id: str | None = None
@@ -186,6 +200,8 @@ class RunFilter:
     """Lower-case text to find in the workflow's name or the idempotency key, or at the start of the id."""
     doing: int | None = None
     """The rank of an activity (`model.activity`): only unfinished runs that show it."""
+    before: Place | None = None
+    """Only runs listed after this position; replaces `before_id`."""
 
 
 class FailedRun(NamedTuple):

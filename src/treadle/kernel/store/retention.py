@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Pruned, Rules
+from treadle.kernel.store.short_ids import find_id, is_short
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, NotFound, Refused
 from treadle.model.ids import parse_id
@@ -159,6 +160,8 @@ class Retention:
 
         Raises `Refused`, and changes nothing, if a part of it is live or its list keeps it.
         """
+        if is_short(member_id):
+            member_id = await find_id(self._store, self._namespace, "run", member_id)
         member_id = parse_id(member_id)
         member = await self._store.find_run(member_id) or await self._store.find_task(member_id)
         if member is None or member.namespace != self._namespace:

@@ -59,6 +59,7 @@ from treadle.kernel.store.units import (
     PutInbox,
     PutRun,
     PutSteps,
+    PutTags,
     Revive,
     Row,
     Settlement,
@@ -163,7 +164,18 @@ class SealedStore:
             case PutOutcome(outcome):
                 sealed = {"response": self._seal(outcome.response), "details": self._seal(outcome.details)}
                 return replace(row, outcome=msgspec.structs.replace(outcome, **sealed))
-            case PutRun() | PutSteps() | PutInbox() | ClearInbox() | PutFlow() | PutBlob() | HoldRun() | Dismiss() | LimitTask():
+            case (
+                PutRun()
+                | PutSteps()
+                | PutInbox()
+                | ClearInbox()
+                | PutFlow()
+                | PutBlob()
+                | HoldRun()
+                | Dismiss()
+                | LimitTask()
+                | PutTags()
+            ):
                 return row  # without texts, or with values that the `ValueStore` sealed
             case TakeMessages() | Await():
                 return row
@@ -239,6 +251,10 @@ class SealedStore:
         """Return failed runs, opened."""
         found = await self._inner.list_failed_runs(namespace, after, limit)
         return [run._replace(error=self._error(run.error)) for run in found]
+
+    async def find_runs(self, run_ids: Sequence[str]) -> list[Run]:
+        """Return runs, opened."""
+        return [self._run(run) for run in await self._inner.find_runs(run_ids)]
 
     async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
         """Return the live tasks of runs by activity, opened."""

@@ -6,6 +6,7 @@ that the service saw. The store applies a unit completely or not at all. Duratio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,6 +63,8 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None = None
     actor: str | None = None
     """The actor, if it is not the owner of the claim."""
+    tags: tuple[Row, ...] = ()
+    """Tags that the handler has set; the committer makes them rows of the unit."""
 
 
 class Park(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +92,8 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     doing: str | None = None
     """The activity of a parked function (`model.activity`)."""
     stays: bool = False
+    tags: tuple[Row, ...] = ()
+    """Tags that the handler has set; the committer makes them rows of the unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +241,18 @@ class LimitTask:
     key: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class PutTags:
+    """Set tags of a run or a task (`entity`), in stored form (`model.tags`); nothing happens if it does not exist.
+
+    A record keeps up to `KEPT_LIMIT` tags: once it has more, only existing ones change.
+    """
+
+    entity: str
+    owner_id: str
+    tags: tuple[tuple[str, str], ...]
+
+
 Row = (
     LimitTask
     | PutRun
@@ -248,6 +265,7 @@ Row = (
     | HoldRun
     | CancelRunTasks
     | Dismiss
+    | PutTags
     | EntityRow
 )
 
@@ -300,6 +318,11 @@ class Answer(msgspec.Struct, frozen=True):
 DONE = Answer(Verdict.DONE)
 CLAIM_LOST = Answer(Verdict.CLAIM_LOST)
 DEFERRED = Answer(Verdict.DEFERRED)
+
+
+def tag_rows(entity: str, owner_id: str, tags: Mapping[str, str]) -> tuple[Row, ...]:
+    """Return the row that sets these tags, if there are any."""
+    return (PutTags(entity, owner_id, tuple(tags.items())),) if tags else ()
 
 
 def returned(task: Task, reason: str) -> Park:

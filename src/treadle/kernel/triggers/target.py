@@ -23,6 +23,7 @@ from treadle.model.lists import MOST
 from treadle.model.names import check_key, check_name
 from treadle.model.retry import as_policy
 from treadle.model.schedules import FUNCTION, TASK, WORKFLOW, Started, Target
+from treadle.model.tags import check_tags, decode_tags
 from treadle.model.tasks import NewTask
 from treadle.model.user_values import shown
 from treadle.model.values import Json
@@ -97,6 +98,7 @@ class Starters:
             "run_id": occasion.id,
             "deadline": None if target.deadline_for is None else target.deadline_for / 1000,
             "fairness_key": target.fairness_key,
+            "tags": target.tags or None,
         }
         if target.kind == WORKFLOW:
             made = await self._runs().prepare(target.flow, target.name, inputs, **options)
@@ -147,6 +149,7 @@ def _task_spec(target: Target, inputs: dict[str, Json], occasion: Occasion | Non
         fairness_key=target.fairness_key,
         idempotency_key=None if occasion is None else occasion.key,
         trace_id=None if occasion is None else occasion.trace_id,
+        tags=target.tags or None,
     )
 
 
@@ -209,5 +212,6 @@ def target_from(given: Mapping[str, Any], names: Mapping[str, str], kept: Target
         timeout_for=kept.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
         deadline_for=kept.deadline_for if deadline is None else milliseconds(deadline, "deadline", positive=True),
         fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
+        tags=decode_tags(check_tags(given["tags"])) if "tags" in given else kept.tags,
     )
     return msgspec.structs.replace(made, more=kept.more)

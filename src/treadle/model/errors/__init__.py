@@ -14,6 +14,9 @@
     │   ├── InvalidAlert        an invalid condition, target or option of an alert rule
     │   ├── InvalidInputs       inputs that do not fit the parameters of a workflow
     │   ├── InvalidPlan         a declarative plan with invalid steps
+    │   ├── InvalidTag          a tag with an invalid key or value, or too many tags
+    │   ├── InvalidQuery        a query that cannot be parsed; carries the position
+    │   ├── AmbiguousId         the beginning of several ids, where one is needed
     │   ├── IdempotencyKeyReused  the key was already used for a different request
     │   ├── RepeatedKey         an explicit key that a function has given to two steps
     │   └── MisusedContext      a `ctx` operation called where it is not available

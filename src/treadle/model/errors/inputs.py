@@ -73,6 +73,32 @@ class InvalidPlan(InvalidInput):
     code = "invalid_plan"
 
 
+class InvalidTag(InvalidInput):
+    code = "invalid_tag"
+
+
+class InvalidQuery(InvalidInput):
+    """A query that cannot be parsed; `position` is the index of the wrong character, `problem` the message without the query."""
+
+    code = "invalid_query"
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        start = max(position - 40, 0)
+        marked = "" if "\n" in text else f"\n{text[start : position + 40]}\n{' ' * (position - start)}^"
+        super().__init__(f"The query is not valid at character {position + 1}: {problem}{marked}")
+        self.position, self.problem = position, problem
+
+
+class AmbiguousId(InvalidInput):
+    code = "ambiguous_id"
+
+    def __init__(self, what: str, prefix: str, candidates: list[str], *, more: bool = False) -> None:
+        """`candidates` are ids that begin with the prefix; `more` if there are others."""
+        ids = "".join(f"\n  {each}" for each in candidates) + ("\n  ..." if more else "")
+        super().__init__(f"Several ids of a {what} begin with {prefix}; give more characters:{ids}")
+        self.candidates = candidates
+
+
 class RepeatedKey(InvalidInput):
     code = "repeated_key"
 

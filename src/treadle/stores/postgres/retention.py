@@ -68,6 +68,7 @@ class Retention(Part):
             await _change(connection, "delete_steps", steps)
             moves = await _change(connection, "delete_log", members)
             await _change(connection, "delete_finished", members)
+            await _change(connection, "delete_tags", members)
             outcomes = await _change(connection, "delete_outcomes", sorted(sure), max(room, 0))
             room -= outcomes
             records = [row[0] for row in await connection.fetch(_SQL["lock_records"], sorted(sure), max(room, 0))]

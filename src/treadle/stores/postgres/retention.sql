@@ -143,6 +143,10 @@ delete from log using unnest($1::uuid[]) as given (id) where log.entity_id = giv
 -- Delete the finished tasks $1.
 delete from finished using unnest($1::uuid[]) as given (id) where finished.id = given.id;
 
+-- name: delete_tags
+-- Delete the tags of the finished tasks $1; a run's go with it.
+delete from tags using unnest($1::uuid[]) as given (id) where tags.owner_id = given.id;
+
 -- name: delete_steps
 -- Delete the steps $1.
 delete from steps using unnest($1::uuid[]) as given (id) where steps.id = given.id;

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.kernel.store.queries import FailedRun, OpenWork, RunFilter, StepTask
+from treadle.kernel.store.queries import NEWEST, FailedRun, OpenWork, Place, RunFilter, StepTask
 from treadle.model.activity import DOINGS
 from treadle.model.errors import StoreBusy
+from treadle.model.ids import id_time
 from treadle.model.runs import Flow, FlowVersion, Run, Step
+from treadle.model.states import RunState
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
 from treadle.stores.postgres.parts import Part, reads, works
@@ -18,8 +20,31 @@ _SQL = load_statements(__package__, "runs.sql")
 _TRIES = 20
 
 
-def _values(which: RunFilter) -> list[Any]:
-    return [list(value) or None if isinstance(value := getattr(which, name), tuple) else value for name in which.__slots__]
+async def _values(connection: Connection, which: RunFilter) -> list[Any]:
+    """Return the values of the filter in the order of its fields, and the creation time of the run before the page."""
+    before = which.before or NEWEST
+    if which.before is None and which.before_id is not None:
+        found = await connection.fetchval(_SQL["find_run_created_at"], which.before_id)
+        before = Place(id_time(which.before_id) if found is None else found, which.before_id)
+    values: list[Any] = []
+    for name in which.__slots__[:-1]:
+        match getattr(which, name):
+            case tuple(items):
+                values.append(list(items) or None)
+            case value:
+                values.append(value)
+    fields = which.__slots__
+    values[fields.index("before_id")] = before.id
+    values[fields.index("created_after")] = which.created_after or 0
+    values[fields.index("created_before")] = NEWEST.created_at if which.created_before is None else which.created_before
+    return [*values, before.created_at]
+
+
+def _list(which: RunFilter) -> str:
+    """Return the statement that lists these runs through the most selective index."""
+    if which.namespace is not None and len(which.states) == 1 and which.states != (RunState.COMPLETED,):
+        return "list_runs_of_state"
+    return "list_runs" if which.workflow is None else "list_runs_of_workflow"
 
 
 class Runs(Part):
@@ -35,7 +60,7 @@ class Runs(Part):
 
     @reads
     async def list_runs(self, connection: Connection, which: RunFilter, limit: int) -> list[Run]:
-        return await fetch_as(connection, Run, _SQL["list_runs"], *_values(which), max(limit, 0))
+        return await fetch_as(connection, Run, _SQL[_list(which)], *await _values(connection, which), max(limit, 0))
 
     @reads
     async def list_failed_runs(self, connection: Connection, namespace: str, after: int, limit: int) -> list[FailedRun]:
@@ -47,11 +72,11 @@ class Runs(Part):
 
     @reads
     async def count_matching_runs(self, connection: Connection, which: RunFilter) -> dict[str, int]:
-        return {row[0]: row[1] for row in await connection.fetch(_SQL["count_matching_runs"], *_values(which))}
+        return {row[0]: row[1] for row in await connection.fetch(_SQL["count_matching_runs"], *await _values(connection, which))}
 
     @reads
     async def count_doing(self, connection: Connection, which: RunFilter, limit: int) -> dict[str, int]:
-        rows = await connection.fetch(_SQL["count_doing"], *_values(which), max(limit, 0))
+        rows = await connection.fetch(_SQL["count_doing"], *await _values(connection, which), max(limit, 0))
         return {str(DOINGS[row[0]]): row[1] for row in rows}
 
     @reads

@@ -14,8 +14,30 @@ where found.state in ('completed', 'failed', 'canceled');
 select *
 from runs
 where {sql:postgres_run_filter}
-order by id desc
-limit $13::bigint;
+order by created_at desc, id desc
+limit $14::bigint;
+
+-- name: list_runs_of_state
+-- List runs of one state, newest first.
+select *
+from runs
+where namespace = $2::text and state = ($1::text[])[1]
+  and {sql:postgres_run_filter}
+order by created_at desc, id desc
+limit $14::bigint;
+
+-- name: list_runs_of_workflow
+-- List runs of one workflow or function, newest first.
+select *
+from runs
+where workflow collate "C" = $3::text
+  and {sql:postgres_run_filter}
+order by created_at desc, id desc
+limit $14::bigint;
+
+-- name: find_run_created_at
+-- Find the time of creation of a run.
+select created_at from runs where id = $1::uuid;
 
 -- name: count_doing
 -- Count the newest unfinished runs that match a filter, by what they are doing.
@@ -24,8 +46,8 @@ from (
   select {sql:run_doing} as doing
   from runs
   where state in ('pending', 'running', 'paused') and {sql:postgres_run_filter}
-  order by id desc
-  limit $13::bigint
+  order by created_at desc, id desc
+  limit $14::bigint
 ) as newest
 group by doing;
 

@@ -9,9 +9,10 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from treadle.kernel.store.queries import Extension, LaneDepth, Renewal, TaskFilter, Woken
+from treadle.kernel.store.queries import NEWEST, Extension, LaneDepth, Place, Renewal, TaskFilter, Woken
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
+from treadle.model.ids import id_time
 from treadle.model.names import Lane
 from treadle.model.tasks import Claim, Task
 from treadle.stores.postgres.commit.commit import commit, make_way
@@ -27,6 +28,8 @@ from treadle.stores.rules.rates import earlier
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
 _SQL = load_statements(__package__, "tasks.sql")
+_ANY = (*[None] * 6, NEWEST.id, False)
+"""The filter of all tasks."""
 _decode_keys = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 LOCKED_FOR = 100
@@ -165,13 +168,13 @@ class Tasks(Part):
 
     @reads
     async def find_task(self, connection: Connection, task_id: str) -> Task | None:
-        rows = await connection.fetch(_SQL["list_tasks"], [task_id], *[None] * 7, False, 1)
+        rows = await connection.fetch(_SQL["list_tasks"], [task_id], *_ANY, 1, NEWEST.created_at)
         return task_of(rows[0]) if rows else None
 
     @reads
     async def find_tasks(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
         ids = sorted(set(task_ids))
-        return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], ids, *[None] * 7, False, len(ids))]
+        return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], ids, *_ANY, len(ids), NEWEST.created_at)]
 
     @reads
     async def find_unique(self, connection: Connection, namespace: str, keys: Sequence[str]) -> dict[str, str]:
@@ -183,8 +186,13 @@ class Tasks(Part):
 
     @reads
     async def list_tasks(self, connection: Connection, which: TaskFilter, limit: int) -> list[Task]:
-        values = [list(which.states) or None, *(getattr(which, name) for name in which.__slots__ if name != "states")]
-        return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], None, *values, limit)]
+        before = which.before or NEWEST
+        if which.before is None and which.before_id is not None:
+            found = await connection.fetchval(_SQL["find_task_created_at"], which.before_id)
+            before = Place(id_time(which.before_id) if found is None else found, which.before_id)
+        lane = (which.namespace, which.kind, which.task_list, which.name)
+        values = (None, list(which.states) or None, *lane, which.run_id, before.id, which.held, limit, before.created_at)
+        return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], *values)]
 
     @reads
     async def list_depths(self, connection: Connection) -> list[LaneDepth]:

@@ -407,8 +407,8 @@ where lane_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id
 limit $2::bigint;
 
 -- name: list_tasks
--- List live and finished tasks, newest first; $1 ids, $2 shown states, $3-$6 lane, $7 run, $8 id bound may be null for
--- any; with $9 only tasks with an owner.
+-- List live and finished tasks, newest first; $1 ids, $2 shown states, $3-$6 lane, $7 run, may be null for any;
+-- after the position ($11, $8); with $9 only tasks with an owner.
 with wanted as materialized (
   select id
   from lanes
@@ -424,9 +424,9 @@ with wanted as materialized (
           = any ($2))
       and lane_id in (select id from wanted)
       and ($7::uuid is null or run_id = $7)
-      and ($8::uuid is null or id < $8)
+      and (created_at, id) < ($11::bigint, $8::uuid)
       and (not $9::boolean or owner_id is not null)
-    order by id desc
+    order by created_at desc, id desc
     limit $10::bigint
   )
   union all
@@ -437,17 +437,21 @@ with wanted as materialized (
       and ($2::text[] is null or state = any ($2))
       and lane_id in (select id from wanted)
       and ($7::uuid is null or run_id = $7)
-      and ($8::uuid is null or id < $8)
+      and (created_at, id) < ($11::bigint, $8::uuid)
       and not $9::boolean
-    order by id desc
+    order by created_at desc, id desc
     limit $10::bigint
   )
 )
 select found.*, lanes.kind, lanes.task_list, lanes.name
 from found
 join lanes on lanes.id = found.lane_id
-order by found.id desc
+order by found.created_at desc, found.id desc
 limit $10::bigint;
+
+-- name: find_task_created_at
+-- Find the time of creation of a live or finished task.
+select created_at from tasks where id = $1::uuid union all select created_at from finished where id = $1::uuid limit 1;
 
 -- name: find_unique
 -- Find the task lists of the live tasks that have unique keys.

@@ -66,6 +66,7 @@ class Retention(Part):
         _change(connection, "delete_steps", ids=to_json(steps))
         moves = _change(connection, "delete_log", ids=to_json(members))
         _change(connection, "delete_finished", ids=to_json(members))
+        _change(connection, "delete_tags", ids=to_json(members))
         outcomes = _change(connection, "delete_outcomes", roots=trees, limit=max(room, 0))
         room -= outcomes
         records = _decode(read_value(connection, _SQL["list_records"], {"roots": trees, "limit": max(room, 0)}))

@@ -133,6 +133,10 @@ delete from log where entity_id in (select value from json_each(:ids));
 -- Delete finished tasks.
 delete from finished where id in (select value from json_each(:ids));
 
+-- name: delete_tags
+-- Delete the tags of finished tasks; a run's go with it.
+delete from tags where owner_id in (select value from json_each(:ids));
+
 -- name: delete_steps
 -- Delete steps.
 delete from steps where id in (select value from json_each(:ids));

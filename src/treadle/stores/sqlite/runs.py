@@ -7,9 +7,11 @@ from typing import Any
 
 import apsw
 
-from treadle.kernel.store.queries import FailedRun, OpenWork, RunFilter, StepTask
+from treadle.kernel.store.queries import NEWEST, FailedRun, OpenWork, Place, RunFilter, StepTask
 from treadle.model.activity import DOINGS
+from treadle.model.ids import id_time
 from treadle.model.runs import Flow, FlowVersion, Run, Step
+from treadle.model.states import RunState
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
 from treadle.stores.sqlite.parts import Part, reads, writes
 from treadle.stores.sqlite.tasks import decode_tasks
@@ -18,11 +20,28 @@ from treadle.stores.statements import load_statements
 _SQL = load_statements(__package__, "runs.sql")
 
 
-def _values(which: RunFilter) -> dict[str, Any]:
-    values = {name: getattr(which, name) for name in which.__slots__}
+def _values(connection: apsw.Connection, which: RunFilter) -> dict[str, Any]:
+    values = {name: getattr(which, name) for name in which.__slots__ if name != "before"}
     for name in ("states", "flow_ids"):
         values[name] = to_json(values[name]) if values[name] else None
-    return values
+    before = which.before or NEWEST
+    if which.before is None and which.before_id is not None:
+        found: Any = connection.execute(_SQL["find_run_created_at"], {"id": which.before_id}).fetchall()
+        before = Place(int(found[0][0]) if found else id_time(which.before_id), which.before_id)
+    bounds = {
+        "created_after": which.created_after or 0,
+        "created_before": NEWEST.created_at if which.created_before is None else which.created_before,
+    }
+    return values | bounds | {"before_at": before.created_at, "before_id": before.id}
+
+
+def _list(which: RunFilter) -> str:
+    """Return the statement that lists these runs through the most selective index."""
+    if which.namespace is not None and which.doing is not None:
+        return "list_runs_doing"
+    if which.namespace is not None and len(which.states) == 1 and which.states != (RunState.COMPLETED,):
+        return "list_runs_of_state"
+    return "list_runs" if which.workflow is None else "list_runs_of_workflow"
 
 
 class Runs(Part):
@@ -38,8 +57,7 @@ class Runs(Part):
 
     @reads
     def list_runs(self, connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
-        statement = _SQL["list_runs" if which.doing is None or which.namespace is None else "list_runs_doing"]
-        return fetch_as(connection, Run, statement, _values(which) | {"limit": max(limit, 0)})
+        return fetch_as(connection, Run, _SQL[_list(which)], _values(connection, which) | {"limit": max(limit, 0)})
 
     @reads
     def list_failed_runs(self, connection: apsw.Connection, namespace: str, after: int, limit: int) -> list[FailedRun]:
@@ -52,11 +70,13 @@ class Runs(Part):
 
     @reads
     def count_matching_runs(self, connection: apsw.Connection, which: RunFilter) -> dict[str, int]:
-        return {str(state): int(count) for state, count in connection.execute(_SQL["count_matching_runs"], _values(which))}
+        return {
+            str(state): int(count) for state, count in connection.execute(_SQL["count_matching_runs"], _values(connection, which))
+        }
 
     @reads
     def count_doing(self, connection: apsw.Connection, which: RunFilter, limit: int) -> dict[str, int]:
-        found = connection.execute(_SQL["count_doing"], _values(which) | {"limit": max(limit, 0)})
+        found = connection.execute(_SQL["count_doing"], _values(connection, which) | {"limit": max(limit, 0)})
         return {str(DOINGS[int(rank)]): int(count) for rank, count in found}
 
     @reads

@@ -9,11 +9,29 @@ from json_each(:ids) as wanted cross join runs on runs.id = wanted.value
 where runs.state in ('completed', 'failed', 'canceled');
 
 -- name: list_runs
--- List runs, newest first. (Uses the primary key: any other index would sort all runs for one page.)
+-- List runs, newest first. (Any other index would sort all runs for one page.)
 select *
-from runs indexed by sqlite_autoindex_runs_1
+from runs indexed by runs_created
 where {sql:sqlite_run_filter}
-order by id desc
+order by created_at desc, id desc
+limit :limit;
+
+-- name: list_runs_of_state
+-- List runs of one state, newest first.
+select *
+from runs indexed by runs_state
+where namespace = :namespace and state = :states ->> 0
+  and {sql:sqlite_run_filter}
+order by created_at desc, id desc
+limit :limit;
+
+-- name: list_runs_of_workflow
+-- List runs of one workflow or function, newest first.
+select *
+from runs indexed by runs_workflow
+where workflow = :workflow
+  and {sql:sqlite_run_filter}
+order by created_at desc, id desc
 limit :limit;
 
 -- name: list_runs_doing
@@ -22,8 +40,12 @@ select *
 from runs indexed by runs_state
 where namespace = :namespace and state in ('pending', 'running', 'paused')
   and {sql:sqlite_run_filter}
-order by id desc
+order by created_at desc, id desc
 limit :limit;
+
+-- name: find_run_created_at
+-- Find the time of creation of a run.
+select created_at from runs where id = :id;
 
 -- name: count_doing
 -- Count the newest unfinished runs that match a filter, by what they are doing.
@@ -33,7 +55,7 @@ from (
   from runs indexed by runs_state
   where namespace = :namespace and state in ('pending', 'running', 'paused')
     and {sql:sqlite_run_filter}
-  order by id desc
+  order by created_at desc, id desc
   limit :limit
 ) as newest
 group by doing;

@@ -12,9 +12,10 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.store.queries import Extension, LaneDepth, Renewal, TaskFilter, Woken
+from treadle.kernel.store.queries import NEWEST, Extension, LaneDepth, Place, Renewal, TaskFilter, Woken
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
+from treadle.model.ids import id_time
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
@@ -202,17 +203,18 @@ class Tasks(Part):
     def list_tasks(self, connection: apsw.Connection, which: TaskFilter, limit: int) -> list[Task]:
         if limit <= 0:
             return []
-        values = {name: getattr(which, name) for name in which.__slots__} | {"limit": limit}
+        values = {name: getattr(which, name) for name in which.__slots__ if name != "before"} | {"limit": limit}
         values["states"] = to_json(which.states) if which.states else None
         suffix = "" if which.run_id is None else "_of_run"
         final = _FINAL.intersection(which.states)
         tasks: list[Task] = []
         with reading(connection):
+            values["before_at"], values["before_id"] = which.before or _position(connection, which.before_id)
             if not which.states or len(final) < len(which.states):
                 tasks += decode_tasks(read_value(connection, _SQL["list_live" + suffix], values))
             if not which.held and (not which.states or final):
                 tasks += decode_tasks(read_value(connection, _SQL["list_ended" + suffix], values))
-        tasks.sort(key=lambda task: task.id, reverse=True)
+        tasks.sort(key=lambda task: (task.created_at, task.id), reverse=True)
         return tasks[:limit]
 
     @reads
@@ -225,6 +227,14 @@ class Tasks(Part):
     @reads
     def count_finished(self, connection: apsw.Connection) -> dict[str, int]:
         return {str(state): int(count) for state, count in connection.execute(_SQL["count_finished"])}
+
+
+def _position(connection: apsw.Connection, before_id: str | None) -> Place:
+    """Return the position of the task before a page."""
+    if before_id is None:
+        return NEWEST
+    found: Any = connection.execute(_SQL["find_task_created_at"], {"id": before_id}).fetchall()
+    return Place(int(found[0][0]) if found else id_time(before_id), before_id)
 
 
 def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Collection[int]) -> tuple[int, int] | None:

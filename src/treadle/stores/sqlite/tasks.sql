@@ -247,14 +247,14 @@ select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select task
   from live
-  where id < coalesce(:before_id, x'')
+  where (created_at, id) < (:before_at, :before_id)
     and namespace = coalesce(:namespace, namespace)
     and kind = coalesce(:kind, kind)
     and task_list = coalesce(:task_list, task_list)
     and name = coalesce(:name, name)
     and (:states is null or shown_state in (select value from json_each(:states)))
     and (not :held or owner_id is not null)
-  order by id desc
+  order by created_at desc, id desc
   limit :limit
 );
 
@@ -264,13 +264,13 @@ select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select task
   from ended
-  where id < coalesce(:before_id, x'')
+  where (created_at, id) < (:before_at, :before_id)
     and namespace = coalesce(:namespace, namespace)
     and kind = coalesce(:kind, kind)
     and task_list = coalesce(:task_list, task_list)
     and name = coalesce(:name, name)
     and (:states is null or shown_state in (select value from json_each(:states)))
-  order by id desc
+  order by created_at desc, id desc
   limit :limit
 );
 
@@ -281,14 +281,14 @@ from (
   select task
   from live
   where run_id = :run_id
-    and id < coalesce(:before_id, x'')
+    and (created_at, id) < (:before_at, :before_id)
     and namespace = coalesce(:namespace, namespace)
     and kind = coalesce(:kind, kind)
     and task_list = coalesce(:task_list, task_list)
     and name = coalesce(:name, name)
     and (:states is null or shown_state in (select value from json_each(:states)))
     and (not :held or owner_id is not null)
-  order by id desc
+  order by created_at desc, id desc
   limit :limit
 );
 
@@ -299,15 +299,19 @@ from (
   select task
   from ended
   where run_id = :run_id
-    and id < coalesce(:before_id, x'')
+    and (created_at, id) < (:before_at, :before_id)
     and namespace = coalesce(:namespace, namespace)
     and kind = coalesce(:kind, kind)
     and task_list = coalesce(:task_list, task_list)
     and name = coalesce(:name, name)
     and (:states is null or shown_state in (select value from json_each(:states)))
-  order by id desc
+  order by created_at desc, id desc
   limit :limit
 );
+
+-- name: find_task_created_at
+-- Find the time of creation of a live or finished task.
+select created_at from tasks where id = :id union all select created_at from finished where id = :id limit 1;
 
 -- name: list_depths
 -- Count the live tasks of each lane by state of readiness.

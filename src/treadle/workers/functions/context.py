@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
 
 from treadle.kernel.effects.decide import current_keys
-from treadle.kernel.functions.steps import ASK, NOW, PATCH
+from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG
+from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.conversion import Converter, is_raw, plain_object
@@ -16,6 +17,7 @@ from treadle.model.errors import InvalidApproval, InvalidInput, InvalidPayload, 
 from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
+from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
 from treadle.model.tasks import Task
 from treadle.model.user_values import CODE_LIMIT, shown, storable, type_name
 from treadle.model.values import Json, decode, encode
@@ -397,6 +399,22 @@ class FunctionContext:
         return True
 
     # reports
+
+    def tag(self, tags: Tags | None = None, /, **more: TagValue) -> None:
+        """Set search attributes of the run: `ctx.tag(customer="acme")`; they are stored with the next step, or when the run ends.
+
+        A replay does not repeat it, so that an old value never replaces a newer one.
+        """
+        stored = check_tags({**(tags or {}), **more})
+        journal, branch = self._driver.journal, self._driver.branches.enter()
+        name = branch.number("tag")
+        place, recorded = journal.reach(branch, TAG, name)
+        if recorded is None:
+            recorded = journal.new_step(place, TAG, name, StepState.COMPLETED)
+            recorded.value = decode_tags(stored)
+            unit = branch.next_unit()
+            journal.write(recorded, unit)
+            unit.rows += tag_rows("run", self.run_id, stored)
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a log line about this run; a replay does not repeat it."""

@@ -10,6 +10,7 @@ from treadle.kernel.functions.decide import continued_id, new_run, run_message
 from treadle.kernel.functions.steps import VALUE_LIMIT
 from treadle.kernel.queue.deadlines import deadline_tasks
 from treadle.kernel.queue.decide import failure
+from treadle.kernel.store.pages import kept_tags
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import Finish, MoveRun, Park, Row
 from treadle.model.errors import InvalidInput, NonRetryable
@@ -98,6 +99,7 @@ async def _continued(
         parent_step_id=run.parent_step_id if run is not None and child else None,
         deadline_at=None if run is None else run.deadline_at,
         fairness_key=task.fairness_key,
+        tags=await kept_tags(runtime.store, run_id),
     )
     outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
     moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)

@@ -19,6 +19,7 @@ from treadle.kernel.store.ports.maintenance import HealthStore, RetentionStore
 from treadle.kernel.store.ports.operators import OperatorStore
 from treadle.kernel.store.ports.records import RecordStore
 from treadle.kernel.store.ports.runs import RunStore
+from treadle.kernel.store.ports.search import SearchStore
 from treadle.kernel.store.ports.servers import LeaseConnection, ServerStore
 from treadle.kernel.store.ports.tasks import LATER, DeadLetterStore, SignalStore, TaskStore
 from treadle.kernel.store.ports.usage import UsageStore
@@ -33,6 +34,7 @@ __all__ = [
     "RecordStore",
     "RetentionStore",
     "RunStore",
+    "SearchStore",
     "ServerStore",
     "SignalStore",
     "Store",
@@ -47,6 +49,7 @@ class Store(
     DeadLetterStore,
     SignalStore,
     RunStore,
+    SearchStore,
     RecordStore,
     LogStore,
     ServerStore,

@@ -20,7 +20,7 @@ class RunStore(StoreClock, Protocol):
         """Return those of the runs that are finished."""
 
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
-        """Return up to `limit` runs, newest first (by id)."""
+        """Return up to `limit` runs, newest first (by creation time, then id)."""
 
     async def list_failed_runs(self, namespace: str, after: int, limit: int) -> list[FailedRun]:
         """Return up to `limit` runs that are failed and ended after the instant, latest first."""

@@ -124,7 +124,7 @@ class TaskStore(StoreClock, Protocol):
         """Return those of the tasks that are finished."""
 
     async def list_tasks(self, which: TaskFilter, limit: int) -> list[Task]:
-        """Return up to `limit` tasks, live and finished, newest first (by id)."""
+        """Return up to `limit` tasks, live and finished, newest first (by creation time, then id)."""
 
     async def list_depths(self) -> list[LaneDepth]:
         """Return the depth of every lane that has a live task."""

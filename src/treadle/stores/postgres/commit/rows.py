@@ -24,6 +24,7 @@ from treadle.kernel.store.units import (
     PutInbox,
     PutRun,
     PutSteps,
+    PutTags,
     Row,
     Unit,
     Verdict,
@@ -31,6 +32,7 @@ from treadle.kernel.store.units import (
 from treadle.model.errors import IllegalMove, StoreBusy
 from treadle.model.records import Message
 from treadle.model.runs import Step, deadline_task_id
+from treadle.model.tags import KEPT_LIMIT
 from treadle.model.tasks import Claim
 from treadle.stores.postgres.commit.messages import await_messages, put_messages, take_messages
 from treadle.stores.postgres.commit.records import put_items
@@ -93,6 +95,7 @@ class _Kinds:
     holds: list[tuple[int, HoldRun | CancelRunTasks]] = field(default_factory=list)
     limited: list[LimitTask] = field(default_factory=list)
     dismissed: list[Dismiss] = field(default_factory=list)
+    tags: list[PutTags] = field(default_factory=list)
     sent: list[tuple[int, Message]] = field(default_factory=list)
 
     def add(self, position: int, row: Row) -> None:
@@ -126,6 +129,8 @@ class _Kinds:
                 self.limited.append(row)
             case Dismiss():
                 self.dismissed.append(row)
+            case PutTags():
+                self.tags.append(row)
             case PutMessage(message):
                 self.sent.append((position, message))
             case _:
@@ -180,6 +185,10 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
             await connection.execute(_SQL["dismiss_run"], row.run_id)
         else:
             await connection.execute(_SQL["dismiss_tasks"], sorted(row.task_ids))
+    for tags in sorted(kinds.tags, key=lambda row: row.owner_id):
+        keys_of, values = zip(*sorted(tags.tags), strict=True) if tags.tags else ((), ())
+        statement = _SQL["put_run_tags" if tags.entity == "run" else "put_task_tags"]
+        await connection.execute(statement, tags.owner_id, keys_of, values, KEPT_LIMIT)
     if kinds.sent:
         await put_messages(connection, kinds.sent, keys, lanes)
     return lanes

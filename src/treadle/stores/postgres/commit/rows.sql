@@ -206,3 +206,26 @@ select id::text from tasks
 where run_id = $1::uuid and ($2::text is null or (tasks.step_id is not null and (tasks.state = 'awaiting_approval'
     or (tasks.owner_id is null and tasks.state = 'pending' and (tasks.claim_version = 0 or tasks.failures > 0)))))
 order by id for update;
+
+-- name: put_run_tags
+-- Set the tags of the run $1 ($2 keys, $3 values), if it exists and has fewer than $4.
+insert into tags (owner_id, key, value, entity, namespace, created_at)
+select runs.id, given.key, given.value, 'run', runs.namespace, runs.created_at
+from runs cross join unnest($2::text[], $3::text[]) as given (key, value)
+where runs.id = $1::uuid
+  and ((select count(*) from tags where owner_id = $1::uuid) < $4::bigint
+    or exists (select from tags where owner_id = $1::uuid and tags.key = given.key))
+on conflict (owner_id, key) do update set value = excluded.value;
+
+-- name: put_task_tags
+-- Set the tags of the live or finished task $1 ($2 keys, $3 values), if it exists and has fewer than $4.
+insert into tags (owner_id, key, value, entity, namespace, created_at)
+select t.id, given.key, given.value, 'task', t.namespace, t.created_at
+from (
+  select id, namespace, created_at from tasks where id = $1::uuid
+  union all
+  select id, namespace, created_at from finished where id = $1::uuid
+) as t cross join unnest($2::text[], $3::text[]) as given (key, value)
+where (select count(*) from tags where owner_id = $1::uuid) < $4::bigint
+  or exists (select from tags where owner_id = $1::uuid and tags.key = given.key)
+on conflict (owner_id, key) do update set value = excluded.value;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 import apsw
 import msgspec
@@ -23,12 +23,14 @@ from treadle.kernel.store.units import (
     PutInbox,
     PutRun,
     PutSteps,
+    PutTags,
     Row,
     Unit,
 )
 from treadle.model.errors import IllegalMove
 from treadle.model.records import Message
 from treadle.model.runs import Step, deadline_task_id
+from treadle.model.tags import KEPT_LIMIT
 from treadle.stores.rules.guards import new_runs
 from treadle.stores.rules.settlements import kept_answer
 from treadle.stores.sqlite.commit.messages import await_messages, put_messages, take_messages
@@ -94,6 +96,8 @@ def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now
                 connection.execute(_SQL["dismiss_run"], {"run_id": run_id})
             case Dismiss(_, task_ids):
                 connection.execute(_SQL["dismiss_tasks"], {"ids": to_json(task_ids)})
+            case PutTags(entity, owner_id, tags):
+                connection.execute(_SQL["put_run_tags" if entity == "run" else "put_task_tags"], _tag_values(owner_id, tags))
             case PutItems():
                 put_items(connection, row)
             case PutMessage(message):
@@ -148,6 +152,10 @@ def _cancel_tasks(connection: apsw.Connection, row: CancelRunTasks, now: int) ->
         if row.inbox is not None:
             connection.execute(_SQL["leave_in_inboxes"], which)
         connection.execute(_SQL["drop_run_tasks"], which)
+
+
+def _tag_values(owner_id: str, tags: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    return {"owner_id": owner_id, "rows": to_json(list(tags)), "kept": KEPT_LIMIT}
 
 
 def _put_outcome(connection: apsw.Connection, row: PutOutcome, now: int) -> None:

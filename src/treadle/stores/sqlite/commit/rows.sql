@@ -139,3 +139,26 @@ where status = 'unknown';
 -- List the live tasks of a run; with an inbox, those that are not in progress.
 select json_group_array(id) from tasks where run_id = :run_id and (:inbox is null or (step_id is not null and (state = 'awaiting_approval'
     or (owner_id is null and state = 'pending' and (claim_version = 0 or failures > 0)))));
+
+-- name: put_run_tags
+-- Set tags (key, value) of a run, if it exists and has fewer than the limit.
+insert into tags (owner_id, key, value, entity, namespace, created_at)
+select runs.id, r.value ->> 0, r.value ->> 1, 'run', runs.namespace, runs.created_at
+from runs cross join json_each(:rows) as r
+where runs.id = :owner_id
+  and ((select count(*) from tags where owner_id = :owner_id) < :kept
+    or exists (select 1 from tags where owner_id = :owner_id and key = r.value ->> 0))
+on conflict (owner_id, key) do update set value = excluded.value;
+
+-- name: put_task_tags
+-- Set tags (key, value) of a live or finished task, if it exists and has fewer than the limit.
+insert into tags (owner_id, key, value, entity, namespace, created_at)
+select t.id, r.value ->> 0, r.value ->> 1, 'task', t.namespace, t.created_at
+from (
+  select id, namespace, created_at from tasks where id = :owner_id
+  union all
+  select id, namespace, created_at from finished where id = :owner_id
+) as t cross join json_each(:rows) as r
+where (select count(*) from tags where owner_id = :owner_id) < :kept
+  or exists (select 1 from tags where owner_id = :owner_id and key = r.value ->> 0)
+on conflict (owner_id, key) do update set value = excluded.value;

@@ -1,7 +1,7 @@
 -- name: live
 -- Live tasks as the JSON of `Task`, and the columns that select them.
 create temp view live as
-select t.id, t.run_id, t.owner_id, l.namespace, l.kind, l.task_list, l.name,
+select t.id, t.created_at, t.run_id, t.owner_id, l.namespace, l.kind, l.task_list, l.name,
   case
     when t.hold & ~1 then 'paused'
     when t.owner_id is not null and t.state = 'pending' then 'running'
@@ -13,7 +13,7 @@ from tasks as t cross join lanes as l on l.id = t.lane_id;
 -- name: ended
 -- Finished tasks as the JSON of `Task`, and the columns that select them.
 create temp view ended as
-select f.id, f.run_id, l.namespace, l.kind, l.task_list, l.name, f.state as shown_state,
+select f.id, f.created_at, f.run_id, l.namespace, l.kind, l.task_list, l.name, f.state as shown_state,
   json_object({json:f.finished}, 'kind', l.kind, 'task_list', l.task_list, 'name', l.name) as task
 from finished as f cross join lanes as l on l.id = f.lane_id;
 

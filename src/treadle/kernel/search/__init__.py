@@ -1,0 +1,1 @@
+"""Search: one query language over runs and tasks."""

@@ -1,0 +1,307 @@
+"""Search of runs and tasks: candidates from an index, newest first, checked one by one against the query.
+
+A call looks at up to `ROWS_LIMIT` candidates, or `VALUES_LIMIT` if it has to read their inputs or outputs, and says how many it
+looked at; a page that ends there may have fewer records than asked for, and has a cursor to continue with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from treadle.kernel.search.match import Subject, error_text, matches
+from treadle.kernel.search.plan import KEYS_LIMIT, Plan, plan, roots
+from treadle.kernel.search.query import And, Compare, Field, In, Instant, Query, parse
+from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.queries import NEWEST, Place, RunFilter, TaskFilter
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import TreadleError
+from treadle.model.ids import Ref, id_time, parse_id, uuid7
+from treadle.model.runs import Run
+from treadle.model.tasks import Task
+from treadle.model.values import Json, decode
+
+ROWS_LIMIT = 20_000
+VALUES_LIMIT = 2_000
+_BATCH = 1000
+_FIRST_BATCH = 100
+_VALUES = frozenset({"input", "output"})
+_LOADED = _VALUES | {"doing", "tag"}
+"""Fields that are not in the row of a candidate."""
+
+T = TypeVar("T", Run, Task)
+
+ListDoing = Callable[[Sequence[Run]], Awaitable[dict[str, str]]]
+"""Returns what the unfinished ones of the runs are doing, by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """Matching records, newest first; `cursor` is the id to continue after (None: there are no more), `searched` the number of
+    candidates that the call looked at."""
+
+    records: list[T]
+    cursor: str | None
+    searched: int
+
+
+class Search:
+    """Searches of one namespace; changes nothing. `sealed` means that errors are stored encrypted, so no index has their words."""
+
+    def __init__(self, store: Store, value_store: ValueStore, list_doing: ListDoing, *, namespace: str, sealed: bool) -> None:
+        self._store = store
+        self._value_store = value_store
+        self._list_doing = list_doing
+        self._namespace = namespace
+        self._sealed = sealed
+
+    async def list_runs(
+        self, where: str, *, more: Sequence[Query] = (), before_id: Ref | None = None, limit: int = 50
+    ) -> Found[Run]:
+        """A page of the runs that match the query and the conditions `more`."""
+        return await self._search(_Runs(self._store, self._namespace), _joined(parse(where), more), before_id, limit)
+
+    async def list_tasks(
+        self, where: str, *, more: Sequence[Query] = (), before_id: Ref | None = None, limit: int = 50
+    ) -> Found[Task]:
+        """A page of the tasks that match the query and the conditions `more`."""
+        return await self._search(_Tasks(self._store, self._namespace), _joined(parse(where, tasks=True), more), before_id, limit)
+
+    async def find_runs(self, where: str, more: Sequence[Query] = (), most: int = 10_000) -> list[Run]:
+        """The newest runs that match, up to `most`."""
+        found: list[Run] = []
+        cursor: str | None = None
+        while len(found) < most:
+            page = await self.list_runs(where, more=more, before_id=cursor, limit=_BATCH)
+            found += page.records
+            if (cursor := page.cursor) is None:
+                break
+        return found[:most]
+
+    async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The tags of runs and tasks in stored form, by id."""
+        return await self._store.list_tags(owner_ids) if owner_ids else {}
+
+    async def _search(self, source: _Source[T], query: Query, before_id: Ref | None, limit: int) -> Found[T]:
+        check_limit(limit)
+        now = await self._store.now()
+        chosen = plan(query, now, words_indexed=not self._sealed)
+        after = chosen.after or 0
+        at = NEWEST if before_id is None else await source.position(parse_id(before_id, "cursor"))
+        if chosen.before is not None:
+            at = min(at, Place(chosen.before, uuid7(max(chosen.before, 0), bytes(10))))
+        streams = await source.streams(chosen)
+        fields = frozenset(roots(query))
+        most = VALUES_LIMIT if fields & _VALUES else ROWS_LIMIT
+        found: list[T] = []
+        searched, size = 0, max(min(limit, _BATCH), _FIRST_BATCH)
+        while searched < most:
+            size = min(size, most - searched)
+            batch, done = _merged([await stream(at, after, size) for stream in streams], size)
+            batch = [each for each in batch if each.created_at >= after]
+            for record, matching in zip(batch, await self._matching(query, fields, batch, now), strict=True):
+                searched += 1
+                if matching:
+                    found.append(record)
+                    if len(found) == limit:
+                        last = done and record is batch[-1]
+                        return Found(found, None if last else record.id, searched)
+            if done or not batch:
+                return Found(found, None, searched)
+            at = Place(batch[-1].created_at, batch[-1].id)
+            size = min(size * 4, _BATCH)
+        return Found(found, at.id, searched)
+
+    async def _matching(self, query: Query, fields: frozenset[str], batch: Sequence[Run | Task], now: int) -> list[bool]:
+        """Whether each of the records matches; loads what is not in their rows only for those that the row does not exclude."""
+        plain = _plain_part(query)
+        left = [each for each in batch if plain is None or matches(plain, _subject(each), now)]
+        loaded = fields & _LOADED
+        if not loaded:
+            kept = {each.id for each in left}
+            return [each.id in kept for each in batch]
+        tags = await self._store.list_tags([each.id for each in left]) if "tag" in loaded and left else {}
+        runs = [each for each in left if isinstance(each, Run)]
+        doing = await self._list_doing(runs) if "doing" in loaded else {}
+        kept = set()
+        for each in left:
+            more: dict[str, Any] = {"tags": tags.get(each.id, {})}
+            if each.id in doing:
+                more["doing"] = doing[each.id]
+            values = (
+                {"input": each.inputs, "output": each.outputs}
+                if isinstance(each, Run)
+                else {"input": each.payload, "output": each.result}
+            )
+            for name in loaded & _VALUES:
+                if (text := values[name]) is not None:
+                    more |= await self._opened(name, text)
+            if matches(query, _subject(each, **more), now):
+                kept.add(each.id)
+        return [each.id in kept for each in batch]
+
+    async def _opened(self, name: str, text: str) -> dict[str, Json]:
+        """The value; nothing if it cannot be read."""
+        try:
+            return {name: await self._value_store.unpack(text)}
+        except TreadleError:
+            return {}
+
+
+Stream = Callable[[Place, int, int], Awaitable[tuple[list[T], bool]]]
+"""Returns candidates after a position, created at an instant or later, up to a number; and whether there are no others."""
+
+
+class _Source(Generic[T]):
+    """The candidates of one entity."""
+
+    entity: str
+
+    def __init__(self, store: Store, namespace: str) -> None:
+        self._store = store
+        self._namespace = namespace
+
+    async def position(self, record_id: str) -> Place:
+        """The position of a record in lists."""
+        raise NotImplementedError
+
+    async def streams(self, chosen: Plan) -> list[Stream[T]]:
+        """The streams whose candidates together are those of the plan."""
+        match chosen.by:
+            case "tag":
+                return [self._tagged(chosen.tag, key) for key in chosen.keys]
+            case "words":
+                return [self._with_words(chosen.keys[0].split())]
+            case _:
+                return [self._listed()]
+
+    def _tagged(self, key: str, value: str) -> Stream[T]:
+        async def stream(at: Place, after: int, size: int) -> tuple[list[T], bool]:
+            found = await self._store.list_tagged(Span(self.entity, self._namespace, at, after), key, value, size)
+            return await self._find(found), len(found) < size
+
+        return stream
+
+    def _with_words(self, words: list[str]) -> Stream[T]:
+        async def stream(at: Place, after: int, size: int) -> tuple[list[T], bool]:
+            found = await self._store.list_with_words(Span(self.entity, self._namespace, at, after), words, size)
+            return await self._find(found), len(found) < size
+
+        return stream
+
+    def _listed(self) -> Stream[T]:
+        raise NotImplementedError
+
+    async def _find(self, found: Sequence[Place]) -> list[T]:
+        """The records at these positions, newest first."""
+        raise NotImplementedError
+
+
+class _Runs(_Source[Run]):
+    entity = "run"
+
+    async def position(self, record_id: str) -> Place:
+        run = await self._store.find_run(record_id)
+        return Place(id_time(record_id) if run is None else run.created_at, record_id)
+
+    async def streams(self, chosen: Plan) -> list[Stream[Run]]:
+        match chosen.by:
+            case "state":
+                return [self._listed(states=(key,)) for key in chosen.keys]
+            case "name":
+                return [self._listed(workflow=key) for key in chosen.keys]
+            case "prefix":
+                names = await self._store.list_run_names(chosen.keys[0], KEYS_LIMIT + 1)
+                return [self._listed()] if len(names) > KEYS_LIMIT else [self._listed(workflow=name) for name in names]
+            case _:
+                return await super().streams(chosen)
+
+    def _listed(self, **which: Any) -> Stream[Run]:
+        async def stream(at: Place, after: int, size: int) -> tuple[list[Run], bool]:
+            runs = await self._store.list_runs(RunFilter(namespace=self._namespace, before=at, created_after=after, **which), size)
+            return runs, len(runs) < size
+
+        return stream
+
+    async def _find(self, found: Sequence[Place]) -> list[Run]:
+        return _newest_first(await self._store.find_runs([each.id for each in found]) if found else [])
+
+
+class _Tasks(_Source[Task]):
+    entity = "task"
+
+    async def position(self, record_id: str) -> Place:
+        task = await self._store.find_task(record_id)
+        return Place(id_time(record_id) if task is None else task.created_at, record_id)
+
+    async def streams(self, chosen: Plan) -> list[Stream[Task]]:
+        streams = await super().streams(chosen)
+        return [*streams, self._failing()] if chosen.by == "words" else streams
+
+    def _failing(self) -> Stream[Task]:
+        async def stream(at: Place, after: int, size: int) -> tuple[list[Task], bool]:
+            found = await self._store.list_failing_tasks(Span(self.entity, self._namespace, at, after), size)
+            return await self._find(found), len(found) < size
+
+        return stream
+
+    def _listed(self) -> Stream[Task]:
+        async def stream(at: Place, after: int, size: int) -> tuple[list[Task], bool]:
+            tasks = await self._store.list_tasks(TaskFilter(namespace=self._namespace, before=at), size)
+            return tasks, len(tasks) < size or tasks[-1].created_at < after
+
+        return stream
+
+    async def _find(self, found: Sequence[Place]) -> list[Task]:
+        return _newest_first(await self._store.find_tasks([each.id for each in found]) if found else [])
+
+
+def _newest_first(records: list[T]) -> list[T]:
+    return sorted(records, key=lambda each: (each.created_at, each.id), reverse=True)
+
+
+def _merged(batches: Sequence[tuple[list[T], bool]], size: int) -> tuple[list[T], bool]:
+    """The candidates of several streams in one order, up to the first position that a stream has not reached yet."""
+    reached = max(((rows[-1].created_at, rows[-1].id) for rows, done in batches if not done and rows), default=(0, ""))
+    every = {each.id: each for rows, _ in batches for each in rows if (each.created_at, each.id) >= reached}
+    merged = _newest_first(list(every.values()))
+    return merged[:size], all(done for _, done in batches) and len(merged) <= size
+
+
+def _subject(record: Run | Task, **more: Any) -> Subject:
+    if isinstance(record, Run):
+        facts = {"state": str(record.state), "name": record.workflow, "doing": more.pop("doing", None), "flow": record.flow_id}
+    else:
+        facts = {"state": str(record.shown_state), "name": record.name, "run": record.run_id}
+    facts |= {"kind": record.kind, "list": record.task_list, "id": record.id, "root": record.root_id}
+    error = error_text(decode(record.error)) if record.error else None
+    return Subject(facts, record.created_at, record.finished_at, error, **more)
+
+
+def _plain_part(query: Query) -> Query | None:
+    """The conditions of the query that the row of a record decides."""
+    parts = query.parts if isinstance(query, And) else (query,)
+    plain = tuple(part for part in parts if not _LOADED.intersection(roots(part)))
+    return And(plain) if plain else None
+
+
+def _joined(query: Query, more: Sequence[Query]) -> Query:
+    parts = query.parts if isinstance(query, And) else (query,)
+    return And((*parts, *more)) if more else query
+
+
+def one_of(root: str, values: Sequence[str | None]) -> list[Query]:
+    """The condition that a field has one of the values, as a list; empty for no values. `root` may also be `flow` or `root`."""
+    given = tuple(value for value in values if value is not None)
+    if not given:
+        return []
+    return [Compare(Field(root), "=", given[0]) if len(given) == 1 else In(Field(root), given)]
+
+
+def created_within(after: int | None, before: int | None) -> list[Query]:
+    """The conditions that a record was created at an instant or later, and before another."""
+    given = ((">=", after), ("<", before))
+    return [Compare(Field("created"), op, Instant(at)) for op, at in given if at is not None]

@@ -1,0 +1,62 @@
+"""Search by tags, words of errors and the beginnings of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.queries import Place
+from treadle.model.runs import Run
+from treadle.stores.postgres.connection.connect import Connection, fetch_as
+from treadle.stores.postgres.parts import Part, reads
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "search.sql")
+
+
+def _values(span: Span) -> tuple[Any, ...]:
+    return span.namespace, span.entity, *span.before, span.after
+
+
+class Search(Part):
+    """The `SearchStore` of PostgreSQL."""
+
+    @reads
+    async def list_tags(self, connection: Connection, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for owner_id, key, value in await connection.fetch(_SQL["list_tags"], sorted(set(owner_ids))):
+            found.setdefault(owner_id, {})[key] = value
+        return found
+
+    @reads
+    async def list_tagged(self, connection: Connection, span: Span, key: str, value: str, limit: int) -> list[Place]:
+        return _positions(await connection.fetch(_SQL["list_tagged"], *_values(span), key, value, max(limit, 0)))
+
+    @reads
+    async def list_with_words(self, connection: Connection, span: Span, words: Sequence[str], limit: int) -> list[Place]:
+        query = " & ".join(f"'{word[:-1]}':*" if word.endswith("*") else f"'{word}'" for word in words)
+        statement = _SQL["list_runs_with_words" if span.entity == "run" else "list_tasks_with_words"]
+        return _positions(await connection.fetch(statement, *_values(span), query, max(limit, 0)))
+
+    @reads
+    async def list_failing_tasks(self, connection: Connection, span: Span, limit: int) -> list[Place]:
+        return _positions(await connection.fetch(_SQL["list_failing_tasks"], *_values(span), max(limit, 0)))
+
+    @reads
+    async def list_run_names(self, connection: Connection, prefix: str, limit: int) -> list[str]:
+        return [row[0] for row in await connection.fetch(_SQL["list_run_names"], prefix, limit)]
+
+    @reads
+    async def list_ids(self, connection: Connection, entity: str, namespace: str, first: str, last: str, limit: int) -> list[str]:
+        name = {"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}.get(entity, "list_record_ids")
+        more = (entity,) if name == "list_record_ids" else ()
+        return [row[0] for row in await connection.fetch(_SQL[name], namespace, first, last, limit, *more)]
+
+    @reads
+    async def find_runs(self, connection: Connection, run_ids: Sequence[str]) -> list[Run]:
+        return await fetch_as(connection, Run, _SQL["find_runs"], sorted(set(run_ids)))
+
+
+def _positions(rows: Any) -> list[Place]:
+    return [Place(row[0], row[1]) for row in rows]

@@ -1,0 +1,89 @@
+-- name: list_tags
+-- List the tags of the runs and tasks $1.
+select owner_id::text, key, value from tags where owner_id = any ($1::uuid[]);
+
+-- name: list_tagged
+-- List the runs or tasks ($2) of a namespace ($1) with the tag $6 = $7, newest first, after ($3, $4), created at $5 or later.
+select created_at, owner_id::text
+from tags
+where namespace = $1::text and entity = $2::text and key = $6::text and value = $7::text
+  and (created_at, owner_id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
+order by created_at desc, owner_id desc
+limit $8::bigint;
+
+-- name: list_runs_with_words
+-- List runs whose error has the words $6, newest first. (`coalesce` prevents the use of the index by state.)
+select created_at, id::text
+from runs
+where treadle_words(error) @@ $6::text::tsquery and error is not null and coalesce(namespace, '') = $1::text and $2::text = 'run'
+  and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
+order by created_at desc, id desc
+limit $7::bigint;
+
+-- name: list_tasks_with_words
+-- List ended tasks whose error has the words $6, newest first.
+select created_at, id::text
+from finished
+where treadle_words(error) @@ $6::text::tsquery and error is not null and coalesce(namespace, '') = $1::text and $2::text = 'task'
+  and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
+order by created_at desc, id desc
+limit $7::bigint;
+
+-- name: list_failing_tasks
+-- List live tasks with an error, newest first.
+select created_at, id::text
+from tasks
+where error is not null and namespace = $1::text and $2::text = 'task'
+  and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
+order by created_at desc, id desc
+limit $6::bigint;
+
+-- name: list_run_names
+-- List names of workflows and functions with the prefix $1, by jumping from one to the next in the index.
+with recursive found (name) as (
+  (select workflow collate "C" from runs where workflow collate "C" >= $1::text order by workflow collate "C" limit 1)
+  union all
+  select (select workflow collate "C" from runs where workflow collate "C" > found.name order by workflow collate "C" limit 1)
+  from found
+  where found.name is not null
+)
+select name from found where name is not null and starts_with(name, $1::text) limit $2::bigint;
+
+-- name: list_run_ids
+-- List runs by the range of their ids.
+select id::text
+from runs
+where id between $2::uuid and $3::uuid and namespace = $1::text
+order by id desc
+limit $4::bigint;
+
+-- name: list_task_ids
+-- List live and finished tasks by the range of their ids.
+select id::text
+from (
+  (select id from tasks where id between $2::uuid and $3::uuid and namespace = $1::text order by id desc limit $4::bigint)
+  union all
+  (select id from finished where id between $2::uuid and $3::uuid and namespace = $1::text order by id desc limit $4::bigint)
+) as found
+order by id desc
+limit $4::bigint;
+
+-- name: list_step_ids
+-- List steps by the range of their ids.
+select s.id::text
+from steps as s join runs as r on r.id = s.run_id
+where s.id between $2::uuid and $3::uuid and r.namespace = $1::text
+order by s.id desc
+limit $4::bigint;
+
+-- name: list_record_ids
+-- List records of the entity $5 by the range of their ids.
+select id::text
+from records
+where id between $2::uuid and $3::uuid and namespace = $1::text and entity = $5::text
+order by id desc
+limit $4::bigint;
+
+-- name: find_runs
+-- Find runs by id.
+select * from runs where id = any ($1::uuid[]);

@@ -1,0 +1,16 @@
+drop trigger finished_drop_error_texts;
+drop trigger finished_keep_error_texts;
+drop trigger runs_drop_search;
+drop trigger runs_drop_error_texts;
+drop trigger runs_keep_error_texts;
+drop view new_error_texts;
+drop table error_words;
+drop table error_texts;
+drop index finished_created;
+drop index tasks_error;
+drop index tasks_created;
+drop index runs_state;
+create index runs_state on runs (namespace, state, id);
+drop index runs_workflow;
+drop index runs_created;
+drop table tags;

@@ -1,0 +1,80 @@
+"""Search, tags and short ids are the same on an engine and over HTTP, and show a caller only what it may see."""
+
+from __future__ import annotations
+
+import pytest
+from tests.api.conftest import Scene, make_engine
+
+from treadle.api.facade import all_calls
+from treadle.kernel.store.short_ids import is_short
+from treadle.model.access import Access, Scope
+from treadle.model.errors import AmbiguousId, InvalidQuery, InvalidTag, RunNotFound, TaskNotFound
+from treadle.service import Service
+from treadle.service.group import _ENTITIES
+
+EXACT = {"worker_id", "server_id", "job_id"}
+"""Ids that `_ENTITIES` does not list: of workers that hold tasks, of servers (`Reads.get_server`), and by group."""
+
+
+async def test_runs_and_tasks_have_tags_and_are_found_by_them(scene: Scene) -> None:
+    tags = {"customer": "acme", "amount": 12.5, "paid": True, "due": "2026-11-01T09:00:00.000Z"}
+    run = await scene.api.functions.start("none", {"order": {"id": 7}}, version=1, tags=tags)
+    task = await scene.api.tasks.enqueue("greet", {"name": "Ada"}, tags={"customer": "acme"})
+    await scene.api.functions.start("none", version=1)
+    assert (await scene.api.runs.get(run.id)).tags == tags
+    assert (await scene.api.tasks.get(task.id)).tags == {"customer": "acme"}
+    page = await scene.api.runs.list(where="tag.customer = acme and tag.amount > 12 and input.order.id = 7")
+    assert ([each.id for each in page.runs], page.runs[0].tags, page.searched, page.next_before) == ([run.id], tags, 1, None)
+    tasks = await scene.api.tasks.list(where="tag.customer = acme")
+    assert [(each.id, each.tags) for each in tasks.tasks] == [(task.id, {"customer": "acme"})]
+    assert (await scene.api.runs.list()).searched is None
+    assert (await scene.api.runs.list(where="tag.customer exists", state=["failed"])).runs == []
+    with pytest.raises(InvalidQuery, match="did you mean state"):
+        await scene.api.runs.list(where="stat = failed")
+    with pytest.raises(InvalidTag):
+        await scene.api.tasks.enqueue("greet", {"name": "Ada"}, tags={"a b": 1})
+    repeated = await scene.api.runs.rerun(run.id)
+    assert repeated.tags == tags
+
+
+async def test_a_short_id_means_the_one_record_that_it_fits(scene: Scene) -> None:
+    runs = [await scene.api.functions.start("none", version=1) for _ in range(3)]
+    task = await scene.api.tasks.enqueue("greet", {"name": "Ada"})
+    assert (await scene.api.runs.get("last")).id == runs[-1].id
+    assert (await scene.api.tasks.why("last")).id == task.id
+    assert (await scene.api.system.why(task.id[:-2])).id == task.id
+    assert (await scene.api.runs.get(runs[0].id[:-1].upper())).id == runs[0].id
+    assert (await scene.api.runs.cancel(runs[1].id[:-2])).state == "canceled"
+    assert (await scene.api.tasks.list(run_id=runs[0].id[:-2])).tasks != []
+    common = runs[0].id[:8]
+    with pytest.raises(AmbiguousId) as caught:
+        await scene.api.runs.get(common)
+    assert all(run.id in str(caught.value) for run in runs)
+    with pytest.raises(RunNotFound):
+        await scene.api.runs.get("ffffff")
+    with pytest.raises(TaskNotFound):
+        await scene.api.tasks.cancel("ffffff")
+
+
+async def test_a_restricted_caller_resolves_only_what_it_may_see() -> None:
+    async with make_engine() as engine:
+        everyone = Service(engine, Access("ada", frozenset(Scope)))
+        night = await everyone.tasks.enqueue("greet", {"name": "Ada"}, task_list="night")
+        await everyone.tasks.enqueue("greet", {"name": "Ada"}, task_list="day")
+        mine = Service(engine, Access("bob", frozenset({Scope.READ}), ("night",)))
+        assert (await mine.tasks.get("last")).id == night.id
+        assert (await mine.tasks.get(night.id[:8])).id == night.id
+        with pytest.raises(TaskNotFound):
+            await Service(engine, Access("eve", frozenset({Scope.READ}), ("nowhere",))).tasks.get("last")
+        assert [each.id for each in (await mine.tasks.list(where="name = greet")).tasks] == [night.id]
+
+
+def test_every_id_in_a_path_can_be_short() -> None:
+    names = {each.name for call in all_calls() for each in call.path}
+    assert {name for name in names if name.endswith("_id")} - EXACT <= _ENTITIES.keys()
+
+
+@pytest.mark.parametrize(("text", "short"), [("last", True), ("01", True), ("0198c3de-7a1", True), ("x1", False), ("", False)])
+def test_a_short_id_is_the_beginning_of_one(text: str, short: bool) -> None:
+    assert is_short(text) is short
+    assert not is_short("0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77")
