@@ -96,6 +96,7 @@ class Scene:
             "flows": "/flows",
             "flow": "/flows/checkout",
             "flow-start": "/flows/checkout/start",
+            "function-start": "/functions/trip.Book/start",
             "editor": "/editor?flow=checkout",
             "tasks": "/tasks",
             "task": f"/tasks/{of['task']}",

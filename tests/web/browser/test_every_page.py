@@ -22,6 +22,10 @@ FOUND = """options => axe.run(document, {resultTypes: ["violations"], ...options
 COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
 """The rules that depend on the theme."""
 
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+NARROW = ("overview", "runs", "run", "run-steps", "step", "dead-group", "approvals", "lists", "handlers", "schedule", "settings")
+"""Pages that are also looked at on a phone: one of each kind of markup."""
+
 pytestmark = IN_BROWSER
 
 
@@ -33,6 +37,8 @@ class Look:
     complaints: list[str]
     dialogs: list[str]
     violations: list[Any] = field(default_factory=list)
+    too_wide: int = 0
+    """Pixels by which it is wider than a phone."""
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
@@ -44,6 +50,7 @@ async def looks(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> d
         options = {
             "extra_http_headers": {"Authorization": f"Bearer {scene.secret}"},
             "color_scheme": "light",
+            "viewport": WIDE,
             "reduced_motion": "reduce",
         }
         async with on_screen(browser, scene.engine, **options) as screen:
@@ -67,6 +74,14 @@ async def looks(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> d
                     await page.emulate_media(color_scheme="dark")
                     await settled(page)
                     look.violations += await page.evaluate(FOUND, COLOURS)
+                    if name in NARROW:
+                        await page.set_viewport_size(PHONE)
+                        await settled(page)
+                        look.violations += await page.evaluate(FOUND, COLOURS)
+                        await page.emulate_media(color_scheme="light")
+                        look.violations += await page.evaluate(FOUND, {})
+                        look.too_wide = await page.evaluate("document.documentElement.scrollWidth") - PHONE["width"]
+                        await page.set_viewport_size(WIDE)
                     await page.emulate_media(color_scheme="light")
                 look.complaints += screen.complaints[len(look.complaints) :]
                 screen.complaints.clear()
@@ -83,3 +98,7 @@ async def test_axe_finds_no_serious_violation_on_any_page(looks: dict[str, Look]
     if not AXE.is_file():
         pytest.skip("axe-core is not there: make assets fetches it")
     assert {name: look.violations for name, look in looks.items() if look.violations} == {}
+
+
+async def test_no_page_is_wider_than_a_phone(looks: dict[str, Look]):
+    assert {name: look.too_wide for name, look in looks.items() if look.too_wide > 0} == {}
