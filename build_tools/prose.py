@@ -1,7 +1,9 @@
 """Reject docstrings and module names that break the language rules: `python -m build_tools.prose`.
 
 A docstring starts with an imperative or a noun phrase, never with What, Who, Whoever, Where or Whatever. A module is named with a
-noun of the field, never with a gerund. Prints one line per violation and exits with 1 if there is any.
+noun of the field, never with a gerund. Texts for users (pages of the dashboard, help, descriptions of the API, documentation) use
+the words of the field, not those of the implementation: see `REJECTED`. Prints one line per violation and exits with 1 if there is
+any.
 """
 
 from __future__ import annotations
@@ -34,6 +36,53 @@ _NOUNS = {
 }
 
 
+_DETERMINER = r"(?:an?|the|its|each|every|this|no|of|all|log|one|last)"
+REJECTED = {
+    re.compile(r"\blanes?\b", re.IGNORECASE): "queue, or: tasks by handler",
+    re.compile(rf"\b{_DETERMINER} moves?\b|\bmoves (?:of|with)\b|, moves\b", re.IGNORECASE): "state change, history or event",
+    re.compile(r"(?:\d|\}|waiting and) held\b", re.IGNORECASE): "on hold",
+    re.compile(
+        r"(?<!dead )(?<!dead-)(?<!of )(?<!escaped )\bletters\b(?!,? (?:and|or) digits|, digits)", re.IGNORECASE
+    ): "dead letters",
+    re.compile(r"\bmake up for\b", re.IGNORECASE): "backfill",
+    re.compile(r"\bfor good\b", re.IGNORECASE): "permanently",
+}
+"""Words of the implementation, each with the word that users know."""
+_CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
+_TEMPLATE = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<[^>]*>", re.DOTALL)
+_LABEL = re.compile(r"\"([A-Z][^\"{}<>]*)\"")
+_FOR_CONTRIBUTORS = ("docs/reference/ports.md", "docs/reference/states.md", "docs/explanation", "docs/adr", "docs/glossary.md")
+
+
+def bad_terms(shown: Path, text: str, line: int = 0) -> Iterator[str]:
+    """Words that users do not know; `line` is the line before the text, or 0 to count."""
+    for pattern, better in REJECTED.items():
+        for found in pattern.finditer(text):
+            yield f"{shown}:{line or text.count(chr(10), 0, found.start()) + 1}: say {better!r}, not {found[0].strip()!r}"
+
+
+def _blank(found: re.Match[str]) -> str:
+    return "\n" * found[0].count("\n") or " "
+
+
+def texts_for_users(root: Path) -> Iterator[tuple[Path, str, int]]:
+    """Every text for users, without its code: the file, the text, and the line where it begins, or 0 for a whole file."""
+    for path in sorted((root / "src/treadle/web/templates").glob("*.html")):
+        text = path.read_text(encoding="utf-8")
+        yield path.relative_to(root), _TEMPLATE.sub(_blank, text), 0
+        for found in _LABEL.finditer(text):
+            yield path.relative_to(root), found[1], text.count("\n", 0, found.start()) + 1
+    for folder in ("api", "cli", "mcp", "http"):
+        for path in sorted((root / "src/treadle" / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                    yield path.relative_to(root), _CODE.sub(_blank, node.value), node.lineno
+    for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+        shown = path.relative_to(root)
+        if not shown.as_posix().startswith(_FOR_CONTRIBUTORS):
+            yield shown, _CODE.sub(_blank, path.read_text(encoding="utf-8")), 0
+
+
 def bad_docstrings(path: Path, tree: ast.Module) -> Iterator[str]:
     """Docstrings, of definitions and of attributes, that begin with a question word."""
     for node in ast.walk(tree):
@@ -58,6 +107,8 @@ def violations(root: Path = ROOT) -> Iterator[str]:
             if folder == "src/treadle":
                 yield from bad_name(shown)
             yield from bad_docstrings(shown, ast.parse(path.read_text(encoding="utf-8")))
+    for shown, text, line in texts_for_users(root):
+        yield from bad_terms(shown, text, line)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ REASONS = {
     "owner_lost": "its worker has missed its heartbeats; another takes over when the lease ends",
     "paused": "an operator or its handler paused it, with the reason if one was given",
     "will_fail": "(a run) a step failed and no `catch` handles it: what is in progress ends, then the run fails",
-    "rate": "the rate limit of its lane is exhausted for now",
+    "rate": "the rate limit of its handler is exhausted for now",
     "ready": "a worker can claim it now",
     "run_paused": "its run is paused",
     "running": "a worker executes it",

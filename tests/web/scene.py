@@ -135,6 +135,7 @@ class Scene:
             "settings-retention": "/settings/retention",
             "settings-store": "/settings/store",
             "login": "/login",
+            "go": f"/go/{of['approval']}",
             "trouble": "/runs/01935b8e-7c3a-7000-8000-000000000000",
         }
 

@@ -16,6 +16,7 @@ from tests.web.scene import Scene, set_scene
 
 from treadle.http.app import make_app
 from treadle.http.routes import RouteTable
+from treadle.web.filters import message
 from treadle.web.site import MENU, make_site
 
 EVIL = (
@@ -93,6 +94,7 @@ async def evil_scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 async def looking(scene: Scene, secret: str) -> AsyncIterator[Visit]:
     async with visiting(scene.engine) as visit:
         visit.browser.headers["Authorization"] = f"Bearer {secret}"
+        visit.browser.follow_redirects = True
         yield visit
 
 
@@ -160,6 +162,58 @@ async def test_the_check_itself_finds_what_breaks_out():
         "<p style='x'>",
     ):
         assert list(broken_out(page)), page
+
+
+class Visible(HTMLParser):
+    """The visible text of a page, without values that are shown as such: JSON, sources, log lines, hints, and complete ids."""
+
+    VOID = frozenset({"area", "br", "col", "hr", "img", "input", "link", "meta", "use", "wbr"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text: list[str] = []
+        self._hidden = 0
+        self._open: list[bool] = []
+        self.feed(page.partition("<main")[2].partition("</main>")[0])
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        hides = tag in ("script", "pre", "textarea", "option") or "data-id" in given or given.get("class") in ("empty", "lines")
+        if tag not in self.VOID:
+            self._open.append(hides)
+            self._hidden += hides
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID and self._open:
+            self._hidden -= self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.text.append(data)
+
+
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{18,}|\b(?=[0-9A-Za-z]*\d)[0-9A-Za-z]{26,}\b")
+COMMAND = re.compile(r"treadle (runs|tasks|lists|approvals|schedules|watchers|dlq|objectives|why|flows|token|external list) ")
+
+
+async def test_pages_show_names_and_links_instead_of_ids_and_buttons_instead_of_commands(scene: Scene):
+    async with looking(scene, scene.secret) as visit:
+        bare = {}
+        for name, path in scene.paths.items():
+            said = " ".join(Visible((await visit.browser.get(path)).text).text)
+            if found := [each[0] for each in (*ID.finditer(said), *COMMAND.finditer(said))]:
+                bare[name] = found
+        assert {name: found for name, found in bare.items() if name != "login"} == {}
+
+
+async def test_messages_link_ids_and_leave_out_commands_that_pages_have_buttons_for():
+    run_id = "01935b8e-7c3a-7000-8000-000000000000"
+    assert message("paused; resume it with `treadle runs resume`") == "paused"
+    assert message("no worker; start one with `treadle worker`") == "no worker; start one with <code>treadle worker</code>"
+    assert message(f"There is no <run> {run_id}. It may be pruned; `treadle runs list` shows them.") == (
+        f'There is no &lt;run&gt; <a class="id" href="/go/{run_id}" title="{run_id}">…00000000</a>. It may be pruned'
+    )
+    assert message("at 2026-01-02T03:04:05.678Z") == 'at <time datetime="2026-01-02T03:04:05.678Z">2026-01-02 03:04:05 UTC</time>'
 
 
 class Forms(HTMLParser):

@@ -165,7 +165,7 @@ class ApprovalsApi(Protocol):
 
     @contract.get("/approvals/{approval_id}")
     async def get(self, approval_id: ApprovalId) -> ApprovalDetail:
-        """One approval: the question, its context, votes, moves, and the pending condition."""
+        """One approval: the question, its context, votes, history, and the pending condition."""
 
     @contract.post("/approvals/{approval_id}/approve", Scope.APPROVE)
     async def approve(

@@ -40,7 +40,7 @@ class DeadLetter(Task):
     """A dead letter."""
 
     seq: int | None
-    """Position of the failure among all moves of the store."""
+    """Position of the failure among all state changes in the store."""
     fingerprint: str | None
     """Identifies the cause: equal for errors with the same cause."""
 

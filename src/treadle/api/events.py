@@ -1,4 +1,4 @@
-"""Events: every move of every task, run and other durable entity, in pages or as a stream."""
+"""Events: every state change of every task, run and other durable entity, in pages or as a stream."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class EventConditions(TypedDict, total=False):
     entity_id: Annotated[str | None, Doc("Only the task, run or other entity with this id")]
     run_id: Annotated[str | None, Doc("Only events of this run")]
     root_id: Annotated[str | None, Doc("Only events of this tree")]
-    move: Annotated[str | None, Doc("Only this move", "succeed")]
+    move: Annotated[str | None, Doc("Only changes with this name", "succeed")]
 
 
 @dataclass(frozen=True, slots=True)
 class Event(ApiRecord):
-    """A move, as recorded in the log."""
+    """A state change, as recorded in the log."""
 
     seq: int
     """Its number in the log."""
@@ -33,12 +33,12 @@ class Event(ApiRecord):
     """`task`, `run`, `approval`, `token` or another entity with states."""
     entity_id: str
     version: int
-    """The number of the move among the entity's moves."""
+    """The number of the change among those of the entity."""
     move: str
     from_state: str
     to_state: str
     actor: str | None
-    """The person or external program that made the move, if any."""
+    """The person or external program that made the change, if any."""
     claim_version: int | None
     run_id: str | None
     root_id: str | None
@@ -56,11 +56,11 @@ class EventPage(ApiRecord):
     resume_after: int
     """Pass it as `after_seq` later to miss nothing: uncommitted events may still appear before `next_after`."""
     more: bool
-    """Whether more events exist now. A page scans at most 10,000 moves, so it can be empty without being the last."""
+    """Whether more events exist now. A page scans at most 10,000 changes, so it can be empty without being the last."""
 
 
 class EventsApi(Protocol):
-    """The log of all moves."""
+    """The log of all state changes."""
 
     @contract.get("/events")
     async def list(

@@ -1,4 +1,4 @@
-"""Durable functions: list, start, and move runs to another version."""
+"""Durable functions: list, start, and continue runs with another version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task lists: their lanes, and everything that holds work back: pausing, draining, policies, limits, rates and caps."""
+"""Task lists: their handlers, and everything that holds work back: pausing, draining, policies, limits, rates and caps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LaneStatus(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class TaskListStatus(ApiRecord):
-    """A task list, its settings and its lanes."""
+    """A task list, its settings and its tasks by handler."""
 
     task_list: str
     namespace: str
@@ -116,11 +116,11 @@ class ListsApi(Protocol):
 
     @contract.get("/lists", lists=True)
     async def list(self) -> TaskLists:
-        """All task lists with their lanes; only the allowed ones for a token that is restricted to task lists."""
+        """All task lists with their tasks by handler; only the allowed ones for a token that is restricted to task lists."""
 
     @contract.get("/lists/{task_list}", lists=True)
     async def get(self, task_list: ListName) -> TaskListStatus:
-        """One task list with its lanes."""
+        """One task list with its tasks by handler."""
 
     @contract.post("/lists/{task_list}/pause", Scope.OPERATE, lists=True)
     async def pause(self, task_list: ListName) -> TaskListStatus:

@@ -221,7 +221,7 @@ class RunOutputs(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class RunMoves(ApiRecord):
-    """The moves of a run itself, in order."""
+    """The state changes of a run itself, in order."""
 
     run_id: str
     moves: list[MoveRecord]
@@ -376,7 +376,7 @@ class RunsApi(Protocol):
 
     @contract.get("/runs/{run_id}/moves", lists=True)
     async def moves(self, run_id: RunId) -> RunMoves:
-        """Moves of the run itself (started, paused, resumed, ended) with their actors; its tasks have moves of their own."""
+        """State changes of the run itself (started, paused, resumed, ended) with their actors; its tasks have their own."""
 
     @contract.get("/runs/{run_id}/logs", lists=True)
     async def logs(

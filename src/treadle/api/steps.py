@@ -104,7 +104,7 @@ class StepDetail(Step):
     loop: Json
     """For an item: the variable and its value."""
     task: TaskDetail | None
-    """The task with its attempts, payload, result, moves and log lines, while it is kept."""
+    """The task with its attempts, payload, result, history and log lines, while it is kept."""
     lines: list[RunLogLine]
     """The last log lines of the step and its task."""
     traceback: str | None
@@ -219,7 +219,7 @@ class StepsApi(Protocol):
         *,
         whole: Annotated[bool, Doc("Include large values, which are otherwise shown by their size")] = False,
     ) -> StepDetail:
-        """One step: values, error, its task with attempts and moves, and its log lines."""
+        """One step: values, error, its task with attempts and history, and its log lines."""
 
     @contract.post("/runs/{run_id}/steps/{step}/continue", Scope.OPERATE)
     async def continue_step(

@@ -14,7 +14,7 @@ from treadle.model.values import Json
 
 @dataclass(frozen=True, slots=True)
 class LaneDepths(ApiRecord):
-    """Number of tasks in a lane."""
+    """Number of tasks of one kind and name in a task list."""
 
     namespace: str
     kind: str

@@ -249,7 +249,7 @@ class TasksApi(Protocol):
 
     @contract.get("/tasks/{task_id}", lists=True)
     async def get(self, task_id: TaskId) -> TaskDetail:
-        """One task: state, times, payload, result, moves, log lines, and the reason for its state."""
+        """One task: state, times, payload, result, history, log lines, and the reason for its state."""
 
     @contract.get("/tasks/{task_id}/why", lists=True)
     async def why(self, task_id: TaskId) -> Why:

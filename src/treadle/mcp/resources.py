@@ -233,7 +233,7 @@ async def tasks(
 
 @resource("afl://tasks/{task_id}", "task")
 async def task(context: RequestContext, task_id: str) -> ApiRecord:
-    """One task: payload, result, error, moves, and the reason for its state."""
+    """One task: payload, result, error, history, and the reason for its state."""
     return await task_show.body(context, task_id)
 
 

@@ -48,7 +48,7 @@ class TaskLines(ApiRecord):
 
 @dataclass(frozen=True, slots=True)
 class MoveLine(ApiRecord):
-    """A move of a task."""
+    """A state change of a task."""
 
     at: Instant
     move: str
@@ -111,7 +111,7 @@ async def task_list(
 
 @tool()
 async def task_show(context: RequestContext, task_id: TaskId, whole: Whole = False) -> TaskView:
-    """One task: payload, result, error, moves, and the reason for its state."""
+    """One task: payload, result, error, history, and the reason for its state."""
     task = await context.api.tasks.get(task_id)
     return record_of(
         TaskView,

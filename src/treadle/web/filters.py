@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -85,10 +86,34 @@ def combine(first: dict[str, str], *others: dict[str, str]) -> dict[str, str]:
     return {name: value for each in (*reversed(others), first) for name, value in each.items()}
 
 
-def code(text: str) -> Markup:
-    """Text with its `commands` in code."""
-    parts = text.split("`")
-    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
+_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
+_MARKED = re.compile(rf"`([^`]*)`|({_ID})|({_INSTANT})")
+_ON_PAGES = re.compile(
+    r"`treadle (runs|tasks|lists|approvals|schedules|watchers|alerts|dlq|objectives|why|flows|token|external (list|cancel))\b"
+)
+_CLAUSE = re.compile(r"(; |\. (?=[A-Z`]))")
+
+
+def message(text: object) -> Markup:
+    """A message with ids as links, instants in words, and `commands` in code, without those for which pages have buttons."""
+    parts = _CLAUSE.split(str(text))
+    kept = [(mark, clause) for mark, clause in zip(["", *parts[1::2]], parts[::2], strict=True) if not _ON_PAGES.search(clause)]
+    if not kept:
+        return Markup("")
+    said = kept[0][1] + "".join(mark + clause for mark, clause in kept[1:])
+    made, at = Markup(""), 0
+    for found in _MARKED.finditer(said):
+        made += said[at : found.start()]
+        at = found.end()
+        if found[2]:
+            made += Markup('<a class="id" href="/go/{0}" title="{0}">{1}</a>').format(found[2], short_id(found[2]))
+        elif found[3]:
+            instant = found[3]
+            made += Markup('<time datetime="{}">{} UTC</time>').format(instant, instant[:19].replace("T", " "))
+        else:
+            made += Markup("<code>{}</code>").format(found[1])
+    return made + said[at:]
 
 
 _PROBLEM_PAGES = {
@@ -148,6 +173,6 @@ ALL = {
     "activity": words,
     "combine": combine,
     "tone": tone,
-    "code": code,
+    "message": message,
     "problem_page": problem_page,
 }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from treadle.api.system import Status, Throughput
+from treadle.model.errors import Forbidden, InvalidInput, NotFound
+from treadle.model.ids import parse_id
 from treadle.service import Service
 from treadle.web.forms import if_allowed
-from treadle.web.site import Site
+from treadle.web.site import NoSuchPage, Site
 
 _SHOWN = 5
 _NEWEST = 8
@@ -28,8 +32,35 @@ class Hour:
     longest_for: int
 
 
+async def _page_of(service: Service, value: str) -> str:
+    """The path of the page of whatever has this id; raises `NoSuchPage`."""
+    found: tuple[tuple[str, Callable[[str], Awaitable[object]]], ...] = (
+        ("runs", service.runs.get),
+        ("tasks", service.tasks.get),
+        ("approvals", service.approvals.get),
+        ("external-jobs", service.external_jobs.get),
+        ("schedules", service.schedules.get),
+        ("watchers", service.watchers.get),
+        ("servers", service.servers.get),
+        ("objectives", service.objectives.get),
+    )
+    for page, get in found:
+        with suppress(NotFound, Forbidden, InvalidInput):
+            await get(value)
+            return f"/{page}/{value}"
+    with suppress(NotFound, Forbidden):
+        step = await service.steps.find(value)
+        return f"/runs/{step.run_id}/steps/{step.step_id}"
+    raise NoSuchPage(f"/go/{value}")
+
+
 def add(site: Site) -> None:
-    """Register the page."""
+    """Register the pages."""
+
+    @site.page("/go/{value}")
+    async def go(request: Request, service: Service) -> Response:
+        """The page of whatever has an id that a message names."""
+        return RedirectResponse(await _page_of(service, parse_id(request.path_params["value"], "id")), 303)
 
     @site.page("/")
     async def overview(request: Request, service: Service) -> Response:

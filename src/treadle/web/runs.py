@@ -21,6 +21,7 @@ from treadle.service import Service
 from treadle.web.flows import graph_data
 from treadle.web.forms import instant, parse_object, text, whole
 from treadle.web.highlight import highlight
+from treadle.web.servers import server_names
 from treadle.web.site import Site
 from treadle.web.waterfall import waterfall
 
@@ -132,6 +133,7 @@ def add(site: Site) -> None:
                 values["usage"] = await service.runs.usage(run_id) if found.usage.requests else None
             case _:
                 raise InvalidInput(f"There is no view {view!r} of a run.")
+        values["servers"] = await server_names(service)
         values["tasks"] = await service.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
         pending = found.finished_at is None and not service.access.task_lists
         values["approvals"] = (await service.approvals.list(run_id=run_id, limit=_APPROVALS)).approvals if pending else []
@@ -142,7 +144,14 @@ def add(site: Site) -> None:
     async def step(request: Request, service: Service) -> Response:
         run_id, name = request.path_params["run_id"], request.path_params["step"]
         found = await service.steps.get(run_id, name)
-        return await site.render(request, "step.html", service=service, run=await service.runs.get(run_id), step=found)
+        return await site.render(
+            request,
+            "step.html",
+            service=service,
+            run=await service.runs.get(run_id),
+            step=found,
+            servers=await server_names(service),
+        )
 
     @site.action("/runs/{run_id}/{act}")
     async def act(request: Request, service: Service) -> Response:

@@ -6,7 +6,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.service import Service
+from treadle.web.forms import if_allowed
 from treadle.web.site import Site
+
+
+async def server_names(service: Service) -> dict[str, str]:
+    """The names of servers by id; empty if the caller may not see them."""
+    found = await if_allowed(service.servers.list())
+    return {} if found is None else {each.id: each.name for each in found.servers}
 
 
 def add(site: Site) -> None:

@@ -193,7 +193,7 @@ async def _work(engine: Engine) -> AsyncIterator[Check]:
         found = f"{len(late)} of {len(running)} have expired without a takeover"
         yield Check("leases", "warn", found, "Start a worker; any worker takes over expired leases.")
     else:
-        yield Check("leases", "ok", f"{len(running)} held, none overdue")
+        yield Check("leases", "ok", f"{len(running)} active, none overdue")
     servers = await engine.kernel.reads.list_servers()
     count = {word: sum(shown.state == word for shown in servers) for word in ("running", "lost")}
     found = f"{count['running']} running, {count['lost']} lost"

@@ -30,7 +30,7 @@ async def events(
     about: Annotated[str | None, option("--id", metavar="ID", help="Only of the task, run or other entity with this id")] = None,
     run: Annotated[str | None, option(metavar="ID", help="Only of this run")] = None,
     root: Annotated[str | None, option(metavar="ID", help="Only of this tree")] = None,
-    move: Annotated[str | None, option(help="Only this move: succeed, fail, cancel, ...")] = None,
+    move: Annotated[str | None, option(help="Only changes with this name: succeed, fail, cancel, ...")] = None,
     limit: Annotated[int, option(help="Maximum number, up to 1000; not with --follow")] = _PAGE,
 ) -> None:
     """Show the last events, or those after one; with --follow, print each new event as one line (or JSON object)."""

@@ -25,13 +25,13 @@ _REMOVABLE = ("max", "rate", "backlog")
 
 
 async def list_lists(session: Session) -> None:
-    """List the task lists with their lanes and limits."""
+    """List the task lists with their tasks by handler and their limits."""
     async with session.api() as api:
         await _show(session, api, None)
 
 
 async def show(session: Session, task_list: ListName) -> None:
-    """Show one task list with its lanes and limits."""
+    """Show one task list with its tasks by handler and its limits."""
     async with session.api() as api:
         await _show(session, api, task_list)
 

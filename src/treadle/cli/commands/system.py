@@ -39,7 +39,7 @@ def _shown(found: Status) -> RenderableType:
     tasks, store = found.tasks, found.store
     oldest = f", the oldest due {ago(tasks.oldest_due_at, found.now)}" if tasks.oldest_due_at else ""
     rows: list[tuple[str, object]] = [
-        ("tasks", f"{tasks.ready} ready{oldest}; {tasks.running} running, {tasks.waiting} waiting, {tasks.held} held"),
+        ("tasks", f"{tasks.ready} ready{oldest}; {tasks.running} running, {tasks.waiting} waiting, {tasks.held} on hold"),
         *([("engine", f"{found.engine_tasks} internal (pruning, schedules, watchers)")] if found.engine_tasks else []),
         ("runs", _counts(found.runs)),
         ("dead letters", plain(found.dead_letters, "red" if found.dead_letters else "")),

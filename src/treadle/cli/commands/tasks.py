@@ -74,7 +74,7 @@ def _note(task: Task, now: datetime) -> str:
 
 
 async def show(session: Session, task_id: TaskId) -> None:
-    """Show one task: facts, its three clocks, moves, log lines, payload, result."""
+    """Show one task: facts, its three clocks, history, log lines, payload, result."""
     async with session.api() as api:
         task = await api.tasks.get(task_id)
         now = (await api.system.time()).now
@@ -202,7 +202,7 @@ def _facts(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
 def _clocks(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
     """The clocks of a task: its lease, its progress, its deadline."""
     held = task.owner_id is not None and task.finished_at is None
-    lease = f"held by {task.owner_id} until {when(task.wake_at, now)}" if held else "not held"
+    lease = f"held by {task.owner_id} until {when(task.wake_at, now)}" if held else "none"
     if task.progress_for is None:
         progress = "no progress deadline"
     else:

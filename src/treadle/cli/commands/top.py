@@ -91,7 +91,7 @@ def headline(look: Look, where: str) -> Text:
         (found.health, tone),
         ("  " + "; ".join(found.reasons), "yellow"),
         f"  {found.store.kind} {where if '://' in where and '@' not in where else ''}\n",
-        f"{found.tasks.ready} ready, {found.tasks.running} running, {found.tasks.waiting} waiting, {found.tasks.held} held",
+        f"{found.tasks.ready} ready, {found.tasks.running} running, {found.tasks.waiting} waiting, {found.tasks.held} on hold",
         f"   {rate} completed in the last full minute   ",
         (spark([each.completed for each in minutes[-40:]]), "cyan"),
     )
@@ -108,7 +108,7 @@ def spark(values: list[int]) -> str:
 
 
 def list_rows(look: Look) -> list[tuple[object, ...]]:
-    """A row for each lane that is not empty."""
+    """A row for each handler of a task list that has tasks."""
     rows: list[tuple[object, ...]] = []
     for each in look.lists:
         for lane in each.lanes:

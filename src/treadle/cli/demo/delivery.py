@@ -23,7 +23,7 @@ class Delivery:
     run_id: str = ""
     seen_asleep: bool = False
     waits: int = 0
-    """Number of `wait` moves of its task in the log."""
+    """Number of entries `wait` in the history of its task."""
     asked: str = ""
     approval_id: str = ""
     result: Json = None

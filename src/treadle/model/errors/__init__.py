@@ -40,7 +40,7 @@
     │   └── NothingMatches      the filter of a bulk operation matches nothing
     ├── IllegalMove             the state table has no such move from the current state
     ├── Refused                 a valid request that a rule forbids now
-    │   ├── BacklogFull         the lane's cap on waiting tasks is reached
+    │   ├── BacklogFull         the cap on waiting tasks is reached
     │   ├── ListDraining        the task list accepts no new work
     │   ├── KeyTaken            a task in a list outside the token's lists has the key
     │   ├── RetriesUsedUp       the task's retry policy allows no further attempt

@@ -75,6 +75,12 @@
     if (text && !confirm(text)) event.preventDefault();
   });
   document.addEventListener("click", (event) => event.target.closest("[data-dismiss]")?.closest("#flash").remove());
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    await navigator.clipboard?.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+  });
   document.addEventListener("change", (event) => {
     const form = event.target.closest("[data-filter]");
     if (form && event.target.type === "checkbox") form.requestSubmit();
