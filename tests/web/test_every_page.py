@@ -213,6 +213,8 @@ async def test_messages_link_ids_and_leave_out_commands_that_pages_have_buttons_
     assert message(f"There is no <run> {run_id}. It may be pruned; `treadle runs list` shows them.") == (
         f'There is no &lt;run&gt; <a class="id" href="/go/{run_id}" title="{run_id}">…00000000</a>. It may be pruned'
     )
+    assert message(f"waits for approval: `treadle objectives approve {run_id}`") == "waits for approval"
+    assert message("Use the result: `treadle objectives show 7`.") == "Use the result."
     assert message("at 2026-01-02T03:04:05.678Z") == 'at <time datetime="2026-01-02T03:04:05.678Z">2026-01-02 03:04:05 UTC</time>'
 
 

@@ -89,15 +89,16 @@ def combine(first: dict[str, str], *others: dict[str, str]) -> dict[str, str]:
 _ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
 _MARKED = re.compile(rf"`([^`]*)`|({_ID})|({_INSTANT})")
-_ON_PAGES = re.compile(
-    r"`treadle (runs|tasks|lists|approvals|schedules|watchers|alerts|dlq|objectives|why|flows|token|external (list|cancel))\b"
+_COMMAND = (
+    r"`treadle (?:runs|tasks|lists|approvals|schedules|watchers|alerts|dlq|objectives|why|flows|token|external (?:list|cancel))\b"
 )
+_ON_PAGES, _ASIDE = re.compile(_COMMAND), re.compile(rf"(?:: | \(){_COMMAND}[^`]*`\)?(?=[.;, ]|$)")
 _CLAUSE = re.compile(r"(; |\. (?=[A-Z`]))")
 
 
 def message(text: object) -> Markup:
     """A message with ids as links, instants in words, and `commands` in code, without those for which pages have buttons."""
-    parts = _CLAUSE.split(str(text))
+    parts = _CLAUSE.split(_ASIDE.sub("", str(text)))
     kept = [(mark, clause) for mark, clause in zip(["", *parts[1::2]], parts[::2], strict=True) if not _ON_PAGES.search(clause)]
     if not kept:
         return Markup("")

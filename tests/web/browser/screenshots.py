@@ -53,7 +53,7 @@ async def main(folder: Path) -> None:
     with TemporaryDirectory() as place:
         async with (
             set_scene(Path(place), busy=True) as scene,
-            HttpServer(scene.engine, HttpOptions(port=0, open_access=True), more=(add_pages,)) as server,
+            HttpServer(scene.engine, HttpOptions(port=0), more=(add_pages,)) as server,
             async_playwright() as playwright,
         ):
             browser = await playwright.chromium.launch(executable_path=program, args=list(chromium.FLAGS))

@@ -23,10 +23,10 @@
   }
 
   // Instants that the page shows in another time zone, also in the viewer's.
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const parts = { month: "short", day: "numeric", hour: "numeric", minute: "2-digit", timeZoneName: "short" };
   function local() {
     for (const each of document.querySelectorAll("[data-local]")) {
-      each.textContent = `, ${new Date(each.dataset.local).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })} in your time zone (${zone})`;
+      each.textContent = `, ${new Date(each.dataset.local).toLocaleString([], parts)} for you`;
     }
   }
 
