@@ -21,7 +21,7 @@
   async function check() {
     const mine = ++number;
     const body = new URLSearchParams([...new FormData(form)].filter(([name]) => name !== "flow"));
-    const answer = await fetch("/editor/check", { method: "POST", body, credentials: "same-origin" });
+    const answer = await fetch(`${document.documentElement.dataset.prefix ?? ""}/editor/check`, { method: "POST", body, credentials: "same-origin" });
     if (!answer.ok || mine !== number) return;
     place.innerHTML = await answer.text();
     mark();

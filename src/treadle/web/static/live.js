@@ -58,7 +58,7 @@
     if (!live) { say("", ""); return; }
     const [entity, id] = live.split(" ");
     const filter = id ? `?${new URLSearchParams(entity === "run" ? { run_id: id } : { entity_id: id })}` : "";
-    source = new EventSource(`/v1/events/stream${filter}`);
+    source = new EventSource(`${document.documentElement.dataset.prefix ?? ""}/v1/events/stream${filter}`);
     source.onopen = () => { say("live", "good"); soon(); };  // what moved between the page and its stream, nobody told
     source.onerror = () => say("reconnecting", "hold");
     source.addEventListener("move", soon);
