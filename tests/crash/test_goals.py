@@ -160,6 +160,7 @@ async def pursue(scene: Scene, topology: Path, count: int, kills: int, seed: int
     assert Counter(len(trail.workorders) for trail in trails if trail.objective.metadata["failing"] == 0) == {1: count * 8 // 10}
 
 
+@pytest.mark.parametrize("scene", ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)], indirect=True)
 async def test_fifty_objectives_and_two_of_each_role_killed_at_random(scene: Scene, topology: Path) -> None:
     await pursue(scene, topology, 50, 12, seed=20261115)
 

@@ -17,7 +17,6 @@ from treadle.evaluator import BlobRef
 from treadle.kernel.store.units import PutBlob, PutSteps, Unit
 from treadle.settings import Settings
 
-ITEMS = 10_000
 MANUAL = "m" * 20_000
 
 FLOW = [
@@ -80,16 +79,17 @@ class Meter:
         store.load_steps, store.find_blobs, store.commit = loading, finding, committing
 
 
-async def test_ten_thousand_items_and_a_shared_parameter_cost_what_the_items_cost() -> None:
+@pytest.mark.parametrize("count", [2_500, pytest.param(10_000, marks=pytest.mark.soak)])
+async def test_many_items_and_a_shared_parameter_cost_what_the_items_cost(count: int) -> None:
     async with hands_on("memory://") as hands:
         meter = Meter(hands.engine.kernel.store)
-        items = [{"n": number} for number in range(ITEMS)]
-        listed = sum(len(f'{{"n":{number}}},') for number in range(ITEMS))
+        items = [{"n": number} for number in range(count)]
+        listed = sum(len(f'{{"n":{number}}},') for number in range(count))
         run = await hands.engine.start_run(FLOW, "big.All", {"items": items, "manual": MANUAL})
         await hands.advance()  # 500 at a time
         assert meter.blob_bytes_written < listed + len(MANUAL) + 100
         assert meter.blob_bytes_read <= listed + 100  # the list once, for all expansions: it is kept in mind
-        assert meter.bytes_written < 3 * ITEMS * 1200
+        assert meter.bytes_written < 3 * count * 1200
         written, read = meter.bytes_written, meter.bytes_read
         while tasks := await hands.claim(limit=250):
             assert "@blob" in tasks[0].payload
@@ -98,11 +98,11 @@ async def test_ten_thousand_items_and_a_shared_parameter_cost_what_the_items_cos
             assert (payload["manual"], len(payload)) == (MANUAL, 2)
             numbers = [(await hands.payload(task))["n"] for task in tasks]
             await asyncio.gather(*(hands.settle(task, {"page": n}) for task, n in zip(tasks, numbers, strict=True)))
-        assert await hands.engine.run_result(run) == {"pages": list(range(ITEMS))}
-        assert meter.bytes_read - read < 4 * ITEMS * 1200
-        assert meter.bytes_written - written < 3 * ITEMS * 1200
-        assert meter.steps_read < 5 * ITEMS
-        assert meter.steps_written < 5 * ITEMS
+        assert await hands.engine.run_result(run) == {"pages": list(range(count))}
+        assert meter.bytes_read - read < 4 * count * 1200
+        assert meter.bytes_written - written < 3 * count * 1200
+        assert meter.steps_read < 5 * count
+        assert meter.steps_written < 5 * count
         assert meter.blob_bytes_read < 2 * (listed + len(MANUAL)) + 100
         await hands.nothing_is_left(run.id)
 
