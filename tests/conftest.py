@@ -83,6 +83,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(10_000, 20, 20)  # as in workers
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

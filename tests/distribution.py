@@ -52,6 +52,9 @@ KEPT_ON_POSTGRES = {"tests/agents/": 1, "tests/contract/": 1, "tests/crash/": 1,
 ABOVE_THE_STORES = ("tests/agents/", "tests/dispatch/", "tests/interfaces/")
 """Tests that `make test` does not run in memory, which is SQLite's code without threads, if they run on a file too."""
 
+MODULE_ON_POSTGRES = 3
+"""The tests of each module above the stores that it runs on PostgreSQL too: the conformance suite covers what the stores do."""
+
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
     """Sends tests one by one to the process that is free, and those that belong together to the same."""
@@ -97,11 +100,15 @@ def keep_few_on_postgres(items: list[pytest.Item]) -> None:
     """Leave the other cases on PostgreSQL of tests that run on SQLite too to `make soak`."""
     elsewhere = {function_of(item) for item in items if "postgres" not in item.name}
     seen: Counter[str] = Counter()
+    in_module: Counter[str] = Counter()
     for item in items:
         test = function_of(item)
         if "postgres" in item.name and test in elsewhere and not item.get_closest_marker("soak"):
             seen[test] += 1
-            if seen[test] > next((kept for place, kept in KEPT_ON_POSTGRES.items() if test.startswith(place)), seen[test]):
+            module = test.partition("::")[0]
+            in_module[module] += module.startswith(ABOVE_THE_STORES) and seen[test] == 1
+            most = next((kept for place, kept in KEPT_ON_POSTGRES.items() if test.startswith(place)), seen[test])
+            if seen[test] > most or in_module[module] > MODULE_ON_POSTGRES:
                 item.add_marker(pytest.mark.soak)
 
 

@@ -35,7 +35,7 @@ def test_every_input_that_is_kept_does_no_harm(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_inputs_drawn_by_its_grammar_do_no_harm(name: str) -> None:
-    @settings(max_examples=EXAMPLES.get(name, 150), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES.get(name, 80), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(inputs_for(name))
     def drawn(data: bytes) -> None:
         find = play(name, TARGETS[name], data)

@@ -405,16 +405,18 @@ def limits(max_examples: int, steps: int) -> settings:
     )
 
 
-def test_random_histories_of_the_queue_in_memory(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [35, pytest.param(1000, marks=pytest.mark.soak)])
+def test_random_histories_of_the_queue_in_memory(request: pytest.FixtureRequest, tmp_path: Path, examples: int) -> None:
     class InMemory(QueueMachine):
         @staticmethod
         def make_database() -> Database:
             return SqliteMemory(request, tmp_path)
 
-    run_state_machine_as_test(InMemory, settings=limits(60, 40))
+    run_state_machine_as_test(InMemory, settings=limits(examples, 40))
 
 
-def test_random_histories_of_the_queue_on_postgresql(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [12, pytest.param(200, marks=pytest.mark.soak)])
+def test_random_histories_of_the_queue_on_postgresql(request: pytest.FixtureRequest, tmp_path: Path, examples: int) -> None:
     schemas = request.getfixturevalue("schemas")
 
     class OnPostgres(QueueMachine):
@@ -428,4 +430,4 @@ def test_random_histories_of_the_queue_on_postgresql(request: pytest.FixtureRequ
             finally:
                 schemas.give_back(self.database.name)
 
-    run_state_machine_as_test(OnPostgres, settings=limits(20, 30))
+    run_state_machine_as_test(OnPostgres, settings=limits(examples, 30))

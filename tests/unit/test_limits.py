@@ -10,8 +10,8 @@ import pytest
 from tests.limits import BOUND
 
 TESTS = Path(__file__).parents[1]
-VIRTUAL = ("simulation/", "fuzz/")
-"""Folders in which time is virtual, or which are given a time to take."""
+VIRTUAL = ("simulation/", "fuzz/", "typing/")
+"""Folders in which time is virtual, which are given a time to take, or whose code is only type-checked."""
 POSITIONS = {"timeout": 0, "wait_for": 1, "wait": 0, "join": 0, "until": 1}
 """Calls that wait up to a limit, with the position of that argument; it may also be called `timeout` or `bound`."""
 WAITS = {*POSITIONS, "get", "run", "check_output", "communicate", "urlopen", "result", "run_result", "Barrier"}
