@@ -92,6 +92,8 @@ class Scene:
             "run-values": f"/runs/{of['llm']}?view=values",
             "run-function": f"/runs/{of['function']}",
             "run-waiting": f"/runs/{of['waiting']}",
+            "trace": f"/traces/{of['run']}",
+            "trace-function": f"/traces/{of['function']}",
             "step": f"/runs/{of['run']}/steps/Checkout.stock",
             "flows": "/flows",
             "flow": "/flows/checkout",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from treadle.api.system import SystemApi
     from treadle.api.tasks import TasksApi
     from treadle.api.tokens import TokensApi
+    from treadle.api.traces import TracesApi
     from treadle.api.watchers import WatchersApi
     from treadle.api.work import WorkApi
 
@@ -56,6 +57,7 @@ class Api:
     tasks: TasksApi
     system: SystemApi
     tokens: TokensApi
+    traces: TracesApi
     watchers: WatchersApi
     work: WorkApi
 

@@ -99,6 +99,11 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.tasks:why",
         "Explain the state of a task, a run or an objective in one line; for an approval or an external job, that of its task.",
     ),
+    Leaf(
+        "trace",
+        "commands.trace:trace",
+        "Show everything that followed from one start, across runs, tasks, approvals and external jobs, on one time axis.",
+    ),
     Leaf("top", "commands.top:top", "Show lists, runs, workers and rates in a live view; q quits."),
     Leaf(
         "events",

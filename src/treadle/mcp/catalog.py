@@ -5,7 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from treadle.mcp import alerts, approvals, effects, external_jobs, flows, handlers, objectives, runs, system, tasks, workflows
+from treadle.mcp import (
+    alerts,
+    approvals,
+    effects,
+    external_jobs,
+    flows,
+    handlers,
+    objectives,
+    runs,
+    system,
+    tasks,
+    traces,
+    workflows,
+)
 from treadle.mcp.prompts import PROMPTS, Prompt
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resources import RESOURCES, Resource
@@ -13,7 +26,7 @@ from treadle.mcp.tool import Tool
 from treadle.model.errors import TreadleError
 from treadle.model.states import RunState
 
-_MODULES = (flows, workflows, handlers, runs, tasks, approvals, objectives, external_jobs, effects, alerts, system)
+_MODULES = (flows, workflows, handlers, runs, tasks, approvals, objectives, external_jobs, effects, alerts, traces, system)
 _MOST = 100
 
 TOOLS: dict[str, Tool] = {tool.name: tool for module in _MODULES for tool in module.TOOLS}

@@ -107,6 +107,7 @@ PAGES = (
     "servers",
     "settings",
     "tasks",
+    "traces",
     "watchers",
 )
 """The modules with pages, each with a function `add` that registers them."""

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.search.service import Search
     from treadle.kernel.telemetry.call_times import CallTimer
+    from treadle.kernel.traces.reads import TraceReads
     from treadle.wiring.services import RunServices, TriggerServices
     from treadle.workers.alerts import AlertSender
 
@@ -235,6 +236,11 @@ class Kernel:
         from treadle.wiring.services import TriggerServices
 
         return TriggerServices(self)
+
+    @property
+    def traces(self) -> TraceReads:
+        """Everything that followed from one start."""
+        return self.run_services.traces
 
     @cached_property
     def alert_sender(self) -> AlertSender:

@@ -22,6 +22,7 @@ from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.settler import Settler
 from treadle.kernel.status import read_status
+from treadle.kernel.traces.reads import TraceReads
 from treadle.kernel.triggers.target import Starters
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
@@ -59,6 +60,7 @@ class RunServices:
         )
         self.reads = RunReads(store, value_store, namespace=namespace, why_awaiting=kernel.why_awaiting)
         self.step_reads = StepReads(store, value_store, self.reads)
+        self.traces = TraceReads(store, value_store, self.step_reads, namespace=namespace)
         self.functions = Functions(
             store,
             committer,

@@ -132,6 +132,14 @@ async def check_reads(connection: Connection) -> None:
     assert "runs_words" in {node.get("Index Name") for node in plan.nodes}
     plan = await explain(connection, "search.sql", "list_run_ids", "'default'", RUN, RUN, "10")
     assert plan.indexes("runs") == {"runs_pkey"}
+    plan = await explain(connection, "traces.sql", "list_trace_roots", "'default'", "'t'", "50")
+    assert plan.indexes("runs") == {"runs_trace"}
+    assert plan.indexes("tasks") == {"tasks_trace"}
+    plan = await explain(connection, "traces.sql", "list_tree_runs", f"({runs})[1:5]", "100")
+    assert plan.indexes("runs") == {"runs_pkey", "runs_root"}
+    plan = await explain(connection, "traces.sql", "list_tree_tasks", f"({runs})[1:5]", "100")
+    assert plan.indexes("tasks") == {"tasks_pkey", "tasks_root"}
+    plan.reads_few_rows(BATCH)
     plan = await explain(connection, "runs.sql", "list_open_work", f"({runs})[1:50]")
     assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}
     plan.reads_few_rows(15 * BATCH)  # each run has ten tasks

@@ -49,6 +49,12 @@ INDEXES: dict[str, dict[str, set[str]]] = {
         "cancel_run_tasks": {"tasks_run"},
         "drop_run_tasks": {"tasks_run"},
     },
+    "traces": {
+        "list_trace_roots": {"runs_trace", "tasks_trace", "finished_trace"},
+        "list_tree_runs": {"runs_root"},
+        "list_tree_tasks": {"tasks_root", "finished_root"},
+        "list_tree_records": {"records_root"},
+    },
     "runs": {
         "find_run": set(),
         "find_finished_runs": set(),
@@ -102,7 +108,7 @@ def full(request: pytest.FixtureRequest) -> Any:
 def test_a_statement_about_runs_uses_its_index(full: Any, file: str, name: str) -> None:
     plan = plan_of(full, load_statements("treadle.stores.sqlite", f"{file}.sql")[name])
     text = "\n".join(plan)
-    tables = {"tasks", "t", "steps", "s", "runs", "flows", "flow_versions", "blobs", "b"}
+    tables = {"tasks", "t", "finished", "f", "records", "steps", "s", "runs", "flows", "flow_versions", "blobs", "b"}
     scans = [line for line in plan if line.startswith("SCAN ") and line.split()[1] in tables and "USING" not in line]
     if name in ("list_runs", "list_runs_of_state", "list_runs_of_workflow", "list_tagged", "list_with_words"):
         assert "ORDER BY" not in text, text

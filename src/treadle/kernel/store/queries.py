@@ -213,6 +213,19 @@ class FailedRun(NamedTuple):
     finished_at: int
 
 
+class TreeTask(NamedTuple):
+    """A task of a tree, without its values; `state` is `running` while it has an owner."""
+
+    id: str
+    kind: str
+    name: str
+    run_id: str | None
+    state: str
+    created_at: int
+    claimed_at: int | None
+    finished_at: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class OpenWork:
     """The live tasks of a run with one activity: their number, the first of them, and its open approval or external job."""

@@ -256,6 +256,14 @@ class SealedStore:
         """Return runs, opened."""
         return [self._run(run) for run in await self._inner.find_runs(run_ids)]
 
+    async def list_tree_runs(self, root_ids: Sequence[str], limit: int) -> list[Run]:
+        """Return the runs of trees, opened."""
+        return [self._run(run) for run in await self._inner.list_tree_runs(root_ids, limit)]
+
+    async def list_tree_records(self, root_ids: Sequence[str], limit: int) -> list[Record]:
+        """Return the records of trees, opened."""
+        return [self._record(record) for record in await self._inner.list_tree_records(root_ids, limit)]
+
     async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
         """Return the live tasks of runs by activity, opened."""
         return [replace(work, task=self._task(work.task)) for work in await self._inner.list_open_work(run_ids)]

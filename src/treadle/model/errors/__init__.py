@@ -27,6 +27,7 @@
     │   ├── ScheduleNotFound
     │   ├── WatcherNotFound
     │   ├── AlertRuleNotFound
+    │   ├── TraceNotFound       no run, task, step, approval or external job has the id
     │   ├── FlowNotFound
     │   ├── WorkflowNotFound    the flow has no such workflow
     │   ├── ApprovalNotFound

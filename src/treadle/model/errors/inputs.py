@@ -151,6 +151,13 @@ class AlertRuleNotFound(NotFound):
         self.name = name
 
 
+class TraceNotFound(NotFound):
+    code = "trace_not_found"
+
+    def __init__(self, any_id: str) -> None:
+        super().__init__(f"Nothing has the id or trace id {any_id!r}; it may have been pruned.")
+
+
 class StepNotFound(NotFound):
     code = "step_not_found"
 

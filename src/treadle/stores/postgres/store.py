@@ -21,10 +21,13 @@ from treadle.stores.postgres.runs import Runs
 from treadle.stores.postgres.search import Search
 from treadle.stores.postgres.servers import Servers
 from treadle.stores.postgres.tasks import Tasks
+from treadle.stores.postgres.traces import Traces
 from treadle.stores.postgres.usage import UsageLedger
 
 
-class PostgresStore(Tasks, DeadLetters, Runs, Search, Records, Log, Servers, Operators, UsageLedger, Retention, HealthReport):
+class PostgresStore(
+    Tasks, DeadLetters, Runs, Search, Records, Log, Servers, Operators, UsageLedger, Traces, Retention, HealthReport
+):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 
     Uses up to `pool_size` connections for work, two for lists, one each to listen and to notify, and one for each lease

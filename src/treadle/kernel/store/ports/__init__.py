@@ -22,6 +22,7 @@ from treadle.kernel.store.ports.runs import RunStore
 from treadle.kernel.store.ports.search import SearchStore
 from treadle.kernel.store.ports.servers import LeaseConnection, ServerStore
 from treadle.kernel.store.ports.tasks import LATER, DeadLetterStore, SignalStore, TaskStore
+from treadle.kernel.store.ports.traces import TraceStore
 from treadle.kernel.store.ports.usage import UsageStore
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Store",
     "StoreClock",
     "TaskStore",
+    "TraceStore",
     "UsageStore",
 ]
 
@@ -55,6 +57,7 @@ class Store(
     ServerStore,
     OperatorStore,
     UsageStore,
+    TraceStore,
     RetentionStore,
     HealthStore,
     Protocol,

@@ -1,0 +1,1 @@
+"""Traces: everything that followed from one start, on one timeline."""

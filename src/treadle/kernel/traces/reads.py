@@ -1,0 +1,348 @@
+"""The read of a trace: the trees of work that belong to one start, in the order in which they follow from each other.
+
+A tree is everything with one root id. Trees with the same trace id, which callers pass on, are one trace. Every read uses an
+index, and the number of reads does not depend on the size of the trace, except for functions, whose steps are read run by run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from treadle.api.traces import Trace, TraceEntry, TraceOrigin
+from treadle.api.wire import Instant
+from treadle.kernel.functions.steps import is_function
+from treadle.kernel.runs.step_reads import StepReads, task_of
+from treadle.kernel.runs.timeline import needs_moves, spans
+from treadle.kernel.store.pages import check_limit, find_by_name_or_id
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TreeTask
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.arguments import arguments_text
+from treadle.model.errors import InvalidInput, StepNotFound, TraceNotFound, TreadleError
+from treadle.model.ids import parse_id
+from treadle.model.names import ADVANCE, FUNCTION
+from treadle.model.records import Record
+from treadle.model.runs import Run
+from treadle.model.states import APPROVAL, EXTERNAL, FINAL_TASK_STATES
+from treadle.model.tasks import Move, Task
+from treadle.model.values import decode, decode_object
+
+ROOTS, RUNS, TASKS, RECORDS = 200, 2000, 20_000, 2000
+"""Limits on the trees, runs, tasks and records of a trace that are read."""
+
+FOLD = 25
+"""More tasks, or child runs, of one name in a run than this are shown as one entry."""
+
+FUNCTIONS, STEPS = 50, 200
+"""Limits on the functions whose steps are read, and on the steps of each."""
+
+_ENTITIES = {APPROVAL.entity: "approval", EXTERNAL.entity: "external_job"}
+_TICK = re.compile(r":\d{4}-\d\d-\d\dT.*$")
+"""The tick in the trace id of work that a schedule started."""
+_SHARED = "watcher:"
+"""The trace id of all work that one watcher started, which is not one trace."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """An entry with those that follow from it."""
+
+    entry: TraceEntry
+    below: list[_Node] = field(default_factory=list)
+
+    def flat(self, depth: int = 0) -> Iterator[TraceEntry]:
+        yield replace(self.entry, depth=depth)
+        for node in sorted(self.below, key=_order):
+            yield from node.flat(depth + 1)
+
+
+def _order(node: _Node) -> tuple[Any, str]:
+    return node.entry.created_at, node.entry.id
+
+
+class TraceReads:
+    """Traces of one namespace."""
+
+    def __init__(self, store: Store, value_store: ValueStore, steps: StepReads, *, namespace: str) -> None:
+        self._store = store
+        self._value_store = value_store
+        self._steps = steps
+        self._namespace = namespace
+
+    async def get(self, any_id: str, *, group: str | None = None, limit: int = 200, after: str | None = None) -> Trace:
+        """Return a page of the trace that any id in it, or its trace id, names; raises `TraceNotFound`."""
+        check_limit(limit)
+        roots, trace_id = await self._find_roots(any_id)
+        runs = await self._store.list_tree_runs(roots, RUNS)
+        tasks = await self._store.list_tree_tasks(roots, TASKS)
+        records = await self._store.list_tree_records(roots, RECORDS)
+        if not runs and not tasks:
+            raise TraceNotFound(any_id)
+        now = await self._store.now()
+        nodes = _Tree(runs, tasks, records, group).nodes()
+        entries = [entry for node in sorted(nodes, key=_order) for entry in node.flat()]
+        first = _first(runs, tasks)
+        page = _page(entries, after, limit)
+        executing = {task.run_id: task.id for task in tasks if task.kind == FUNCTION and task.run_id is not None}
+        ends = [*(run.finished_at for run in runs), *(task.finished_at for task in tasks)]
+        return Trace(
+            id=first.id,
+            trace_id=trace_id,
+            name=first.workflow if isinstance(first, Run) else first.name,
+            state=first.state,
+            origin=await self._origin(trace_id, first),
+            now=Instant.of(now),
+            began_at=Instant.of(first.created_at),
+            ended_at=None if None in ends else Instant.of(max(end for end in ends if end is not None)),
+            total=len(runs) + sum(task.kind not in (ADVANCE, FUNCTION) for task in tasks),
+            entries=await self._with_details(page, {run.id: run for run in runs}, executing),
+            next_after=page[-1].id if page and page[-1].id != entries[-1].id else None,
+        )
+
+    # roots
+
+    async def _find_roots(self, any_id: str) -> tuple[list[str], str | None]:
+        try:
+            known = parse_id(any_id)
+        except InvalidInput:
+            known = None
+        root_id, trace_id = (None, any_id) if known is None else await self._find_root(known)
+        if trace_id is None and root_id is None:
+            trace_id = any_id
+        shared = trace_id is None or trace_id.startswith(_SHARED) or not trace_id.isprintable()
+        others = [] if shared else await self._store.list_trace_roots(self._namespace, str(trace_id), ROOTS)
+        roots = list(dict.fromkeys((*([root_id] if root_id else []), *others)))
+        if not roots:
+            raise TraceNotFound(any_id)
+        return roots, trace_id
+
+    async def _find_root(self, known: str) -> tuple[str | None, str | None]:
+        """Return the root id and the trace id of a run, task, record or step."""
+        found: Run | Task | Record | None = (
+            await self._store.find_run(known) or await self._store.find_task(known) or await self._store.find_record(known)
+        )
+        if found is None:
+            try:
+                found = await self._store.find_run((await self._steps.find(known)).run_id)
+            except StepNotFound:
+                found = None
+        if found is None or found.namespace != self._namespace:
+            return None, None
+        return found.root_id, found.trace_id
+
+    async def _origin(self, trace_id: str | None, first: Run | TreeTask) -> TraceOrigin | None:
+        kind, _, rest = (trace_id or "").partition(":")
+        if kind in ("schedule", "watcher") and rest:
+            name = _TICK.sub("", rest)
+            record = await find_by_name_or_id(self._store, self._namespace, kind, name)
+            return TraceOrigin(kind, None if record is None else record.id, name)
+        if isinstance(first, Run) and first.parent_id is not None:
+            return TraceOrigin("run", first.parent_id, first.workflow)
+        return None
+
+    # details
+
+    async def _with_details(self, page: list[TraceEntry], runs: dict[str, Run], executing: dict[str, str]) -> list[TraceEntry]:
+        """Add attempts, workers, arguments and spans to the entries of a page, and the steps of its functions.
+
+        `executing` are the tasks that execute functions, by run.
+        """
+        ids = [executing.get(each.id, each.id) for each in page if each.kind == "task" or each.id in executing]
+        tasks = {task.id: task for task in (await self._store.find_tasks(ids) if ids else ())}
+        moved = [task.id for task in tasks.values() if needs_moves(task)]
+        moves: dict[str, list[Move]] = defaultdict(list)
+        for move in await self._store.list_moves_of(moved) if moved else ():
+            moves[move.entity_id].append(move)
+        found: list[TraceEntry] = []
+        functions = 0
+        for entry in page:
+            if (task := tasks.get(entry.id)) is not None:
+                entry = _of_task(entry, task, moves[task.id], await self._about(task))
+            elif (task := tasks.get(executing.get(entry.id, ""))) is not None:
+                entry = replace(entry, attempt=task.attempt, takeovers=task.takeovers, worker=task.owner_id)
+            found.append(entry)
+            if entry.kind == "run" and is_function(runs[entry.id].flow_id) and functions < FUNCTIONS:
+                functions += 1
+                found += await self._function_steps(runs[entry.id], entry.depth + 1)
+        return found
+
+    async def _about(self, task: Task) -> str:
+        try:
+            payload = decode(self._value_store.plain(task.payload))
+        except (TreadleError, ValueError):
+            return ""
+        return arguments_text(payload) if isinstance(payload, dict) else ""
+
+    async def _function_steps(self, run: Run, depth: int) -> list[TraceEntry]:
+        """The steps that a function executed itself; its calls and approvals are tasks and runs."""
+        page = await self._steps.page(run, limit=STEPS, in_program_order=False)
+        shown = sorted((each for each in page.steps if task_of(each.row) is None), key=lambda each: each.began_at)
+        return [
+            TraceEntry(
+                id=each.row.id,
+                kind="step",
+                name=each.row.name,
+                about=each.about,
+                state=str(each.state),
+                depth=depth,
+                run_id=run.id,
+                created_at=Instant.of(each.created_at),
+                began_at=Instant.of(each.began_at),
+                ended_at=None if each.ended_at is None else Instant.of(each.ended_at),
+                attempt=each.attempt,
+                takeovers=0,
+                worker=each.worker,
+                error=None if each.row.error is None else str(each.row.error.message)[:300],
+            )
+            for each in shown
+        ]
+
+
+class _Tree:
+    """The rows of a trace, arranged by what follows from what."""
+
+    def __init__(self, runs: Sequence[Run], tasks: Sequence[TreeTask], records: Sequence[Record], group: str | None) -> None:
+        self._runs = {run.id: run for run in runs}
+        self._group = group
+        self._tasks: dict[str | None, list[TreeTask]] = defaultdict(list)
+        for task in tasks:
+            if task.kind not in (ADVANCE, FUNCTION):
+                self._tasks[task.run_id if task.run_id in self._runs else None].append(task)
+        self._children: dict[str | None, list[Run]] = defaultdict(list)
+        for run in runs:
+            above = run.parent_id if run.parent_step_id is not None and run.parent_id in self._runs else None
+            self._children[above].append(run)
+        self._records: dict[str | None, list[Record]] = defaultdict(list)
+        for record in records:
+            if record.entity in _ENTITIES:
+                self._records[record.task_id].append(record)
+
+    def nodes(self) -> list[_Node]:
+        """The entries at the top; with a group, its members alone."""
+        if self._group is None:
+            return self._below(None)
+        above, _, name = self._group.partition("/")
+        parent = None if above == "-" else above
+        tasks = [_Node(_task(task)) for task in self._tasks[parent] if task.name == name]
+        return tasks or [_Node(_run(run)) for run in self._children[parent] if run.workflow == name]
+
+    def _below(self, run_id: str | None) -> list[_Node]:
+        found: list[_Node] = []
+        tasks: dict[str, list[TreeTask]] = defaultdict(list)
+        for task in self._tasks[run_id]:
+            tasks[task.name].append(task)
+        for name, members in tasks.items():
+            if len(members) > FOLD:
+                times = [(each.created_at, each.claimed_at, each.finished_at) for each in members]
+                found.append(_Node(_grouped(run_id, name, [each.state for each in members], times)))
+                continue
+            found += [_Node(_task(each), [_Node(_record(record, each)) for record in self._records[each.id]]) for each in members]
+        children: dict[str, list[Run]] = defaultdict(list)
+        for run in self._children[run_id]:
+            children[run.workflow].append(run)
+        for name, started in children.items():
+            if len(started) > FOLD:
+                times = [(each.created_at, None, each.finished_at) for each in started]
+                found.append(_Node(_grouped(run_id, name, [each.state for each in started], times)))
+            else:
+                found += [_Node(_run(each), self._below(each.id)) for each in started]
+        return found
+
+
+def _page(entries: list[TraceEntry], after: str | None, limit: int) -> list[TraceEntry]:
+    start = 0
+    if after is not None:
+        start = next((at for at, entry in enumerate(entries, 1) if entry.id == after), -1)
+        if start < 0:
+            raise InvalidInput("The entry at which this page begins is gone; begin again at the first page.")
+    return entries[start : start + limit]
+
+
+def _first(runs: Sequence[Run], tasks: Sequence[TreeTask]) -> Run | TreeTask:
+    found: list[Run | TreeTask] = [*runs, *(task for task in tasks if task.run_id is None)]
+    return min(found or tasks, key=lambda each: (each.created_at, each.id))
+
+
+def _run(run: Run) -> TraceEntry:
+    return _entry(run.id, "run", run.workflow, run.state, run.id, (run.created_at, run.created_at, run.finished_at), run.error)
+
+
+def _task(task: TreeTask) -> TraceEntry:
+    return _entry(task.id, "task", task.name, task.state, task.run_id, (task.created_at, task.claimed_at, task.finished_at))
+
+
+def _record(record: Record, task: TreeTask) -> TraceEntry:
+    kind = _ENTITIES[record.entity]
+    state = task.state if kind == "external_job" and record.state == "ended" else record.state
+    times = record.created_at, record.created_at, record.ended_at
+    entry = _entry(record.id, kind, task.name, state, record.run_id, times)
+    try:
+        body = decode_object(record.body)
+    except (TreadleError, ValueError):
+        return entry
+    request = body.get("request")
+    about = body.get("external_job_id") or (request.get("title") if isinstance(request, dict) else "")
+    return replace(entry, about=str(about or "")[:120])
+
+
+def _entry(
+    entry_id: str,
+    kind: str,
+    name: str,
+    state: str,
+    run_id: str | None,
+    times: tuple[int, int | None, int | None],
+    error: str | None = None,
+) -> TraceEntry:
+    created_at, began_at, ended_at = times
+    return TraceEntry(
+        id=entry_id,
+        kind=kind,
+        name=name,
+        about="",
+        state=str(state),
+        depth=0,
+        run_id=run_id,
+        created_at=Instant.of(created_at),
+        began_at=None if began_at is None else Instant.of(began_at),
+        ended_at=None if ended_at is None else Instant.of(ended_at),
+        attempt=None,
+        takeovers=0,
+        worker=None,
+        error=_message(error),
+    )
+
+
+def _grouped(run_id: str | None, name: str, states: list[str], times: list[tuple[int, int | None, int | None]]) -> TraceEntry:
+    counts = Counter(map(str, states))
+    begun = [began for _, began, _ in times if began is not None]
+    ends = [end for _, _, end in times]
+    latest = None if None in ends else max(end for end in ends if end is not None)
+    span = min(created for created, _, _ in times), min(begun, default=None), latest
+    state = "failed" if counts["failed"] else "completed" if set(counts) <= set(FINAL_TASK_STATES) else "running"
+    entry = _entry(f"{run_id or '-'}/{name}", "group", name, state, run_id, span)
+    return replace(entry, count=len(states), states=dict(sorted(counts.items())))
+
+
+def _of_task(entry: TraceEntry, task: Task, moves: Sequence[Move], about: str) -> TraceEntry:
+    return replace(
+        entry,
+        state=task.shown_state,
+        about=about,
+        attempt=task.attempt if task.claim_version else 0,
+        takeovers=task.takeovers,
+        worker=task.owner_id,
+        error=_message(task.error),
+        spans=spans(task, moves),
+    )
+
+
+def _message(error: str | None) -> str | None:
+    if error is None:
+        return None
+    found = decode_object(error)
+    return str(found.get("message") or found.get("code") or "")[:300]

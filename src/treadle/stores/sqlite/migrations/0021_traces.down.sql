@@ -1,0 +1,3 @@
+drop index runs_trace;
+drop index tasks_trace;
+drop index finished_trace;
