@@ -134,6 +134,7 @@ async def populate(engine: Engine, folder: Path) -> dict[str, Any]:
         "runner_id": run.id,
         "workflow_id": run.id,
         "task_id": task.id,
+        "any_id": task.id,
         "ids": [task.id],
         "worker_id": worker.worker_id,
         "claim_version": claimed.claim_version,

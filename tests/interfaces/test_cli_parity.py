@@ -244,6 +244,7 @@ def look(side: Side, at: dict[str, str]) -> None:
     side("runs list")
     for name in ("runs show", "runs watch", "runs steps", "runs logs", "runs usage"):
         side(name, at["done 0"])
+    side("trace", at["done 0"])
     side("functions list")
     side("flows list")
     side("flows show", "my-store")
@@ -286,7 +287,7 @@ def alike(one: Any, other: Any) -> bool:
     return one is None or other is None or type(one) is type(other)
 
 
-MOVING = {"handlers rates", "status", "store info", "lists desired", "servers"}
+MOVING = {"trace", "handlers rates", "status", "store info", "lists desired", "servers"}
 """Commands that report the present moment: the same fields, with other numbers."""
 
 

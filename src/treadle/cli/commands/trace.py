@@ -37,7 +37,8 @@ def _timeline(trace: Trace) -> RenderableType:
     end = max(trace.ended_at or trace.now, *(each.ended_at or trace.now for each in trace.entries))
     whole = max((end - trace.began_at) / timedelta(milliseconds=1), 1.0)
     origin = "" if trace.origin is None else f"; from {trace.origin.kind} {trace.origin.name}"
-    head = [f"{trace.name} {trace.state}: {trace.total} runs and tasks in {span(whole)}{origin}", f"id {trace.id}"]
+    many = "1 run or task" if trace.total == 1 else f"{trace.total} runs and tasks"
+    head = [f"{trace.name} {trace.state}: {many} in {span(whole)}{origin}", f"id {trace.id}"]
     if trace.trace_id not in (None, trace.id):
         head[1] += f", trace {trace.trace_id}"
     rows = [_row(each, trace, whole) for each in trace.entries]
