@@ -37,6 +37,9 @@ def check_count(count: int, what: str) -> int:
     return count
 
 
+STUCK_FOR = 5_000
+"""Milliseconds after which admitted tasks of a key with a rate that nobody claims go to the end of the line."""
+
 ROUNDING = 0.000_001
 """Tokens by which a sum of fractions may fall short of a whole number."""
 
@@ -153,6 +156,12 @@ class Limit(Bucket, frozen=True, kw_only=True):
         if self.max_running is not None and self.admitted >= self.max_running:
             return None
         return self.next_token_for(now, self.unclaimed)
+
+    def is_stuck(self, now: int) -> bool:
+        """Whether nobody claims the admitted tasks: they reserve all tokens of a bucket that has been full for a while."""
+        if self.rate is None or self.burst is None or not self.unclaimed or self.next_start_for(now) == 0:
+            return False
+        return now - (self.tokens_at or 0) > STUCK_FOR + 1000 * self.burst / self.rate
 
     @property
     def text(self) -> str:

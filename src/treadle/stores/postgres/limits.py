@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from treadle.model.lists import HANDLER_KEY, Limit
 from treadle.stores.postgres.connection.connect import Connection, row_count
 from treadle.stores.postgres.lanes import lock_lists
-from treadle.stores.rules.rates import due_keys
+from treadle.stores.rules.rates import due_keys, stuck_keys
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -59,11 +59,15 @@ async def feed(connection: Connection, keys: Iterable[Key], after: Key, now: int
     transaction that made it was rolled back while others skipped its task, and after inserts that do not admit.
     """
     rows = await connection.fetch(_SQL["list_starved"], *after, STARVED_LIMIT)
-    rated, _ = due_keys(await list_rated(connection), now)
-    wanted = {*keys, *rated, *((namespace, key) for namespace, key, room in rows if room)}
+    found = await list_rated(connection)
+    stuck = sorted(stuck_keys(found, now))
+    wanted = {*keys, *due_keys(found, now)[0], *stuck, *((namespace, key) for namespace, key, room in rows if room)}
     lanes: set[int] = set()
     if wanted:
         async with connection.transaction():
+            if stuck:  # all keys are locked in one order, before any row
+                await connection.execute(_SQL["lock_keys"], [key[0] for key in wanted], [key[1] for key in wanted])
+                await connection.execute(_SQL["go_back"], [key[0] for key in stuck], [key[1] for key in stuck])
             lanes = await admit(connection, wanted)
     _, token_for = due_keys(await list_rated(connection), now)
     return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for

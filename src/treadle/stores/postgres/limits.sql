@@ -215,6 +215,20 @@ from limits
 where limits.namespace = $1::text
 order by limits.key collate "C";
 
+-- name: go_back
+-- Let the admitted tasks of locked keys ($1 namespaces, $2 keys) that nobody has claimed wait again, at the end of the line.
+with unclaimed as materialized (
+  select tasks.id
+  from unnest($1::text[], $2::text[]) as given (namespace, key)
+  join tasks on tasks.namespace = given.namespace and tasks.limit_key = given.key and tasks.limit_key is not null
+    and (hold & 1) = 0 and owner_id is null
+  for update of tasks skip locked
+)
+update tasks
+set hold = hold | 1, due_at = greatest(due_at, (select treadle_now()))
+from unclaimed
+where tasks.id = unclaimed.id;
+
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.
 select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens, limits.tokens_at,

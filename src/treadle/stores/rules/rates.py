@@ -22,6 +22,11 @@ def due_keys(rated: Iterable[Limit], now: int) -> tuple[set[tuple[str, str]], in
     return due, later
 
 
+def stuck_keys(rated: Iterable[Limit], now: int) -> set[tuple[str, str]]:
+    """Return the keys whose admitted tasks nobody claims, for example because no worker has their handler."""
+    return {(limit.namespace, limit.key) for limit in rated if limit.is_stuck(now)}
+
+
 def earlier(one: int | None, other: int | None) -> int | None:
     """Return the smaller of two numbers that may be missing."""
     return other if one is None else one if other is None else min(one, other)

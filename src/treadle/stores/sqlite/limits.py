@@ -41,6 +41,12 @@ def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
         connection.execute(_SQL["charge"], {"rows": to_json(rows), "now": now})
 
 
+def go_back(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
+    """Let the unclaimed tasks of the keys wait again, at the end of the line; `admit` must follow."""
+    for namespace, key in keys:
+        connection.execute(_SQL["go_back"], _of(namespace, key, now=now))
+
+
 def put_limits(connection: apsw.Connection, limits: Mapping[Key, int], now: int) -> None:
     """Store the limits that callers gave, inside the caller's transaction; `admit` must follow."""
     for (namespace, key), max_running in limits.items():

@@ -151,6 +151,12 @@ from limits as m
 where m.namespace = :namespace
 order by m.key;
 
+-- name: go_back
+-- Let the admitted tasks of a key that nobody has claimed wait again, at the end of the line.
+update tasks
+set hold = hold | 1, due_at = max(due_at, :now)
+where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null;
+
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.
 select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.tokens, m.tokens_at,

@@ -20,13 +20,13 @@ from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
 from treadle.stores.rules.keys import has_keys
-from treadle.stores.rules.rates import due_keys, earlier
+from treadle.stores.rules.rates import due_keys, earlier, stuck_keys
 from treadle.stores.sqlite.commit.commit import commit
 from treadle.stores.sqlite.commit.keys import settle_keys, take_keys
 from treadle.stores.sqlite.commit.settlements import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
 from treadle.stores.sqlite.lanes import list_lanes, list_rated_lanes, list_slowed, make_lanes, spend
-from treadle.stores.sqlite.limits import Key, admit, charge, list_rated
+from treadle.stores.sqlite.limits import admit, charge, go_back, list_rated
 from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
 from treadle.stores.sqlite.turns import take_turns
 from treadle.stores.statements import load_statements
@@ -109,7 +109,10 @@ class Tasks(Part):
     def wake(self, connection: apsw.Connection, limit: int, *, expire_leases: bool = True) -> Woken:
         now = self._clock.now()
         first = read_value(connection, _SQL["find_next_wake"])
-        rated, token_for = _list_due_keys(connection, now)
+        limits = list_rated(connection)
+        rated, token_for = due_keys(limits, now)
+        stuck = stuck_keys(limits, now)
+        rated |= stuck
         if not rated and (first is None or first > now):
             return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now)
         values = {"now": now, "expire_leases": expire_leases, "limit": limit}
@@ -126,9 +129,10 @@ class Tasks(Part):
                     connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
                 connection.execute(_SQL["wake_due"], values)
                 take_turns(connection, _decode(fair))
+                go_back(connection, stuck, now)
                 if rated or keys != "[]":
                     admitted = admit(connection, rated.union((namespace, key) for namespace, key in _decode(keys)), now)
-            _, token_for = _list_due_keys(connection, now)
+            _, token_for = due_keys(list_rated(connection), now)
         more, *_ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
         after = read_value(connection, _SQL["find_next_after"], {"now": now})
         next_for = 0 if more else None if after is None else after - now
@@ -244,11 +248,6 @@ def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Colle
         lane_ids = [each for each in lane_ids if each not in shut and not (each in slowed and slowed[each].paused)]
     found: Any = connection.execute(_SQL["find_head"], {"lane_ids": to_json(list(lane_ids))}).fetchall()
     return found[0] if found else None
-
-
-def _list_due_keys(connection: apsw.Connection, now: int) -> tuple[set[Key], int | None]:
-    """Return the keys with a rate whose waiting tasks may start, and the milliseconds until those of another may."""
-    return due_keys(list_rated(connection), now)
 
 
 def _renewed(renewals: Sequence[Renewal]) -> list[tuple[str, int, str, bool, str | None]]:

@@ -144,6 +144,20 @@ async def test_a_callers_maximum_joins_an_operators_rate(store):
     assert (found.max_running, found.by_operator, found.admitted) == (2, False, 2)
 
 
+async def test_tasks_that_nobody_claims_do_not_keep_the_rate_from_other_handlers(store, clock):
+    await rate(store, 1.0, 2)
+    await put(store, *[new_task(OTHER, limit_key=KEY) for _ in range(5)])  # no worker has this handler
+    mine = await put_keyed(store, 3)
+    assert await claim(store) == []
+    taken: list[str] = []
+    for _ in range(20):
+        await clock.advance(1_000)
+        await store.wake(100)
+        taken += in_order(await claim(store))
+    assert taken == mine
+    assert (await limit(store)).waiting >= 3
+
+
 async def test_retries_takeovers_and_revivals_are_starts_too(store, clock):
     await rate(store, 0.001, 4)
     await put_keyed(store, 1)
