@@ -21,7 +21,6 @@ import pytest
 from tests.limits import BOUND
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PYTHON = (sys.executable, "-P")
 
 
 class Shop(NamedTuple):
@@ -34,6 +33,11 @@ class Shop(NamedTuple):
 
 SHOPS = {
     "fastapi": Shop("fastapi_shop", (("-m", "uvicorn", "app:app", "--port", "{port}", "--log-level", "warning"),)),
+    "flask": Shop(
+        "flask_shop",
+        (("-m", "flask", "treadle", "worker"), ("-m", "flask", "run", "--port", "{port}")),
+        (("-m", "flask", "create-tables"), ("-m", "flask", "treadle", "migrate")),
+    ),
     "django": Shop(
         "django_shop",
         (("manage.py", "treadle_worker"), ("manage.py", "runserver", "{port}", "--noreload")),

@@ -6,9 +6,6 @@ no open engine; waits for results open one per process, on first use, with an ev
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, transaction
 
 from treadle.engine import Engine
+from treadle.integrations.processes import open_engine
 from treadle.integrations.store_url import store_url
 from treadle.settings import load_settings
 from treadle.workers.injection import is_async
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
 H = TypeVar("H", bound=Callable[..., Any])
 
 _KEYS = {"STORE", "DATABASE", "SCHEMA", "NOTIFY"}
-_lock = threading.Lock()
-_open: dict[int, BlockingEngine] = {}
-"""The open engine of this process, by its pid: a forked process does not use that of its parent."""
 
 
 def _given() -> Mapping[str, Any]:
@@ -110,9 +105,4 @@ def enqueue_on_commit(name: str, payload: Mapping[str, Json] | None = None, *, u
 
 def waiting() -> BlockingEngine:
     """Return the open engine of this process, to wait for results and to read; it is opened on first use and closed at exit."""
-    with _lock:
-        found = _open.get(os.getpid())
-        if found is None:
-            found = _open[os.getpid()] = Engine(get_engine()._url).blocking().__enter__()
-            atexit.register(found.__exit__)
-        return found
+    return open_engine(get_engine())
