@@ -25,6 +25,7 @@ BENCHMARKS = (
     "transactional",
     "turns",
     "growth",
+    "search",
     "memory",
     "functions",
     "workflows",

@@ -81,6 +81,8 @@ WORDS = {
     "legal_moves": ("entity", "from_state", "to_state"),
     "blob_uses": ("digest",),
     "seqs": ("name",),
+    "tags": ("key", "value", "entity", "namespace"),
+    "error_texts": ("entity", "namespace", "words"),
 }
 """The other columns of text: names, keys, states that the schema checks, and text for people. Ids are not listed."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.interfaces.engines import make_engine
+from tests.limits import BOUND
 
 from treadle import Engine, NonRetryable
 from treadle.model.errors import RunFailed, TaskFailed
@@ -40,15 +41,15 @@ async def test_a_handler_and_a_function_set_tags_that_are_found() -> None:
 
         async with engine.worker():
             task = await engine.enqueue("charge", {"amount": 1}, tags={"customer": "b", "kept": True})
-            await engine.result(task, timeout=30)
+            await engine.result(task, timeout=BOUND)
             assert await tags_of(engine, task.id) == {"customer": "acme", "amount": 2, "kept": True}
             bad = await engine.enqueue("charge", {"amount": -5})
             with pytest.raises(TaskFailed):
-                await engine.result(bad, timeout=30)
+                await engine.result(bad, timeout=BOUND)
             assert (await tags_of(engine, bad.id))["amount"] == -4
             run = await engine.start_function("order", {}, tags={"customer": "c"})
             await engine.signal(run, "go")
-            assert await engine.run_result(run, timeout=30) == "done"
+            assert await engine.run_result(run, timeout=BOUND) == "done"
             expected = {"customer": "acme", "stage": "paid", "at": "2026-11-01T00:00:00.000Z", "amount": 6}
             assert await tags_of(engine, run.id) == expected
             found = await engine.kernel.search.list_runs("tag.stage = paid and tag.at <= 2026-11-01")
@@ -65,7 +66,7 @@ async def test_an_invalid_tag_fails_the_work_with_its_reason() -> None:
 
         async with engine.worker():
             with pytest.raises(RunFailed, match="cannot be the key of a tag"):
-                await engine.run_result(await engine.start_function("order"), timeout=30)
+                await engine.run_result(await engine.start_function("order"), timeout=BOUND)
 
 
 async def test_a_schedule_tags_what_it_starts_and_a_backfill_is_listed_by_creation() -> None:

@@ -75,8 +75,14 @@ def encode_time(at: int) -> str:
 
 
 def decode_tag(stored: str) -> str | int | float | bool:
-    """Return the value of a stored form as JSON has it: a time is text."""
-    kind, text = stored[:1], stored[1:]
+    """Return the value of a stored form as JSON has it: a time is text. A damaged form is returned as it is."""
+    try:
+        return _decode(stored[:1], stored[1:])
+    except (ValueError, OverflowError):
+        return stored
+
+
+def _decode(kind: str, text: str) -> str | int | float | bool:
     if kind == "b":
         return text == "1"
     if kind == "t":

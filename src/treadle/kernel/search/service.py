@@ -6,6 +6,7 @@ looked at; a page that ends there may have fewer records than asked for, and has
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -28,6 +29,8 @@ ROWS_LIMIT = 20_000
 VALUES_LIMIT = 2_000
 _BATCH = 1000
 _FIRST_BATCH = 100
+_SHARE = 20
+"""The candidates that each of several streams reads at least."""
 _VALUES = frozenset({"input", "output"})
 _LOADED = _VALUES | {"doing", "tag"}
 """Fields that are not in the row of a candidate."""
@@ -100,7 +103,8 @@ class Search:
         searched, size = 0, max(min(limit, _BATCH), _FIRST_BATCH)
         while searched < most:
             size = min(size, most - searched)
-            batch, done = _merged([await stream(at, after, size) for stream in streams], size)
+            share = max(size // max(len(streams), 1), _SHARE)
+            batch, done = _merged(await asyncio.gather(*(stream(at, after, share) for stream in streams)), size)
             batch = [each for each in batch if each.created_at >= after]
             for record, matching in zip(batch, await self._matching(query, fields, batch, now), strict=True):
                 searched += 1
