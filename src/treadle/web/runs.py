@@ -50,7 +50,7 @@ def add(site: Site) -> None:
             page = await service.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
         except InvalidQuery as error:
             wrong, page, which["where"] = str(error), RunPage([], None), None
-        is_all = page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
+        is_all = wrong is None and page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
         counts = counted(page.runs) if is_all else await service.runs.counts(**which | {"doing": None})
         doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]
         return await site.render(

@@ -74,7 +74,7 @@ async def list_runs(
         now = (await api.system.time()).now
     empty = "No runs. Start one with `treadle run FILE` or `treadle submit FILE`."
     if page.searched is not None:
-        empty = f"None of the {page.searched:,} runs looked at match."
+        empty = "No runs match." if page.next_before is None else f"None of the {page.searched:,} runs searched so far match."
     session.show_page(page, page.runs, empty, lambda: _table(page.runs, now), before=page.next_before)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.cli.command import argument, option
 from treadle.cli.input.values import Where
 from treadle.cli.input.values import payload as parse_payload
-from treadle.cli.output.format import ago, facts, grid, line, ms, plain, pretty, short, state, when
+from treadle.cli.output.format import ago, facts, grid, line, ms, plain, pretty, short, state, tag_line, when
 from treadle.cli.session import Session
 from treadle.model.clock import as_text, span
 from treadle.model.values import encode
@@ -42,7 +42,9 @@ async def list_tasks(
             state=states or (), name=name, task_list=task_list, every=every, where=where, limit=limit, before=before
         )
         now = (await api.system.time()).now
-    empty = "No tasks." if page.searched is None else f"None of the {page.searched:,} tasks looked at match."
+    empty = "No tasks."
+    if page.searched is not None:
+        empty = "No tasks match." if page.next_before is None else f"None of the {page.searched:,} tasks searched so far match."
     session.show_page(page, page.tasks, empty, lambda: _table(page.tasks, now), before=page.next_before)
 
 
@@ -191,6 +193,7 @@ def _facts(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
         ("limit key", task.limit_key),
         ("fairness key", task.fairness_key),
         ("run", task.run_id),
+        ("tags", tag_line(task.tags)),
         ("trace", task.trace_id),
         ("progress", _text(task.progress) if task.finished_at is None else None),
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -131,3 +132,8 @@ def grid(*columns: str) -> Table:
         name = column.lstrip("?>")
         table.add_column(name, justify="right" if ">" in column else "left", overflow="fold", no_wrap=name in ("id", "state"))
     return table
+
+
+def tag_line(tags: Mapping[str, Json]) -> str:
+    """Tags in one line: `customer=acme, n=5`."""
+    return ", ".join(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in tags.items())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.api.tasks import WAIT_LIMIT
-from treadle.cli.output.format import facts, grid, ms, plain, pretty, short, state, when
+from treadle.cli.output.format import facts, grid, ms, plain, pretty, short, state, tag_line, when
 from treadle.cli.session import Session
 from treadle.model.clock import as_text, span
 
@@ -133,6 +133,8 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
         )
     if run.activity is not None:
         rows.insert(0, ("doing", run.activity.text))
+    if run.tags:
+        rows.append(("tags", tag_line(run.tags)))
     signals = ", ".join(run.awaited_signals)
     for name, value in (("idempotency key", run.idempotency_key), ("made from", run.parent_id), ("awaits signals", signals)):
         if value:

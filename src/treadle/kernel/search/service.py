@@ -25,8 +25,8 @@ from treadle.model.runs import Run
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 
-ROWS_LIMIT = 20_000
-VALUES_LIMIT = 2_000
+ROWS_LIMIT = 5_000
+VALUES_LIMIT = 1_000
 _BATCH = 1000
 _FIRST_BATCH = 100
 _SHARE = 20
@@ -122,7 +122,8 @@ class Search:
     async def _matching(self, query: Query, fields: frozenset[str], batch: Sequence[Run | Task], now: int) -> list[bool]:
         """Whether each of the records matches; loads what is not in their rows only for those that the row does not exclude."""
         plain = _plain_part(query)
-        left = [each for each in batch if plain is None or matches(plain, _subject(each), now)]
+        wants_error = "error" in fields
+        left = [each for each in batch if plain is None or matches(plain, _subject(each, wants_error), now)]
         loaded = fields & _LOADED
         if not loaded:
             kept = {each.id for each in left}
@@ -143,7 +144,7 @@ class Search:
             for name in loaded & _VALUES:
                 if (text := values[name]) is not None:
                     more |= await self._opened(name, text)
-            if matches(query, _subject(each, **more), now):
+            if matches(query, _subject(each, wants_error, **more), now):
                 kept.add(each.id)
         return [each.id in kept for each in batch]
 
@@ -275,13 +276,13 @@ def _merged(batches: Sequence[tuple[list[T], bool]], size: int) -> tuple[list[T]
     return merged[:size], all(done for _, done in batches) and len(merged) <= size
 
 
-def _subject(record: Run | Task, **more: Any) -> Subject:
+def _subject(record: Run | Task, wants_error: bool, **more: Any) -> Subject:
     if isinstance(record, Run):
         facts = {"state": str(record.state), "name": record.workflow, "doing": more.pop("doing", None), "flow": record.flow_id}
     else:
         facts = {"state": str(record.shown_state), "name": record.name, "run": record.run_id}
     facts |= {"kind": record.kind, "list": record.task_list, "id": record.id, "root": record.root_id}
-    error = error_text(decode(record.error)) if record.error else None
+    error = error_text(decode(record.error)) if wants_error and record.error else None
     return Subject(facts, record.created_at, record.finished_at, error, **more)
 
 

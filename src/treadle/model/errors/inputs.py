@@ -83,9 +83,8 @@ class InvalidQuery(InvalidInput):
     code = "invalid_query"
 
     def __init__(self, text: str, position: int, problem: str) -> None:
-        start = max(position - 40, 0)
-        marked = "" if "\n" in text else f"\n{text[start : position + 40]}\n{' ' * (position - start)}^"
-        super().__init__(f"The query is not valid at character {position + 1}: {problem}{marked}")
+        at = "the end" if position >= len(text) else f"character {position + 1} (`{text[position : position + 20]}`)"
+        super().__init__(f"The query is not valid at {at}: {problem}")
         self.position, self.problem = position, problem
 
 
@@ -94,8 +93,8 @@ class AmbiguousId(InvalidInput):
 
     def __init__(self, what: str, prefix: str, candidates: list[str], *, more: bool = False) -> None:
         """`candidates` are ids that begin with the prefix; `more` if there are others."""
-        ids = "".join(f"\n  {each}" for each in candidates) + ("\n  ..." if more else "")
-        super().__init__(f"Several ids of a {what} begin with {prefix}; give more characters:{ids}")
+        ids = f": {', '.join([*candidates, *(['...'] if more else [])])}" if candidates else ""
+        super().__init__(f"The ids of several {what}s begin with {prefix}; give more characters{ids}.")
         self.candidates = candidates
 
 
