@@ -24,6 +24,7 @@ ORDER = (
     "peers",
     "turns",
     "growth",
+    "search",
     "memory",
     "functions",
     "workflows",
