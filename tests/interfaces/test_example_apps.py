@@ -93,7 +93,7 @@ def place(request: pytest.FixtureRequest, postgres_server: str, postgres_admin: 
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     variables = {key: value for key, value in os.environ.items() if not key.startswith("TREADLE_")}  # noqa: TID251
-    yield Place(SHOPS[request.param], port, variables | {"DATABASE_URL": url, "TREADLE_LEASE": "2", "PYTHONWARNINGS": "default"})
+    yield Place(SHOPS[request.param], port, variables | {"DATABASE_URL": url, "TREADLE_LEASE": "20", "PYTHONWARNINGS": "default"})
     postgres_admin.execute(f"drop database {name} with (force)")
 
 
