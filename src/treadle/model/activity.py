@@ -36,6 +36,7 @@ _WORDS: dict[str, str] = {
     Doing.WAITING_FOR_CHILD: "waiting for a child run",
     Doing.WAITING_FOR_WORKER: "waiting for a worker",
     Doing.WAITING_FOR_TASK: "waiting for a task",
+    Doing.HELD: "on hold",
 }
 
 
