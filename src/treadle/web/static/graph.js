@@ -88,13 +88,13 @@
   }
 
   const frame = ({ x, y, width: w, height: h }, rx) => make("rect", { x: x - w / 2, y: y - h / 2, width: w, height: h, rx });
-  const handle = (group, open, note, ...parts) => make("g", { class: "toggle", role: "button", tabindex: 0, "data-toggle": group.id, "aria-expanded": open, "aria-label": `${group.label}${note ? `: ${note}` : ""}` }, ...parts);
+  const handle = (group, open, ...parts) => make("g", { class: "toggle", role: "button", tabindex: 0, "data-toggle": group.id, "aria-expanded": open }, ...parts);
 
   function block(each, base) {
     const { group, note, x, y, width: w, height: h } = each;
     const head = cut(`▾ ${group.label}`, Math.max(w / 7 - (note ? note.length : 0), 8));
     const left = x - w / 2 + 8, top = y - h / 2 + 14;
-    const parts = [frame(each, 8), handle(group, true, note, text(head, { x: left, y: top }))];
+    const parts = [frame(each, 8), handle(group, true, text(head, { x: left, y: top }))];
     if (note) {
       const said = text(note, { x: left + head.length * 6.2 + 10, y: top, class: "count" });
       const to = base && group.step_id && `${base}?view=steps&below=${group.step_id}`;
@@ -107,7 +107,7 @@
     const { group, label, note, x, y } = each;
     const parts = [frame(each, 8), text(`▸ ${label}`, { x, y: note ? y - 4 : y + 4, "text-anchor": "middle" })];
     if (note) parts.push(text(note, { x, y: y + 13, "text-anchor": "middle", class: "small" }));
-    return make("g", { class: `node folded ${toneOf(sum(group.items) ? group.items : group.states)}` }, handle(group, false, note, ...parts));
+    return make("g", { class: `node folded ${toneOf(sum(group.items) ? group.items : group.states)}` }, handle(group, false, ...parts));
   }
 
   function step(each, base) {
@@ -117,7 +117,7 @@
     if (note) parts.push(text(note, { x, y: y + 13, "text-anchor": "middle", class: "small" }));
     parts.push(Object.assign(make("title", {}), { textContent: full }));
     const drawn = make("g", { class: `node ${node.kind} ${toneOf(node.states)}` }, ...parts);
-    return base && node.step_id ? make("a", { href: `${base}/steps/${node.step_id}`, "aria-label": full }, drawn) : drawn;
+    return base && node.step_id ? make("a", { href: `${base}/steps/${node.step_id}` }, drawn) : drawn;
   }
 
   function place(box) {
