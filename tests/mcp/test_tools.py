@@ -368,6 +368,19 @@ async def test_handlers_are_registered_listed_and_deleted(tmp_path: Path, monkey
 # --- errors and scopes ---
 
 
+async def test_alert_rules_are_added_listed_and_tested_and_traces_are_shown():
+    engine = shop_engine()
+    async with at_work(engine) as call, engine.worker():
+        rule = await call("alert_add", name="lost", when="server_lost", to="TREADLE_ALERT_NOWHERE", lasts=60)
+        assert (rule["name"], rule["to"], rule["lasts_for"]) == ("lost", "TREADLE_ALERT_NOWHERE", 60_000)
+        assert [each["name"] for each in (await call("alert_list"))["rules"]] == ["lost"]
+        tested = await call("alert_test", name="lost")
+        assert (tested["state"], "TREADLE_ALERT_NOWHERE" in tested["error"]) == ("failed", True)
+        task = await engine.enqueue("nobody.Serves", {})
+        shown = await call("trace_show", id=task.id)
+        assert [(each["kind"], each["name"]) for each in shown["entries"]] == [("task", "nobody.Serves")]
+
+
 async def test_arguments_that_do_not_fit_are_a_tool_error_that_says_which():
     async with at_work(shop_engine()) as call:
         said = await call.refused("task_list", limt=3)

@@ -190,7 +190,7 @@ class AlertOptions(TypedDict, total=False):
         Doc(
             "The target: an http or https URL, or the name of an environment variable of the workers (`TREADLE_ALERT_...`) with "
             "such a URL or one of Apprise",
-            "https://ops.example.org/hook",
+            "TREADLE_ALERT_ONCALL",
         ),
     ]
     workflow: Annotated[str, Doc("For `run_failed` and `budget_spent`: only workflows and functions of this name or glob")]
