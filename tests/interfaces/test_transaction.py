@@ -123,6 +123,22 @@ async def test_a_statement_that_could_hurt_the_store_is_refused_and_changes_noth
     assert (await engine.get_task(task)).state == "pending"
 
 
+async def test_references_and_their_handles_work_in_a_transaction(engine):
+    @engine.task("double")
+    async def double(n: int) -> int:
+        return 2 * n
+
+    @engine.function("quadruple")
+    async def quadruple(n: int) -> int:
+        return 4 * n
+
+    async with engine.worker(), asyncio.timeout(BOUND):
+        async with engine.transaction() as tx:
+            task = await tx.enqueue(double, 4)
+            started = await tx.start(quadruple, 4)
+        assert (await task.result(), await engine.result(task), await started.result()) == (8, 8, 16)
+
+
 async def test_errors_of_a_statement_leave_the_block_usable(engine):
     async with engine.transaction() as tx:
         for statement, values in (

@@ -9,6 +9,7 @@ from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from treadle.engine.calls import Handle
 from treadle.engine.engine import Engine
 from treadle.engine.sync import blocking
 from treadle.goals.extension import Goals
@@ -53,6 +54,7 @@ class Within:
             made.append(store_of(*given))
             return made[0]
 
+        self._engine = engine
         self._inner = inner = copy(engine)
         inner.goals = Goals()
         inner.kernel = engine._make_kernel(engine._url, engine.kernel.settings, store_of=make, extensions=(inner.goals,))
@@ -60,6 +62,7 @@ class Within:
 
     enqueue = inside(Engine.enqueue)
     enqueue_many = inside(Engine.enqueue_many)
+    start = inside(Engine.start)
     start_run = inside(Engine.start_run)
     start_function = inside(Engine.start_function)
     start_plan = inside(Engine.start_plan)
@@ -82,7 +85,10 @@ class Within:
                 raise
             return result
 
-        return await self._store.transact(whole)
+        result = await self._store.transact(whole)
+        if isinstance(result, Handle):
+            result._calls = self._engine  # whoever waits for it does so outside the transaction
+        return result
 
 
 class Transaction(Within):
@@ -127,6 +133,7 @@ class BlockingWithin:
 
     enqueue = blocking(Within.enqueue)
     enqueue_many = blocking(Within.enqueue_many)
+    start = blocking(Within.start)
     start_run = blocking(Within.start_run)
     start_function = blocking(Within.start_function)
     start_plan = blocking(Within.start_plan)
