@@ -17,7 +17,9 @@ from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged, median
 from bench.servers import connect
 from treadle import Engine
+from treadle.kernel.store.queries import RunFilter
 from treadle.model.access import OPEN
+from treadle.model.runs import Run
 from treadle.service import Service
 
 NAME = "search"
@@ -107,8 +109,6 @@ _TAGS_POSTGRES = """
 insert into tags (owner_id, key, value, entity, namespace, created_at)
 select id, 'customer', 'sc' || ('x' || right(id::text, 6))::bit(24)::int % 1000, 'run', 'default', created_at from runs
 """
-_BY_ID = "select * from runs where namespace = 'default' order by id desc limit 50"
-_BY_ID_SQLITE = _BY_ID.replace("from runs", "from runs indexed by sqlite_autoindex_runs_1")
 
 
 async def measure(url: str, sizes: Sizes) -> Figures:
@@ -147,11 +147,21 @@ async def fill(url: str, engine: Engine, runs: int, at: int) -> Callable[[], Awa
             connection.execute(_TAGS_SQLITE)
             connection.execute(_WORDS_SQLITE)
         connection.close()
-        from treadle.model.runs import Run
+        from treadle.stores.sqlite import runs as sqlite
         from treadle.stores.sqlite.connection.connect import fetch_as
 
+        new = sqlite._SQL["list_runs"]
+        old = new.replace("runs_created", "sqlite_autoindex_runs_1").replace(
+            "(created_at, id) < (:before_at, :before_id)", "id < :before_id"
+        )
+        old = old.replace("order by created_at desc, id desc", "order by id desc")
         inner: Any = engine.kernel.store
-        return lambda: inner._inner._reader.call(lambda connection: fetch_as(connection, Run, _BY_ID_SQLITE, {}))
+
+        def list_by_id(connection: Any) -> Any:
+            values = sqlite._values(connection, RunFilter(namespace="default")) | {"limit": 50}
+            return fetch_as(connection, Run, old, values)
+
+        return lambda: inner._inner._reader.call(list_by_id)
     from treadle.stores.postgres.connection.address import parse_address
 
     connection = await connect(url)
@@ -161,14 +171,18 @@ async def fill(url: str, engine: Engine, runs: int, at: int) -> Callable[[], Awa
     await connection.execute(_TAGS_POSTGRES)
     await connection.execute("analyze runs, tags")
     await connection.close()
-    from treadle.model.runs import Run
+    from treadle.stores.postgres import runs as postgres
     from treadle.stores.postgres.connection.connect import fetch_as as fetch
 
+    newest = "(created_at, id) < ($13::bigint, $5::uuid)"
+    text = postgres._SQL["list_runs"].replace(newest, "$13::bigint is not null and id < $5::uuid")
+    text = text.replace("order by created_at desc, id desc", "order by id desc")
     store: Any = engine.kernel.store
 
     async def by_id() -> Any:
         async with store._inner._reading() as reading:
-            return await fetch(reading, Run, _BY_ID)
+            values = await postgres._values(reading, RunFilter(namespace="default"))
+            return await fetch(reading, Run, text, *values, 50)
 
     return by_id
 

@@ -13,7 +13,7 @@ create table tags (
 create index tags_value on tags (namespace, entity, key, value, created_at, owner_id);
 
 -- The words of an error (JSON): of its code, and of the beginning of its message. Any other text has none.
-create function treadle_words(error text) returns tsvector language plpgsql immutable cost 1000 as $$
+create function treadle_words(error text) returns tsvector language plpgsql immutable cost 100 as $$
 declare
   found jsonb;
 begin
