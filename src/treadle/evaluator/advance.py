@@ -12,7 +12,7 @@ from typing import assert_never
 from treadle.evaluator.blocks import begin_block, child_settled, expand, finish_block
 from treadle.evaluator.doom import is_handled, note_failure, withdraw
 from treadle.evaluator.draft import Draft, LimitReached, Missing, Turn
-from treadle.evaluator.parameters import misnamed
+from treadle.evaluator.parameters import misfit
 from treadle.evaluator.plan import plan_of
 from treadle.evaluator.records import (
     Changes,
@@ -186,7 +186,7 @@ def _finish(draft: Draft, event: Finished) -> str | None:
     if isinstance(row, str):
         return row
     stop_waiting(draft, row)
-    if row.state is State.EVENT_TRANSMIT and (wrong := misnamed(draft, row, event.result)) is not None:
+    if row.state is State.EVENT_TRANSMIT and (wrong := misfit(draft, row, event.result)) is not None:
         fail_step(draft, row, _error(draft, row, wrong, "unexpected_result"), row.state)
     elif row.state is State.EVENT_TRANSMIT:
         row.returns = {**row.returns, **event.result}

@@ -14,8 +14,9 @@ from treadle.evaluator.operators import EvaluationError, describe, is_number, te
 from treadle.evaluator.plan import inputs_in, is_built_in, is_retry, is_timeout
 from treadle.evaluator.records import StepRow, Value
 from treadle.evaluator.scope import Scope, SignatureScope
+from treadle.lang.fits import misfits
 from treadle.lang.mixins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
-from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, Schema, Step
+from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, OptionalType, Schema, Step
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import write
 
@@ -64,20 +65,36 @@ def with_defaults(draft: Draft, facet: Facet | Schema | None, given: dict[str, V
     return _fill(draft, dict(given), pool)
 
 
-def misnamed(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | None:
-    """Return the message for a result with an undeclared name in place of a declared one, such as a misspelt one; else None.
+def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | None:
+    """Return the message for a handler's result that lacks a declared return or has one of another type; else None.
 
-    Further names alone are accepted, and so are returns that the step's blocks may still yield.
+    Further names alone are accepted, and so are missing returns that nothing reads or that the step's blocks may still yield.
     """
     facet, statement = draft.facet_of(row), draft.statement_of(row)
-    if facet is None or facet.blocks or (isinstance(statement, Step) and statement.body is not None):
+    if facet is None:
+        return None
+    wrong = [
+        problem
+        for each in facet.returns
+        if each.name in result and not each.reference
+        for problem in misfits(draft.plan.program, each.name, each.type, result[each.name])
+    ]
+    if wrong:
+        return f"the handler of `{row.facet}` returned a wrong value: {'; '.join(wrong)}"
+    if facet.blocks or (isinstance(statement, Step) and statement.body is not None):
         return None
     declared = [each.name for each in facet.returns]
     unknown = [name for name in result if name not in declared]
     known = {**row.params, **row.returns, **result}
-    missing = [each.name for each in facet.returns if each.default is None and each.name not in known]
-    if not unknown or not missing:
+    needed = [each for each in facet.returns if each.default is None and not isinstance(each.type, OptionalType)]
+    missing = [each.name for each in needed if each.name not in known]
+    if not missing:
         return None
+    if not unknown:
+        missing = [name for name in missing if row.name is not None and draft.plan.reads(row.name, name)]
+        if not missing:
+            return None
+        return f"the handler of `{row.facet}` did not return {', '.join(missing)}; it returns {', '.join(declared)}"
     instead = f"the result has {', '.join(unknown)}, which `{row.facet}` does not return, but not {', '.join(missing)}"
     return f"{instead}; it returns {', '.join(declared)}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 
 from treadle.lang.program import (
     ArrayLiteral,
@@ -56,6 +56,13 @@ class Plan:
     program: Program
     _blocks: dict[str, BlockPlan] = field(default_factory=dict)
     _fails_fast: bool | None = None
+    _reads: frozenset[tuple[str, ...]] | None = None
+
+    def reads(self, step: str, attribute: str) -> bool:
+        """Whether an expression of the program reads the attribute of a step of that name."""
+        if self._reads is None:
+            self._reads = frozenset(_step_reads(self.program))
+        return (step, attribute) in self._reads
 
     @property
     def fails_fast(self) -> bool:
@@ -88,6 +95,18 @@ def plan_of(program: Program) -> Plan:
             _plans.pop(oldest, None)
         plan = _plans[id(program)] = Plan(program)
     return plan
+
+
+def _step_reads(program: Program) -> Iterator[tuple[str, ...]]:
+    left: list[object] = [program.declarations]
+    while left:
+        each = left.pop()
+        if isinstance(each, StepRef):
+            yield each.path[:2]
+        elif isinstance(each, tuple | list):
+            left.extend(each)
+        elif is_dataclass(each) and not (isinstance(each, Sys) and each.kind is SysKind.LOG):  # which never does harm
+            left.extend(getattr(each, part.name) for part in fields(each))
 
 
 def _plan_block(block: Block) -> BlockPlan:

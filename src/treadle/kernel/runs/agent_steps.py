@@ -101,9 +101,10 @@ class AgentSteps(ABC):
             row = await self.get_step(run_id, step_id)
             if not await self._waits(row, move):
                 return False
-            facet = (await self._program_of(row)).find_facet(row.facet or "")
+            program = await self._program_of(row)
+            facet = program.find_facet(row.facet or "")
             if facet is not None:
-                check_result(facet, checked or {})
+                check_result(program, facet, checked or {})
             task = None if row.task_id is None else await self._store.find_task(row.task_id)
             if task is None or task.finished:
                 return False

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
 
 from treadle.kernel.queue.why import shown_server_state
-from treadle.lang.program import Block, Facet, ListType, OptionalType, Program, Type
+from treadle.lang.fits import misfits
+from treadle.lang.program import Block, Facet, Program
 from treadle.lang.signatures import type_words
 from treadle.model.errors import InvalidInput, InvalidInputs
 from treadle.model.names import short_name
 from treadle.model.tasks import Server
 from treadle.model.user_values import shown
 from treadle.model.values import Json
-
-_SHOWN = 5
-"""Limit on the mismatches reported for one list."""
 
 
 def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, lenient: bool = False) -> None:
@@ -31,7 +28,7 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
     ]
     for name, value in inputs.items():
         if name in params:
-            problems += _misfits(program, name, params[name].type, value)
+            problems += misfits(program, name, params[name].type, value)
         elif workflow.pre_script is None:
             near = get_close_matches(name, params, 1)
             problems.append(f"{name} is not a parameter" + (f"; did you mean {near[0]}?" if near else ""))
@@ -40,9 +37,17 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
         raise InvalidInputs(f"{workflow.qualified_name} cannot start: {'; '.join(problems)}. It takes {takes}.")
 
 
-def check_result(facet: Facet, result: Mapping[str, Json]) -> None:
-    """Raise `InvalidInput` for names that the facet does not return; a facet without declared returns accepts any."""
+def check_result(program: Program, facet: Facet, result: Mapping[str, Json]) -> None:
+    """Raise `InvalidInput` for names that the facet does not return, and for values of other types.
+
+    A facet without declared returns accepts any.
+    """
     names = [each.name for each in facet.returns]
+    problems = [
+        p for each in facet.returns if each.name in result for p in misfits(program, each.name, each.type, result[each.name])
+    ]
+    if problems:
+        raise InvalidInput(f"This is not a result of {facet.qualified_name}: {'; '.join(problems)}. Nothing was changed.")
     unknown = [name for name in result if name not in names] if names else []
     if unknown:
         near = get_close_matches(str(unknown[0]), names, 1)
@@ -50,50 +55,6 @@ def check_result(facet: Facet, result: Mapping[str, Json]) -> None:
         returns = ", ".join(f"{each.name}: {type_words(each.type)}" for each in facet.returns)
         wrong = f"{facet.qualified_name} does not return {shown(unknown[0])}{hint}"
         raise InvalidInput(f"{wrong} It returns {returns}. Nothing was changed.")
-
-
-def _misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str]:
-    """The mismatches, each with its place in the value."""
-    if isinstance(wanted, OptionalType):
-        return [] if value is None else _misfits(program, place, wanted.element, value)
-    if isinstance(wanted, ListType):
-        if not isinstance(value, list):
-            return [f"{place} must be a list, not {_kind(value)}"]
-        found = (each for index, item in enumerate(value) for each in _misfits(program, f"{place}[{index}]", wanted.element, item))
-        return list(islice(found, _SHOWN))
-    schema = program.find_schema(wanted.name)
-    if schema is not None:
-        if not isinstance(value, dict):
-            return [f"{place} must be a {schema.name} (an object), not {_kind(value)}"]
-        problems = [
-            f"{place}.{field.name} is missing" for field in schema.fields if field.default is None and field.name not in value
-        ]
-        for field in schema.fields:
-            if field.name in value:
-                problems += _misfits(program, f"{place}.{field.name}", field.type, value[field.name])
-        return problems
-    fits = _BUILT_IN.get(wanted.name)
-    if fits is None or fits(value):
-        return []
-    return [f"{place} must be a {wanted.name}, not {_kind(value)}"]
-
-
-def _number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_BUILT_IN: dict[str, Callable[[Json], bool]] = {
-    "String": lambda value: isinstance(value, str),
-    "Long": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "Int": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "Double": _number,
-    "Boolean": lambda value: isinstance(value, bool),
-}
-
-
-def _kind(value: Json) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), "null")
 
 
 # --- handlers ---
