@@ -11,7 +11,7 @@ from typing import Any, TypedDict, assert_type
 import msgspec
 import pydantic
 
-from treadle import Context, Engine, Failed, Function, FunctionContext, Handle, Handler, Problem, Retry
+from treadle import Context, Engine, Failed, Function, FunctionContext, Handle, Handler, Problem, Retry, TreadleError
 
 engine = Engine("memory://")
 
@@ -103,6 +103,11 @@ async def misspelt(order: Order) -> Receipt:
 @engine.task
 def add(a: int, b: int = 2) -> int:
     return a + b
+
+
+@engine.task
+def add_one(n: int) -> int:
+    return n + 1
 
 
 @engine.task("multiply", retry=1)
@@ -206,6 +211,12 @@ async def main() -> None:
     await engine.enqueue("pack", {"order": {}}, dealy=60)  # E
     await engine.enqueue(order_flow, Order("x"))  # E
     await engine.enqeue(pack, Order("x"))  # E
+    assert_type(await engine.map(pack, [Order("x")]).results(), list[Receipt])
+    async for number_of in engine.map(add_one, [1, 2], ordered=False, key="job"):
+        assert_type(number_of, int)
+    assert_type(await engine.map(add_one, range(3), errors="collect").results(), list[int | TreadleError])
+    engine.map(pack, ["x"])  # E
+    engine.map(pack, [Order("x")], in_flights=3)  # E
     run = await engine.start(order_flow, Order("x"))
     assert_type(await run.result(), Receipt)
     assert_type(await engine.start(ship.with_options(priority=1), Order("x"), fast=True), Handle[Label])
@@ -226,6 +237,8 @@ def blocking() -> None:
         assert_type(e.result(e.enqueue(add, 1)), int)
         assert_type(e.start(order_flow, Order("x")).result(timeout=3), Receipt)
         assert_type(e.result(e.enqueue("pack", {})), dict[str, Any])
+        assert_type(e.map(add_one, [1]).results(), list[int])
+        e.map(add_one, ["1"])  # E
         e.enqueue(pack, "order")  # E
         e.start(order_flow, "order")  # E
         number: int = e.enqueue(pack, Order("x")).result()  # E

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
+from treadle.engine.mapped import Mapped, Progress
 from treadle.engine.results import run_result, task_result
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.store.short_ids import find_id
 from treadle.model.clock import Duration
+from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.ids import Ref
+from treadle.model.user_values import shown
 from treadle.model.values import Json
 from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler, Reference
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from treadle.wiring.kernel import Kernel
 
 P = ParamSpec("P")
+A = TypeVar("A")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -153,6 +157,56 @@ class Calls:
         if isinstance(run, Handle):
             return await run.result(timeout=timeout)
         return await run_result(self.kernel, await find_id(self.kernel.store, self.kernel.settings.namespace, "run", run), timeout)
+
+    @overload
+    def map(
+        self,
+        fn: Handler[[A], R] | Function[[A], R],
+        items: Iterable[A],
+        *,
+        key: str | None = None,
+        in_flight: int = 100,
+        ordered: bool = True,
+        errors: Literal["raise"] = "raise",
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Mapped[R]: ...
+    @overload
+    def map(
+        self,
+        fn: Handler[[A], R] | Function[[A], R],
+        items: Iterable[A],
+        *,
+        key: str | None = None,
+        in_flight: int = 100,
+        ordered: bool = True,
+        errors: Literal["collect"],
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Mapped[R | TreadleError]: ...
+    def map(
+        self,
+        fn: Any,
+        items: Iterable[Any],
+        *,
+        key: str | None = None,
+        in_flight: int = 100,
+        ordered: bool = True,
+        errors: Literal["raise", "collect"] = "raise",
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Mapped[Any]:
+        """Call registered code once for each item: `async for result in engine.map(resize, photos)`.
+
+        Each item is a task (or a run of a function), up to `in_flight` of them at a time. Results come in the order of the items,
+        or with `ordered=False` as they are completed. The first failure is raised, or with `errors="collect"` is a result itself.
+        `on_progress` is called with the `progress` after each item.
+
+        With a `key`, a caller that is restarted with the same items continues: the task of the item at each position is the same
+        one for seven days, so finished items are not repeated. Leaving the loop does not cancel tasks that were enqueued.
+        """
+        if errors not in ("raise", "collect"):
+            raise InvalidInput(f"errors is 'raise' or 'collect', not {shown(errors)}.")
+        return Mapped(
+            self, fn, items, key=key, in_flight=in_flight, ordered=ordered, collect=errors == "collect", on_progress=on_progress
+        )
 
 
 def _named(

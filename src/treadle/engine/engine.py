@@ -19,6 +19,7 @@ from treadle.kernel.store.system import SystemClock, SystemIds
 from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds
+from treadle.model.conversion import plain_object
 from treadle.model.errors import AmbiguousId, TreadleError
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
@@ -349,6 +350,7 @@ class Engine(Registration, Calls, FormerNames):
         Returns False if a message with the same key was already received; raises `IllegalMove` if the run is finished. `actor` is
         the sender shown in the run's log.
         """
+        payload = plain_object(payload)
         return await self.kernel.functions.signal(run, name, payload, idempotency_key=idempotency_key, actor=actor)
 
     # services

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from treadle.engine.calls import Handle
 from treadle.engine.engine import Engine
 from treadle.model.clock import Duration
-from treadle.model.errors import NotOpen
+from treadle.model.errors import NotOpen, TreadleError
 from treadle.model.ids import Ref
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
+    from treadle.engine.mapped import Mapped, Progress
     from treadle.engine.within import BlockingTransaction, BlockingWithin
     from treadle.kernel.approvals.records import ShownApproval
     from treadle.kernel.queue.service import Enqueued
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from treadle.workers.references import Function, Handler
 
 P = ParamSpec("P")
+A = TypeVar("A")
 T = TypeVar("T")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -53,6 +55,35 @@ class BlockingHandle(Generic[R_co]):
     def result(self, *, timeout: Duration | None = None) -> R_co:
         """Wait for the end and return the result as its annotated type; see `Handle.result`."""
         return self._engine.run(self.handle.result(timeout=timeout))
+
+
+class BlockingMapped(Generic[R_co]):
+    """The results of a map, for code without an event loop: `for result in e.map(resize, photos)`."""
+
+    def __init__(self, engine: BlockingEngine, mapped: Mapped[R_co]) -> None:
+        self._engine, self._mapped = engine, mapped
+        self.progress = mapped.progress
+
+    def results(self) -> list[R_co]:
+        """Wait for all items and return their results."""
+        return self._engine.run(self._mapped.results())
+
+    def __iter__(self) -> Iterator[R_co]:
+        results = self._mapped.__aiter__()
+        ended = object()
+        try:
+            while (result := self._engine.run(_next(results, ended))) is not ended:
+                yield result  # type: ignore[misc]
+        finally:
+            self._engine.run(_close(results))
+
+
+async def _next(results: AsyncIterator[T], ended: object) -> T | object:
+    return await anext(results, ended)
+
+
+async def _close(results: Any) -> None:
+    await results.aclose()
 
 
 class BlockingEngine:
@@ -158,6 +189,34 @@ class BlockingEngine:
         """Wait for the task and return its result; see `Engine.result`."""
         given = task.handle if isinstance(task, BlockingHandle) else task
         return self.run(self._inner.result(given, timeout=timeout))
+
+    @overload
+    def map(
+        self,
+        fn: Handler[[A], R] | Function[[A], R],
+        items: Iterable[A],
+        *,
+        key: str | None = None,
+        in_flight: int = 100,
+        ordered: bool = True,
+        errors: Literal["raise"] = "raise",
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> BlockingMapped[R]: ...
+    @overload
+    def map(
+        self,
+        fn: Handler[[A], R] | Function[[A], R],
+        items: Iterable[A],
+        *,
+        key: str | None = None,
+        in_flight: int = 100,
+        ordered: bool = True,
+        errors: Literal["collect"],
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> BlockingMapped[R | TreadleError]: ...
+    def map(self, fn: Any, items: Iterable[Any], **options: Any) -> BlockingMapped[Any]:
+        """Call registered code once for each item; see `Engine.map`."""
+        return BlockingMapped(self, self._inner.map(fn, items, **options))
 
     enqueue_many = blocking(Engine.enqueue_many)
     cancel = blocking(Engine.cancel)

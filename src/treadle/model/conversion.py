@@ -82,11 +82,12 @@ class Converter:
 
     def dump(self, value: Any) -> Json:
         """Return the value as JSON, which `load` is known to accept."""
+        native: tuple[type, ...] = _NATIVE
         try:
-            built = msgspec.to_builtins(value, builtin_types=_NATIVE, str_keys=True, enc_hook=_dump_custom)
-        except Exception as error:
-            raise InvalidPayload(f"$: {text_of(error, 500)}") from None
-        self._convert(built, _NATIVE)
+            built = msgspec.to_builtins(value, builtin_types=native, str_keys=True, enc_hook=_dump_custom)
+        except Exception:  # native types are not supported as keys
+            built, native = plain(value), ()
+        self._convert(built, native)
         return built if self._single else plain(value)
 
     def load(self, value: Json) -> Any:

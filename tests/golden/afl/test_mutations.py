@@ -103,6 +103,7 @@ def test_no_mutant_changes_its_meaning_silently(case: Case, half: int) -> None:
             check_inputs(loaded, started, inputs)
         except InvalidInputs:
             continue
-        if (found := outputs(mutant.text, loaded)) != original:
+        found = outputs(mutant.text, loaded)
+        if found != original and "returned a wrong value" not in str(found):  # reported at the handler, whose facet has changed
             silent.append(f"{mutant.kind}: {found} instead of {original}\n{mutant.text}")
     assert not silent, "\n\n".join(silent)

@@ -123,6 +123,26 @@ def test_a_missing_return_is_an_error_only_when_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("result", "problem"),
+    [
+        ({"a": "1", "b": [1]}, "the handler of `E` returned a wrong value: a must be a Long, not a string"),
+        ({"a": 1, "b": [1, "x"]}, r"returned a wrong value: b\[1\] must be a Long, not a string"),
+        ({"a": 1, "c": 1}, "the result has c, which `E` does not return, but not b"),
+        ({"a": 1}, "the handler of `E` did not return b; it returns a, b, n"),
+        (None, "the handler of `E` did not return a, b; it returns a, b, n"),
+    ],
+)
+def test_a_wrong_or_missing_return_fails_the_step_of_the_handler(result: dict[str, object] | None, problem: str) -> None:
+    source = """
+    event facet E() => (a: Long, b: [Long], n: Long = 3)
+    workflow W() => (x: Long, y: [Long]) andThen { e = E() yield W(x = e.a, y = e.b) }
+    """
+    assert run_workflow(source, "W", handlers={"E": lambda p: {"a": 1, "b": [2]}}) == {"x": 1, "y": [2]}
+    with pytest.raises(WorkflowFailed, match=f"W.e: handler failed: .*{problem}"):
+        run_workflow(source, "W", handlers={"E": lambda p: result})
+
+
+@pytest.mark.parametrize(
     ("mixin", "expected"),
     [("minutes = 5", 300_000), ("seconds = 1.5, ms = 1", 1_501), ("hours = $.n", 3_600_000), ("days = 1", 86_400_000)],
 )
