@@ -160,7 +160,7 @@ async def check_writes(connection: Connection) -> None:
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)
     plan = await explain(
-        connection, "commit/rows.sql", "move_runs", runs, words, words, words, "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"
+        connection, "commit/rows.sql", "move_runs", runs, words, words, words, "'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"
     )
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)

@@ -50,10 +50,10 @@ with recursive found (name) as (
 select name from found where name is not null and starts_with(name, $1::text) limit $2::bigint;
 
 -- name: list_run_ids
--- List runs by the range of their ids.
+-- List runs by the range of their ids. (`coalesce` prevents the use of the index by state.)
 select id::text
 from runs
-where id between $2::uuid and $3::uuid and namespace = $1::text
+where id between $2::uuid and $3::uuid and coalesce(namespace, '') = $1::text
 order by id desc
 limit $4::bigint;
 
@@ -80,7 +80,7 @@ limit $4::bigint;
 -- List records of the entity $5 by the range of their ids.
 select id::text
 from records
-where id between $2::uuid and $3::uuid and namespace = $1::text and entity = $5::text
+where id between $2::uuid and $3::uuid and coalesce(namespace, '') = $1::text and entity = $5::text
 order by id desc
 limit $4::bigint;
 
