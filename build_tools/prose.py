@@ -75,7 +75,7 @@ def texts_for_users(root: Path) -> Iterator[tuple[Path, str, int]]:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
                     yield path.relative_to(root), _CODE.sub(_blank, node.value), node.lineno
-    for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+    for path in (*root.glob("README.md"), *sorted((root / "docs").rglob("*.md"))):
         shown = path.relative_to(root)
         if not shown.as_posix().startswith(_FOR_CONTRIBUTORS):
             yield shown, _CODE.sub(_blank, path.read_text(encoding="utf-8")), 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.limits import BOUND
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import url_of
 from tests.mcp.transports import in_request_context
@@ -93,7 +94,7 @@ def outline(trace: Trace) -> list[tuple[int, str, str, str]]:
 
 async def until_shown(engine: Engine, any_id: str, *wanted: str) -> Trace:
     """The trace, once it has entries in these states."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(BOUND):
         while True:
             trace = await engine.kernel.traces.get(any_id)
             states = {f"{each.kind} {each.state}" for each in trace.entries}
@@ -147,7 +148,7 @@ async def test_every_id_of_a_trace_leads_to_it(engine: Engine) -> None:
 
 async def test_an_entry_has_its_times_attempts_worker_and_error(engine: Engine) -> None:
     run = await engine.start_run([("shop.afl", FLOW)], "shop.Ship", {"items": ["a", "b"], "order": 7})
-    await engine.run_result(run.id, timeout=60)
+    await engine.run_result(run.id, timeout=BOUND)
     trace = await engine.kernel.traces.get(run.id)
     (checked,) = [each for each in trace.entries if each.name == "shop.Check"]
     assert (checked.attempt, checked.state, checked.about, checked.error) == (2, "completed", "order = 7", None)
@@ -176,7 +177,7 @@ async def test_external_jobs_and_origins_are_part_of_a_trace(engine: Engine) -> 
 async def test_many_items_are_one_entry_and_can_be_paged(engine: Engine) -> None:
     items = [f"item {number}" for number in range(60)]
     run = await engine.start_run([("shop.afl", FLOW)], "shop.Ship", {"items": items, "order": 7})
-    await engine.run_result(run.id, timeout=60)
+    await engine.run_result(run.id, timeout=BOUND)
     api = service(engine).traces
     trace = await api.get(run.id)
     (group,) = [each for each in trace.entries if each.kind == "group"]

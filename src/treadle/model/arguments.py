@@ -25,9 +25,9 @@ def arguments_text(values: Mapping[str, object]) -> str:
         part = f"{_cut(name, _VALUE)} = {'***' if _SECRET.search(name) else _shown(value)}"
         length += len(part) + 2
         if number == _ARGUMENTS or (parts and length > LIMIT):
-            return storable(", ".join([*parts, "…"]))
+            return _cut(storable(", ".join([*parts, "…"])), LIMIT + 3)
         parts.append(_cut(part, LIMIT))
-    return storable(", ".join(parts))
+    return _cut(storable(", ".join(parts)), LIMIT + 3)
 
 
 def call_text(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
