@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.limits import BOUND
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import url_of
+from tests.limits import BOUND
 from tests.mcp.transports import in_request_context
 from tests.web.conftest import visiting
 

@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -17,7 +18,6 @@ SOURCES = ROOT / "src" / "treadle"
 _SPAN = re.compile(r"`treadle ([a-z][^`]*)`")
 _LINE = re.compile(r"^(?:\$ |> |    )?treadle ([a-z].*)$", re.MULTILINE)
 _SHOWN = re.compile(r"""<code>treadle ([^<]*)</code>|"treadle ([^"]*)\"""")
-_SHELL = re.compile(r"\s*(?:[|>&;#]|<\().*", re.DOTALL)
 _OPTIONAL = re.compile(r"\s*(?:\[[^\]]*\]|\.\.\.|…)")
 
 
@@ -69,9 +69,16 @@ def _parse(words: list[str]) -> None:
         command.make_context(command.name, words, parent=context.parent)
 
 
+def _words(line: str) -> list[str]:
+    """The words of a command up to the first operator of the shell, such as a pipe; not inside quotes."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>&;<(")
+    lexer.whitespace_split = True
+    return list(takewhile(lambda word: word[0] not in "|>&;<(" if word else True, lexer))
+
+
 def check_command(line: str) -> None:
     """Parse a command as written, or raise Click's error."""
-    words = shlex.split(re.sub(r"\b(\w+)\|[\w|]+", r"\1", _OPTIONAL.sub("", _SHELL.sub("", line))))
+    words = _words(re.sub(r"\b(\w+)\|[\w|-]+", r"\1", _OPTIONAL.sub("", line)))
     try:
         _parse(["1" if word in ("N", "R") else word for word in words])
     except click.exceptions.Exit:  # --help or --version
