@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 import pytest
@@ -33,7 +34,7 @@ def make_engine() -> Engine:
         return {"hello": payload["name"]}
 
     @engine.handler("fail")
-    async def fail(payload: dict[str, str]) -> None:
+    async def fail(payload: dict[str, Any]) -> None:
         raise RuntimeError("no luck")
 
     return engine
