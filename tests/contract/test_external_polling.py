@@ -97,6 +97,25 @@ async def test_polling_loop_calls_poll_at_interval(stage: Stage) -> None:
     ]  # polls leave none
 
 
+async def test_a_specialist_sets_tags_when_it_starts_polls_and_produces(stage: Stage) -> None:
+    outcomes = [ExternalProductionHandle("job-1", 1), RenderEvent({"url": "b.png"})]
+
+    class Tagging(Specialist):
+        def start(self, payload: dict[str, Any], ctx: Any) -> Any:
+            ctx.tag(stage="started")
+            return outcomes[0]
+
+        def poll(self, external_job_id: str, ctx: Any) -> Any:
+            ctx.tag(stage=f"polled {len(outcomes)}")
+            return outcomes.pop(0)
+
+    stage.engine.specialist("render", Tagging())
+    task_id = await stage.dispatch()
+    for expected in ("started", "polled 2", "polled 1"):
+        assert await stage.engine.kernel.store.list_tags([task_id]) == {task_id: {"stage": f"s{expected}"}}
+        await stage.tick(1)
+
+
 async def test_specialist_can_update_polling_interval(stage: Stage) -> None:
     outcomes = [ExternalProductionHandle("job-1", 2), ExternalProductionHandle("job-1", 10), RenderEvent()]
     stub = StubExternalRenderSpecialist(outcomes, initial_polling_interval_seconds=1)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,8 +13,10 @@ import pytest
 from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
-from treadle import Engine, NonRetryable
+from treadle import ApprovalRequest, AwaitingApproval, Engine, Failed, NonRetryable, Paused, Problem, Retry, Succeeded, Waiting
+from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import RunFailed, TaskFailed
+from treadle.model.outcomes import Released
 from treadle.model.tags import decode_tags
 
 
@@ -78,3 +84,108 @@ async def test_a_schedule_tags_what_it_starts_and_a_backfill_is_listed_by_creati
         listed = [task.id for task in await engine.list_tasks()]
         assert listed[-1] == first.id
         assert len(listed) == 1 + len(started.started)
+
+
+async def forever(_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def raising(_: Any) -> None:
+    raise NonRetryable("no")
+
+
+ENDS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {
+    "succeeded": (lambda _: Succeeded({"a": 1}), {}),
+    "raised": (raising, {}),
+    "failed": (lambda _: Failed(Problem("no", "no")), {}),
+    "dead after its last attempt": (lambda _: Retry(Problem("no", "no")), {}),
+    "waits for a retry": (lambda _: Retry(Problem("no", "no"), 3_600_000), {"retry": 3}),
+    "waits": (lambda _: Waiting(3_600_000), {}),
+    "asks": (lambda _: AwaitingApproval(ApprovalRequest("Pay?")), {}),
+    "pauses": (lambda _: Paused("look"), {}),
+    "released by itself": (lambda ctx: Released() if ctx.attempt < 2 else {}, {}),
+    "released by its worker": (forever, {}),
+    "took too long": (forever, {"timeout": 0.05}),
+    "returns what cannot be stored": (lambda _: {"a": object()}, {}),
+    "returns what is too large": (lambda _: {"a": "x" * 2_000_000}, {}),
+    "returns no outcome": (lambda _: 5, {}),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_tags_are_stored_however_the_attempt_ends(end: str) -> None:
+    ending, options = ENDS[end]
+    async with make_engine("memory://") as engine:
+        called = asyncio.Event()
+
+        @engine.handler("work", **options)
+        async def work(payload: dict[str, Any], ctx: Any) -> Any:
+            ctx.tag(customer="acme")
+            called.set()
+            outcome = ending(ctx)
+            return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+        task = await engine.enqueue("work")
+        async with engine.worker(grace=0 if end == "released by its worker" else BOUND):
+            await asyncio.wait_for(called.wait(), BOUND)
+        assert await tags_of(engine, task.id) == {"customer": "acme"}
+
+
+def killed(payload: dict[str, Any], ctx: Any) -> None:
+    ctx.tag(customer="acme")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def test_tags_are_stored_if_the_process_of_the_handler_dies() -> None:
+    async with make_engine("memory://") as engine:
+        engine.handler("work", isolation="process")(killed)
+        async with engine.worker():
+            task = await engine.enqueue("work")
+            with pytest.raises(TaskFailed):
+                await engine.result(task, timeout=BOUND)
+        assert await tags_of(engine, task.id) == {"customer": "acme"}
+
+
+ROWS = """
+namespace imports {
+    event facet Import(row: Long) => (id: Long)
+    facet All(rows: [Long]) => (ids: [Long] = []) andThen foreach row in $.rows {
+        one = Import(row = row)
+        yield All(ids = [one.id])
+    }
+    workflow Nightly(rows: [Long]) => (ids: [Long]) andThen {
+        all = All(rows = $.rows)
+        yield Nightly(ids = all.ids)
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_tags_are_stored_of_all_tasks_of_a_run_that_end_together(paused: bool) -> None:
+    count = 12
+    async with make_engine("memory://") as engine:
+        arrived, go = asyncio.Semaphore(0), asyncio.Event()
+
+        @engine.handler("imports.Import", concurrency=count)
+        async def import_row(payload: dict[str, Any], ctx: Any) -> dict[str, Any]:
+            ctx.tag({f"row{payload['row']}": payload["row"]})
+            arrived.release()
+            await go.wait()
+            return {"id": payload["row"]}
+
+        async with engine.worker(concurrency=count + 4):
+            run = await engine.start_run([("imports.afl", ROWS)], "imports.Nightly", {"rows": list(range(count))})
+            for _ in range(count):
+                await asyncio.wait_for(arrived.acquire(), BOUND)
+            if paused:
+                await engine.runs.pause(run.id)
+            go.set()
+            if paused:
+                await engine.runs.resume(run.id)
+            await engine.run_result(run, timeout=BOUND)
+        tasks = await engine.kernel.store.list_tasks(TaskFilter(name="imports.Import"), 100)
+        assert sorted([await tags_of(engine, task.id) for task in tasks], key=str) == sorted(
+            [{f"row{row}": row} for row in range(count)], key=str
+        )
+        assert await tags_of(engine, run.id) == {f"row{row}": row for row in range(count)}

@@ -7,7 +7,7 @@ claim is lost, the result is dropped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -16,7 +16,7 @@ from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.decide import unregistered_text
 from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, settlement, turned_away
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict, returned, tag_rows
+from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict, returned
 from treadle.kernel.telemetry.events import (
     LeaseLost,
     LoopError,
@@ -150,8 +150,6 @@ class AttemptRunner:
             decided = await self._decide_task(attempt, started_at)
             if decided is None or attempt.lost:
                 return
-            if attempt.context.tags:
-                decided = msgspec.structs.replace(decided, tags=_tag_rows(task, attempt.context.tags))
             plain_unit = services.plain_unit
             if plain_unit is not None and (unit := plain_unit(task, attempt.context.token, decided)) is not None:
                 self._submit(attempt, unit, decided, started_at)
@@ -184,6 +182,7 @@ class AttemptRunner:
     def _end(self, attempt: Attempt) -> None:
         if self.lease_renewer is not None:
             self.lease_renewer.drop(attempt.context.token)
+        self._committer.untag(attempt.context.token)
         self._on_ended(attempt)
         if attempt.leave_span is not None:
             attempt.leave_span()
@@ -297,6 +296,7 @@ class AttemptRunner:
     def _submit(self, attempt: Attempt, unit: Unit, decided: Finish | Park, started_at: float) -> None:
         """Hand the unit to the committer without waiting for its answer; most attempts end like this."""
         attempt.settling = True
+        self._committer.tag(attempt.task, attempt.context.token, attempt.context.tags)
         reach("settle.before_commit")
         sent_at = self._clock.monotonic()
 
@@ -324,6 +324,7 @@ class AttemptRunner:
 
     async def _settle(self, attempt: Attempt, decided: Finish | Park, started_at: float) -> None:
         attempt.settling = True
+        self._committer.tag(attempt.task, attempt.context.token, attempt.context.tags)
         reach("settle.before_commit")
         sent_at = self._clock.monotonic()
         answer = await self._commit(attempt, decided)
@@ -383,12 +384,6 @@ class AttemptRunner:
 
 def _later(released: Finish | Park) -> Finish | Park:
     return msgspec.structs.replace(released, delay=_NO_HANDLER_FOR) if isinstance(released, Park) else released
-
-
-def _tag_rows(task: Task, tags: Mapping[str, str]) -> tuple[Row, ...]:
-    """The tags that a handler has set, for its task and its run."""
-    of_run = () if task.run_id is None else tag_rows("run", task.run_id, tags)
-    return (*tag_rows("task", task.id, tags), *of_run)
 
 
 def _unsettled(task: Task, error: BaseException) -> LoopError:

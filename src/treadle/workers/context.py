@@ -36,6 +36,7 @@ class Context:
         "callback_token",
         "dispatch_token",
         "external_jobs",
+        "on_tags",
         "produced",
         "progress_text",
         "progressed",
@@ -65,6 +66,8 @@ class Context:
         self.progress_text: str | None = None
         self.tags: dict[str, str] = {}
         """Tags to store with the end of the attempt, in stored form."""
+        self.on_tags: Callable[[dict[str, str]], None] | None = None
+        """Receives all tags after each change."""
         self.before_renewal: Callable[[], None] | None = None
         """Called by the lease renewer, in its thread, before it looks for progress."""
         self.external_jobs = external_jobs
@@ -247,6 +250,8 @@ class Context:
         They are stored when the attempt ends, whatever its outcome, under its claim; a lost attempt stores none.
         """
         self.tags.update(check_tags({**(tags or {}), **more}))
+        if self.on_tags is not None:
+            self.on_tags(self.tags)
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a log line about this task; it is stored with the task within about a second, and is not fenced by the claim."""

@@ -209,6 +209,7 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_line
         lambda line: pipe.send(("line", msgspec.msgpack.encode(line))),
         lambda text: pipe.send(("progress", text)),
     )
+    context.on_tags = lambda tags: pipe.send(("tags", tags))  # immediately: the child may be killed
     try:
         call = unwrapped(pickle.loads(code))  # noqa: S301 - made by our own parent process
         returned = call(*(decode(held.payload), context)[:arguments])
@@ -217,6 +218,4 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_line
         message = pickle.dumps(("outcome", _plain(outcome_of(returned))))
     except BaseException as error:
         message = pickle.dumps(("outcome", outcome_of_error(error)))
-    if context.tags:
-        pipe.send(("tags", context.tags))
     pipe.send_bytes(message)

@@ -12,10 +12,10 @@ from tests.unit.workers.harness import Events
 from treadle.http.problems import status_of
 from treadle.kernel.store.committer import BATCH_ROWS, Committer, Stale
 from treadle.kernel.store.ports import LATER
-from treadle.kernel.store.units import Answer, Seen, Unit, Verdict
+from treadle.kernel.store.units import Amend, Answer, Keep, Park, PutTags, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
 from treadle.model.errors import Contended, IllegalMove, StoreFull, StoreUnavailable
-from treadle.model.tasks import Claim
+from treadle.model.tasks import Claim, Task
 from treadle.testing import ManualClock
 from treadle.testing.contract.task_steps import cancel, new_task, succeed
 
@@ -316,3 +316,31 @@ async def test_a_move_that_became_illegal_is_stale(bench):
     bench.store.trouble = IllegalMove("run", "7", "completed", "cancel")
     with pytest.raises(Stale):
         await bench.committer.commit(Unit(Seen("run", 1, 1), cancel()), patience=1)
+
+
+CLAIMS = [Claim(f"task{number}", 1, "owner-1") for number in range(3)]
+TAGGED = {
+    "finished": (Unit(CLAIMS[0], succeed()), [0]),
+    "parked": (Unit(CLAIMS[0], Park("wait", "pending", 1, 0, 0)), [0]),
+    "ended together": (Unit(CLAIMS[0], succeed(), also=((CLAIMS[1], succeed()), (CLAIMS[2], succeed()))), [0, 1]),
+    "ended with another": (Unit(CLAIMS[2], succeed(), also=((CLAIMS[1], succeed()),)), [1]),
+    "kept": (Unit(CLAIMS[0], Keep(None)), []),
+    "unsettled": (Unit(CLAIMS[0]), []),
+    "a later claim": (Unit(Claim("task0", 2, "owner-1"), succeed()), []),
+    "canceled": (Unit(Seen("task0", 1, 1), cancel()), []),
+    "discarded": (Unit(Seen("task0", 1, 1), Amend("discard", "canceled", "me")), []),
+}
+
+
+@pytest.mark.parametrize("name", TAGGED)
+async def test_tags_of_a_claim_are_committed_with_its_settlements_until_they_are_forgotten(bench: Bench, name: str) -> None:
+    unit, tagged = TAGGED[name]
+    for claim in CLAIMS[:2]:
+        bench.committer.tag(Task(id=claim.task_id, lane_id=1, run_id="run"), claim, {"customer": "sacme"})
+    await bench.committer.submit(unit)
+    owners = [(entity, owner) for number in tagged for entity, owner in (("task", f"task{number}"), ("run", "run"))]
+    assert [bench.store.batches[0][0].rows] == [tuple(PutTags(*each, (("customer", "sacme"),)) for each in owners)]
+    for claim in CLAIMS:
+        bench.committer.untag(claim)
+    await bench.committer.submit(unit)
+    assert bench.store.batches[1] == [unit]

@@ -168,7 +168,6 @@ class Approvals(ApprovalReads):
             delay=approval.delay(now),
             checkpoint=park.checkpoint,
             data=encode({"approval_id": record.id, "title": park.request.title}),
-            tags=park.tags,
         )
         tasks = self._rows.notifications(record, approval, "approval.requested")
         return await self._committer.submit(Unit(token, parked, tasks, rows=rows))

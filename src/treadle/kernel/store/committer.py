@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -19,12 +19,12 @@ import msgspec
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import LATER, Store
 from treadle.kernel.store.records import PutOutcome
-from treadle.kernel.store.units import DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.units import DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict, tag_rows
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
 from treadle.model.errors import Contended, IllegalMove, StoreError, StoreUnavailable
-from treadle.model.tasks import NewTask
+from treadle.model.tasks import Claim, NewTask, Task
 
 BATCH_ROWS = 1000
 """Limit on the rows (settlements and new tasks) of one commit, unless a single unit has more."""
@@ -98,6 +98,7 @@ class Committer:
         self._senders: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self._trouble = False
+        self._tags: dict[Claim, tuple[Row, ...]] = {}
         self._lanes_to_notify: set[int] = set()
         self._notifying: asyncio.Task[None] | None = None
         self.on_ready: list[Callable[[tuple[int, ...]], None]] = []
@@ -120,11 +121,26 @@ class Committer:
         """Like `submit` without patience, but calls `on_answer` instead of waking a waiting coroutine; it must not raise."""
         self._enqueue(_Submission(unit, None, on_answer, None))
 
+    def tag(self, task: Task, claim: Claim, tags: Mapping[str, str]) -> None:
+        """Store these tags of the task and its run with every settlement under the claim, until `untag`."""
+        if tags:
+            of_run = () if task.run_id is None else tag_rows("run", task.run_id, tags)
+            self._tags[claim] = (*tag_rows("task", task.id, tags), *of_run)
+
+    def untag(self, claim: Claim) -> None:
+        """Forget the tags of a claim whose attempt is over."""
+        if self._tags:
+            self._tags.pop(claim, None)
+
+    def _tagged(self, unit: Unit) -> Unit:
+        claims = [unit.guard] if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Park) else []
+        claims += [claim for claim, _ in unit.also]
+        rows = [row for claim in claims for row in self._tags.get(claim, ())]
+        return msgspec.structs.replace(unit, rows=(*unit.rows, *rows)) if rows else unit
+
     def _enqueue(self, each: _Submission) -> None:
-        settlement = each.unit.settlement
-        if isinstance(settlement, Finish | Park) and settlement.tags:
-            rows = (*each.unit.rows, *settlement.tags)
-            each.unit = msgspec.structs.replace(each.unit, settlement=msgspec.structs.replace(settlement, tags=()), rows=rows)
+        if self._tags:
+            each.unit = self._tagged(each.unit)
         if each.unit.tasks and self._telemetry.observe is not None:
             spans = self._telemetry.spans
             each.sent_at, each.origin = self._clock.monotonic(), None if spans is None else spans.origin()

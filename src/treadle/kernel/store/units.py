@@ -63,8 +63,6 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None = None
     actor: str | None = None
     """The actor, if it is not the owner of the claim."""
-    tags: tuple[Row, ...] = ()
-    """Tags that the handler has set; the committer makes them rows of the unit."""
 
 
 class Park(msgspec.Struct, frozen=True, gc=False):
@@ -92,8 +90,6 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     doing: str | None = None
     """The activity of a parked function (`model.activity`)."""
     stays: bool = False
-    tags: tuple[Row, ...] = ()
-    """Tags that the handler has set; the committer makes them rows of the unit."""
 
 
 @dataclass(frozen=True, slots=True)
