@@ -12,12 +12,16 @@ from tests.interfaces.engines import url_of
 from tests.interfaces.function_driver import Died, Process, Scene, function_scene
 from tests.interfaces.test_problems import FAULTS
 
+from treadle.kernel.alerts import reads
+from treadle.kernel.alerts.decide import CAUSES
 from treadle.kernel.alerts.evaluate import AlertEvaluator
 from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import MoveRun, PutRun, Unit
 from treadle.model.errors import AlertRuleExists, AlertRuleNotFound, InvalidAlert, InvalidInput
 from treadle.model.names import ALERT, NOTIFY
+from treadle.model.runs import Run
 from treadle.model.tasks import Server
-from treadle.model.values import decode
+from treadle.model.values import decode, encode
 
 URL = "https://ops.example.org/hook/s3cret?token=abc"
 MINUTE = 60
@@ -219,6 +223,59 @@ async def test_a_cause_that_comes_and_goes_neither_fires_nor_resolves(watch: Wat
     await lists.resume("slow")
     await watch.evaluate(after=15)
     assert [each["event"] for each in await watch.evaluate(after=60)] == ["alert.resolved"]
+
+
+async def put_failed_runs(scene: Scene, count: int, name: str, code: str = "broken") -> None:
+    store, ids, error = scene.engine.kernel.store, scene.engine.kernel.ids, encode({"code": code, "message": "no"})
+    for size in [500] * (count // 500) + [count % 500] * bool(count % 500):
+        runs = [Run(id=(run_id := ids.new_id()), root_id=run_id, flow_id="", workflow=name) for _ in range(size)]
+        moves = [MoveRun(run.id, "fail", "running", "failed", error=error) for run in runs]
+        starts = [MoveRun(run.id, "start", "pending", "running") for run in runs]
+        rows = [(PutRun(run), start, move) for run, start, move in zip(runs, starts, moves, strict=True)]
+        await store.commit([Unit(rows=each) for each in rows])
+
+
+@pytest.mark.parametrize(
+    "storm", [("broken", {"when": "run_failed", "workflow": "b"}), ("budget_exhausted", {"when": "budget_spent"})]
+)
+async def test_a_failure_before_many_others_fires_and_does_not_resolve(watch: Watch, storm: tuple[str, dict[str, Any]]) -> None:
+    code, options = storm
+    await watch.scene.engine.alerts.create("r", to=URL, **options)
+    await watch.evaluate()
+    await put_failed_runs(watch.scene, 1, "b", code)
+    await put_failed_runs(watch.scene, 1001, "a")
+    (told,) = await watch.evaluate(after=15)
+    assert [(each["cause"], each["count"]) for each in told["alerts"]] == [(f"b {code}", 1)]
+    assert await watch.evaluate(after=15) == []
+
+
+async def test_a_cause_that_a_storm_hides_counts_as_present(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "PAGE", 5)
+    monkeypatch.setattr(reads, "PAGES", 2)
+    engine = watch.scene.engine
+    await engine.alerts.create("r", when="run_failed", to=URL)
+    await engine.alerts.create("later", when="run_failed", workflow="b", to=URL, lasts=60)
+    await put_failed_runs(watch.scene, 1, "b")
+    assert [each["count"] for each in await watch.evaluate()] == [1]
+    await put_failed_runs(watch.scene, 20, "a")
+    told = {each["rule"]: each for each in await watch.evaluate(after=60)}
+    assert {name: [each["cause"] for each in message["alerts"]] for name, message in told.items()} == {
+        "r": ["a broken"],
+        "later": ["b broken"],
+    }
+    assert {each["event"] for each in told.values()} == {"alert.firing"}
+    assert "10 or more runs of a failed" in told["r"]["alerts"][0]["text"]
+    assert [each["event"] for each in await watch.evaluate(after=20 * MINUTE)] == ["alert.resolved"]
+
+
+async def test_a_small_cause_stays_while_larger_ones_exceed_the_number_of_causes(watch: Watch) -> None:
+    await watch.scene.engine.alerts.create("r", when="run_failed", to=URL)
+    await put_failed_runs(watch.scene, 1, "b")
+    await watch.evaluate()
+    for number in range(CAUSES):
+        await put_failed_runs(watch.scene, 2, f"a{number}")
+    (told,) = await watch.evaluate(after=15)
+    assert (told["event"], told["count"]) == ("alert.firing", CAUSES - 1)
 
 
 async def test_a_silenced_rule_reports_at_the_end_of_its_silence(watch: Watch) -> None:

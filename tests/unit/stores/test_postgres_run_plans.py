@@ -122,7 +122,7 @@ async def check_reads(connection: Connection) -> None:
     plan = await explain(connection, "search.sql", "list_tagged", *span, "'customer'", "'s7'", "50")
     assert plan.indexes("tags") == {"tags_value"}
     plan.reads_few_rows(BATCH)
-    plan = await explain(connection, "runs.sql", "list_failed_runs", "'default'", "0", "50")
+    plan = await explain(connection, "runs.sql", "list_failed_runs", "'default'", "0", "50", "4611686018427387904", newest)
     assert plan.indexes("runs") == {"runs_failed"}
     async with connection.transaction():
         for name in HOT.keys() - READS.keys():

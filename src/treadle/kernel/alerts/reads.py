@@ -6,22 +6,22 @@ schedule, one server. Many failures of one cause are one alert with a count.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from fnmatch import fnmatchcase
 
-from treadle.kernel.alerts.decide import CAUSES, Found
+from treadle.kernel.alerts.decide import Found
 from treadle.kernel.problems import find_problems
 from treadle.kernel.status import Status
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import DeadLetterFilter, FailedRun
+from treadle.kernel.store.queries import LATEST_FAILURE, DeadLetterFilter, FailedRun
 from treadle.model.alerts import DEAD_LETTERS, RUN_FAILED, SERVER_LOST, TRIGGER_FAILING, AlertRuleBody
 from treadle.model.clock import span
 from treadle.model.names import handles
 from treadle.model.values import decode_object
 
-RUNS = 1000
-"""Limit on the failed runs that one evaluation reads; the count of an alert says "1000 or more" then."""
+PAGE, PAGES = 1000, 20
+"""One evaluation reads the latest failed runs: up to `PAGES` pages. If there are more, it resolves no cause."""
 
 BUDGET_CODE = "budget_exhausted"
 """The error of a run whose budget does not allow the next request to a model."""
@@ -43,7 +43,7 @@ class AlertReads:
         """Return the causes of the rule's condition; of failed runs, those that ended after `since`."""
         match body.when:
             case "run_failed" | "budget_spent":
-                return self._failed(body, await self._store.list_failed_runs(self._namespace, since, RUNS))
+                return await self._failed(body, since)
             case "dead_letters":
                 which = DeadLetterFilter(namespace=self._namespace, task_list=body.task_list)
                 count, _, _ = await self._store.count_dead_letters(which)
@@ -53,25 +53,39 @@ class AlertReads:
             case _:
                 return _problems(body, await self._read_status())
 
-    @staticmethod
-    def _failed(body: AlertRuleBody, runs: list[FailedRun]) -> Causes:
-        groups: dict[tuple[str, str], list[FailedRun]] = defaultdict(list)
-        for run in runs:
-            code = str(decode_object(run.error).get("code") or "failed") if run.error else "failed"
-            if body.workflow is not None and not handles((body.workflow,), run.workflow):
-                continue
-            if body.when == RUN_FAILED or code == BUDGET_CODE:
-                groups[run.workflow, code].append(run)
-        largest = sorted(groups.items(), key=lambda group: -len(group[1]))[:CAUSES]
-        return {f"{name} {code}": _of_runs(name, code, members, len(runs) == RUNS) for (name, code), members in largest}
+    async def _failed(self, body: AlertRuleBody, since: int) -> Causes:
+        counts: Counter[tuple[str, str]] = Counter()
+        last: dict[tuple[str, str], FailedRun] = {}
+        before = LATEST_FAILURE
+        for _ in range(PAGES):
+            page = await self._store.list_failed_runs(self._namespace, since, PAGE, before)
+            for run in page:
+                if body.workflow is not None and not handles((body.workflow,), run.workflow):
+                    continue
+                code = str(decode_object(run.error).get("code") or "failed") if run.error else "failed"
+                if body.when == RUN_FAILED or code == BUDGET_CODE:
+                    counts[run.workflow, code] += 1
+                    last.setdefault((run.workflow, code), run)
+            if len(page) < PAGE:
+                break
+            before = page[-1]
+        more = len(page) == PAGE
+        found = {f"{each[0]} {each[1]}": _of_runs(*each, last[each], count, more) for each, count in counts.most_common()}
+        return found | {cause: _unseen(cause) for cause in body.causes if more and cause not in found}
 
 
-def _of_runs(name: str, code: str, runs: list[FailedRun], more: bool) -> Found:
-    last, count = runs[0], f"{len(runs)}{' or more' if more else ''}"
+def _of_runs(name: str, code: str, last: FailedRun, count: int, more: bool) -> Found:
     message = str(decode_object(last.error).get("message") or "") if last.error else ""
-    what = f"1 run of {name} failed" if len(runs) == 1 and not more else f"{count} runs of {name} failed"
+    what = f"1 run of {name} failed" if count == 1 and not more else f"{count}{' or more' * more} runs of {name} failed"
     remedy = f"`treadle runs show {last.id}` shows the last one; `treadle runs retry {last.id}` retries it"
-    return Found(f"{what} ({code}): {message[:300]}".rstrip(": "), remedy, len(runs))
+    return Found(f"{what} ({code}): {message[:300]}".rstrip(": "), remedy, count)
+
+
+def _unseen(cause: str) -> Found:
+    """A known cause that may still exist: not all failed runs were read."""
+    name, _, code = cause.rpartition(" ")
+    text = f"runs of {name} failed ({code}), before the latest {PAGE * PAGES} failed runs"
+    return Found(text, f"`treadle runs list --state failed --workflow {name}` lists them")
 
 
 def _dead(body: AlertRuleBody, count: int) -> Causes:

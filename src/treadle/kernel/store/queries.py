@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from treadle.kernel.store.units import Seen
 from treadle.model.activity import Doing
+from treadle.model.clock import LATEST_AT
 from treadle.model.names import Lane
 from treadle.model.tasks import Claim, Move, Task
 
@@ -211,6 +212,10 @@ class FailedRun(NamedTuple):
     workflow: str
     error: str | None
     finished_at: int
+
+
+LATEST_FAILURE = FailedRun("ffffffff-ffff-ffff-ffff-ffffffffffff", "", None, LATEST_AT)
+"""Comes after every failed run."""
 
 
 class TreeTask(NamedTuple):

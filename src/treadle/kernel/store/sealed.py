@@ -21,6 +21,7 @@ import msgspec
 from treadle.kernel.store.interruption import uninterrupted
 from treadle.kernel.store.ports import LeaseConnection, Store
 from treadle.kernel.store.queries import (
+    LATEST_FAILURE,
     DeadLetterFilter,
     Event,
     Extension,
@@ -247,9 +248,9 @@ class SealedStore:
         """Return runs, opened."""
         return [self._run(run) for run in await self._inner.list_runs(which, limit)]
 
-    async def list_failed_runs(self, namespace: str, after: int, limit: int) -> list[FailedRun]:
+    async def list_failed_runs(self, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE) -> list[FailedRun]:
         """Return failed runs, opened."""
-        found = await self._inner.list_failed_runs(namespace, after, limit)
+        found = await self._inner.list_failed_runs(namespace, after, limit, before)
         return [run._replace(error=self._error(run.error)) for run in found]
 
     async def find_runs(self, run_ids: Sequence[str]) -> list[Run]:

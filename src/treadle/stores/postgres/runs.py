@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.kernel.store.queries import NEWEST, FailedRun, OpenWork, Place, RunFilter, StepTask
+from treadle.kernel.store.queries import LATEST_FAILURE, NEWEST, FailedRun, OpenWork, Place, RunFilter, StepTask
 from treadle.model.activity import DOINGS
 from treadle.model.errors import StoreBusy
 from treadle.model.ids import id_time
@@ -63,8 +63,11 @@ class Runs(Part):
         return await fetch_as(connection, Run, _SQL[_list(which)], *await _values(connection, which), max(limit, 0))
 
     @reads
-    async def list_failed_runs(self, connection: Connection, namespace: str, after: int, limit: int) -> list[FailedRun]:
-        return [FailedRun(*row) for row in await connection.fetch(_SQL["list_failed_runs"], namespace, after, max(limit, 0))]
+    async def list_failed_runs(
+        self, connection: Connection, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE
+    ) -> list[FailedRun]:
+        given = (namespace, after, max(limit, 0), before.finished_at, before.id)
+        return [FailedRun(*row) for row in await connection.fetch(_SQL["list_failed_runs"], *given)]
 
     @reads
     async def count_runs(self, connection: Connection, namespace: str) -> dict[str, int]:

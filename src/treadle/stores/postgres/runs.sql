@@ -72,11 +72,11 @@ from numbered as n join tasks as t on t.id = n.id join lanes as l on l.id = t.la
 where n.number = 1;
 
 -- name: list_failed_runs
--- List runs of the namespace $1 that failed after the instant $2, latest first.
+-- List runs of the namespace $1 that failed after the instant $2 and before the run $5, which failed at $4, latest first.
 select id::text, workflow, error, finished_at
 from runs
-where namespace = $1 and state = 'failed' and finished_at > $2::bigint
-order by finished_at desc
+where namespace = $1 and state = 'failed' and finished_at > $2::bigint and (finished_at, id) < ($4::bigint, $5::uuid)
+order by finished_at desc, id desc
 limit $3::bigint;
 
 -- name: count_runs

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from treadle.kernel.store.queries import NEWEST, FailedRun, OpenWork, Place, RunFilter, StepTask
+from treadle.kernel.store.queries import LATEST_FAILURE, NEWEST, FailedRun, OpenWork, Place, RunFilter, StepTask
 from treadle.model.activity import DOINGS
 from treadle.model.ids import id_time
 from treadle.model.runs import Flow, FlowVersion, Run, Step
@@ -60,8 +60,12 @@ class Runs(Part):
         return fetch_as(connection, Run, _SQL[_list(which)], _values(connection, which) | {"limit": max(limit, 0)})
 
     @reads
-    def list_failed_runs(self, connection: apsw.Connection, namespace: str, after: int, limit: int) -> list[FailedRun]:
-        found: Any = connection.execute(_SQL["list_failed_runs"], {"namespace": namespace, "after": after, "limit": max(limit, 0)})
+    def list_failed_runs(
+        self, connection: apsw.Connection, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE
+    ) -> list[FailedRun]:
+        given = {"namespace": namespace, "after": after, "limit": max(limit, 0)}
+        given |= {"before_at": before.finished_at, "before_id": before.id}
+        found: Any = connection.execute(_SQL["list_failed_runs"], given)
         return [FailedRun(*row) for row in found]
 
     @reads

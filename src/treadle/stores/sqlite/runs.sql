@@ -81,11 +81,11 @@ from numbered as n cross join live on live.id = n.id
 where n.number = 1;
 
 -- name: list_failed_runs
--- List runs that failed after an instant, latest first.
+-- List runs that failed after an instant and before a run, latest first.
 select id, workflow, error, finished_at
 from runs indexed by runs_failed
-where namespace = :namespace and state = 'failed' and finished_at > :after
-order by finished_at desc
+where namespace = :namespace and state = 'failed' and finished_at > :after and (finished_at, id) < (:before_at, :before_id)
+order by finished_at desc, id desc
 limit :limit;
 
 -- name: count_runs

@@ -154,6 +154,8 @@ async def test_failed_runs_are_listed_until_they_are_retried(store: Store, clock
     assert [(each.id, each.workflow) for each in found] == [(run.id, run.workflow) for run in (runs[2], runs[0])]
     assert [each.error for each in found] == ['{"code": "broken"}'] * 2
     assert [each.id for each in await store.list_failed_runs("default", began_at, 1)] == [runs[2].id]
+    assert [each.id for each in await store.list_failed_runs("default", began_at, 10, found[0])] == [runs[0].id]
+    assert await store.list_failed_runs("default", began_at, 10, found[1]) == []
     assert await store.list_failed_runs("default", found[0].finished_at, 10) == []
     assert await store.list_failed_runs("another", began_at, 10) == []
 

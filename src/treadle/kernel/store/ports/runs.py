@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from treadle.kernel.store.ports.clock import StoreClock
-from treadle.kernel.store.queries import FailedRun, OpenWork, RunFilter, StepTask
+from treadle.kernel.store.queries import LATEST_FAILURE, FailedRun, OpenWork, RunFilter, StepTask
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 
 
@@ -22,8 +22,8 @@ class RunStore(StoreClock, Protocol):
     async def list_runs(self, which: RunFilter, limit: int) -> list[Run]:
         """Return up to `limit` runs, newest first (by creation time, then id)."""
 
-    async def list_failed_runs(self, namespace: str, after: int, limit: int) -> list[FailedRun]:
-        """Return up to `limit` runs that are failed and ended after the instant, latest first."""
+    async def list_failed_runs(self, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE) -> list[FailedRun]:
+        """Return up to `limit` runs that are failed and ended after the instant, latest first, from the one next to `before`."""
 
     async def count_runs(self, namespace: str) -> dict[str, int]:
         """Count the runs of the namespace by state."""
