@@ -278,6 +278,16 @@ async def test_a_small_cause_stays_while_larger_ones_exceed_the_number_of_causes
     assert (told["event"], told["count"]) == ("alert.firing", CAUSES - 1)
 
 
+@pytest.mark.parametrize("before", [0, 7, 14])
+async def test_a_single_failure_fires_with_the_longest_duration_that_is_accepted(watch: Watch, before: int) -> None:
+    await watch.scene.engine.alerts.create("r", when="run_failed", to=URL, lasts=60, within=90, every=15)
+    await watch.evaluate()
+    await pass_(watch.scene, before)
+    await put_failed_runs(watch.scene, 1, "b")
+    await pass_(watch.scene, -before % 15)
+    assert [event["event"] for _ in range(7) for event in await watch.evaluate(after=15)][:1] == ["alert.firing"]
+
+
 async def test_a_silenced_rule_reports_at_the_end_of_its_silence(watch: Watch) -> None:
     engine = watch.scene.engine
     await engine.alerts.create("r", when="run_failed", to=URL, within=86_400)
@@ -357,6 +367,8 @@ async def test_an_alert_and_its_message_are_stored_together_or_not_at_all(scene:
         ({"when": "run_failed", "to": URL, "over": 3}, InvalidAlert),
         ({"when": "dead_letters", "to": URL, "over": -1}, InvalidAlert),
         ({"when": "problem", "to": URL, "every": 0.1}, InvalidAlert),
+        ({"when": "run_failed", "to": URL, "lasts": 900}, InvalidAlert),
+        ({"when": "budget_spent", "to": URL, "lasts": 60, "within": 120, "every": 31}, InvalidAlert),
         ({"when": "problem", "to": URL, "color": "red"}, InvalidInput),
     ],
 )

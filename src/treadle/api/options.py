@@ -209,7 +209,11 @@ class AlertOptions(TypedDict, total=False):
     ]
     lasts: Annotated[
         Duration,
-        Doc("Fire only when the cause has lasted this long, and resolve when it has been gone as long, in seconds", unit=SECONDS),
+        Doc(
+            "Fire only when the cause has lasted this long, and resolve when it has been gone as long, in seconds; for "
+            "`run_failed` and `budget_spent`, shorter than `within` by two evaluations",
+            unit=SECONDS,
+        ),
     ]
     repeat: Annotated[Duration, Doc("Send the message again after this time while the cause lasts, in seconds", unit=SECONDS)]
     resolved: Annotated[bool, Doc("Also send a message when the cause is gone; default: true")]

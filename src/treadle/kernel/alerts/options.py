@@ -55,6 +55,13 @@ def make_body(given: Mapping[str, Any]) -> AlertRuleBody:
     every_for = milliseconds(given.get("every", EVERY_FOR / 1000), "every", positive=True)
     if every_for < SHORTEST_EVERY_FOR:
         raise InvalidAlert(f"The shortest interval between two evaluations is one second, not {every_for} ms.")
+    within_for = milliseconds(given.get("within", WITHIN_FOR / 1000), "within", positive=True)
+    lasts_for = milliseconds(given.get("lasts", 0), "lasts")
+    if when in _OF_CONDITION["within"] and lasts_for and within_for < (needed := lasts_for + 2 * every_for):
+        raise InvalidAlert(
+            f"A failure counts for {within_for / 1000:g} s (within), too short for lasts and two evaluations: a single one might "
+            f"never fire. Set within to at least {needed / 1000:g} s, or lasts to less."
+        )
     return AlertRuleBody(
         when=when,
         to=check_target(given.get("to")),
@@ -63,8 +70,8 @@ def make_body(given: Mapping[str, Any]) -> AlertRuleBody:
         code=check_pattern(given["code"], "problem code") if "code" in given else None,
         over=over,
         age_for=milliseconds(given.get("age", AGE_FOR / 1000), "age", positive=True),
-        within_for=milliseconds(given.get("within", WITHIN_FOR / 1000), "within", positive=True),
-        lasts_for=milliseconds(given.get("lasts", 0), "lasts"),
+        within_for=within_for,
+        lasts_for=lasts_for,
         repeat_for=milliseconds(given["repeat"], "repeat", positive=True) if "repeat" in given else None,
         resolved=bool(given.get("resolved", True)),
         every_for=every_for,
