@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.api.conftest import Scene, make_engine
 
 from treadle.api.facade import all_calls
+from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.short_ids import is_short
 from treadle.model.access import Access, Scope
-from treadle.model.errors import AmbiguousId, InvalidQuery, InvalidTag, RunNotFound, TaskNotFound
+from treadle.model.errors import AmbiguousId, InvalidQuery, InvalidTag, NotFound, RunNotFound, TaskNotFound
 from treadle.service import Service
 from treadle.service.group import _ENTITIES
 
@@ -78,3 +81,36 @@ def test_every_id_in_a_path_can_be_short() -> None:
 def test_a_short_id_is_the_beginning_of_one(text: str, short: bool) -> None:
     assert is_short(text) is short
     assert not is_short("0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77")
+
+
+REMOVALS: dict[str, dict[str, Any]] = {
+    "alerts.remove": {"when": "problem", "to": "https://example.org"},
+    "schedules.remove": {"cron": "0 3 * * *", "task": "greet"},
+    "tokens.revoke": {"scopes": ["read"]},
+    "watchers.remove": {"directory": "/none", "task": "greet"},
+}
+ENTITIES = {"alerts": "alert_rule", "schedules": "schedule", "tokens": "token", "watchers": "watcher"}
+BY_NAME_ONLY = {"handlers.remove"}
+"""Removals of things without ids."""
+
+
+def test_every_removal_is_checked() -> None:
+    found = {f"{call.group}.{call.name}" for call in all_calls() if call.route.method == "DELETE"}
+    assert found == REMOVALS.keys() | BY_NAME_ONLY
+
+
+@pytest.mark.parametrize("call", REMOVALS)
+async def test_a_removal_needs_a_name_or_a_complete_id_and_is_safe_to_repeat(scene: Scene, call: str) -> None:
+    group_name, _, name = call.partition(".")
+    group = getattr(scene.api, group_name)
+    remove, options = getattr(group, name), REMOVALS[call]
+    made = {each: (await group.create(each, **options)).id for each in ("kept", "last", "abcd", "dead")}
+    live = dict(made)
+    for each in ("last", "abcd"):
+        assert (await remove(each)).id == live.pop(each)
+    for repeated in ("last", "abcd", "LAST", made["kept"][:8], made["kept"][:-1], made["dead"][:30]):
+        with pytest.raises(NotFound):
+            await remove(repeated)
+        records = await scene.engine.kernel.store.list_records(RecordFilter(ENTITIES[group_name], "default", live=True), 10)
+        assert {each.id for each in records} == set(live.values())
+    assert (await remove(made["dead"])).id == made["dead"]

@@ -136,7 +136,7 @@ class Tokens:
         check_key(actor, "actor")
 
         async def attempt() -> Token:
-            record = await self._get_record(id_or_name)
+            record = await self._get_record(id_or_name, exact=True)
             if record.state != ACTIVE:
                 return _shown(record, await self._store.now())
             if not await self._end(record, "revoke", actor):
@@ -182,8 +182,8 @@ class Tokens:
 
     # records
 
-    async def _get_record(self, id_or_name: str) -> Record:
-        record = await find_by_name_or_id(self._store, self._namespace, ENTITY, id_or_name)
+    async def _get_record(self, id_or_name: str, *, exact: bool = False) -> Record:
+        record = await find_by_name_or_id(self._store, self._namespace, ENTITY, id_or_name, exact=exact)
         if record is None:
             raise TokenNotFound(id_or_name)
         return record

@@ -10,6 +10,7 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.short_ids import find_id
 from treadle.model.errors import AmbiguousId, InvalidInput, NotFound
+from treadle.model.ids import parse_id
 from treadle.model.records import Record
 from treadle.model.runs import Step
 from treadle.model.tags import TAGS_LIMIT, Tags, decode_tags
@@ -56,14 +57,17 @@ async def every_record(store: RecordStore, which: RecordFilter, page_size: int =
         which = replace(which, before_id=page[-1].id)
 
 
-async def find_by_name_or_id(store: Store, namespace: str, entity: str, name_or_id: str) -> Record | None:
-    """Return the live record of that name, or the record of that id, if the namespace has one."""
+async def find_by_name_or_id(store: Store, namespace: str, entity: str, name_or_id: str, *, exact: bool = False) -> Record | None:
+    """Return the live record of that name, or the record of that id, if the namespace has one. With `exact`, the id is complete:
+    a call that ends the record must not mean another one when it is repeated.
+    """
     if not name_or_id.isprintable():  # the stores reject some of these
         return None
     record = await store.find_record_named(namespace, entity, name_or_id)
     if record is None:
         try:
-            record = await store.find_record(await find_id(store, namespace, entity, name_or_id))
+            found = parse_id(name_or_id) if exact else await find_id(store, namespace, entity, name_or_id)
+            record = await store.find_record(found)
         except AmbiguousId:
             raise
         except (InvalidInput, NotFound):

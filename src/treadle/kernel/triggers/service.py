@@ -154,9 +154,9 @@ class Triggers(ABC, Generic[B]):
         which = RecordFilter(self.machine.entity, self._namespace, live=None if ended else True, before_id=before_id)
         return await self._store.list_records(which, limit)
 
-    async def _get_record(self, name: str) -> Record:
-        """Return the live record of that name, or the record of that id."""
-        record = await find_by_name_or_id(self._store, self._namespace, self.machine.entity, name)
+    async def _get_record(self, name: str, *, exact: bool = False) -> Record:
+        """Return the live record of that name, or the record of that id; see `find_by_name_or_id`."""
+        record = await find_by_name_or_id(self._store, self._namespace, self.machine.entity, name, exact=exact)
         if record is None:
             raise self.not_found(name)
         return record
@@ -189,7 +189,7 @@ class Triggers(ABC, Generic[B]):
         entity = self.machine.entity
 
         async def attempt() -> Record:
-            record = await self._get_record(name)
+            record = await self._get_record(name, exact=move == "remove")
             if record.state == unless:
                 return record
             state = self.machine.target(record.state, move)
