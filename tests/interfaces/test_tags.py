@@ -86,6 +86,43 @@ async def test_a_schedule_tags_what_it_starts_and_a_backfill_is_listed_by_creati
         assert len(listed) == 1 + len(started.started)
 
 
+async def test_a_run_that_repeats_or_continues_another_has_all_its_tags() -> None:
+    tags = {f"k{number}": number for number in range(60)}
+    async with make_engine("memory://") as engine:
+        seen: list[str] = []
+
+        @engine.function("order")
+        async def order(payload: dict[str, Any], ctx: Any) -> str:
+            if payload.get("again"):
+                return str(ctx.run_id)
+            for first in range(0, 60, 20):
+                ctx.tag({f"k{number}": number for number in range(first, first + 20)})
+            await ctx.step(lambda: seen.append("stepped"))
+            ctx.tag(k0=100, late=True)
+            await ctx.continue_as_new({"again": True})
+            return ""
+
+        @engine.handler("imports.Import")
+        async def import_row(payload: dict[str, Any], ctx: Any) -> dict[str, Any]:
+            for first in range(0, 60, 20):
+                ctx.tag({f"k{number}": number for number in range(first, first + 20)})
+            return {"id": payload["row"]}
+
+        async with engine.worker():
+            run = await engine.start_function("order", {})
+            last = await engine.run_result(run, timeout=BOUND)
+            expected = {**tags, "k0": 100, "late": True}
+            assert (await tags_of(engine, run.id), await tags_of(engine, last)) == (expected, expected)
+            flow = await engine.start_run([("imports.afl", ROWS)], "imports.Nightly", {"rows": [1]})
+            await engine.run_result(flow, timeout=BOUND)
+            (task,) = await engine.kernel.store.list_tasks(TaskFilter(name="imports.Import"), 10)
+            for repeated in (await engine.runs.rerun(flow.id), await engine.runs.fork(flow.id, task.step_id or "")):
+                assert await tags_of(engine, repeated.id) == tags
+            (step,) = [each for each in await engine.kernel.functions.recorded(run.id) if each.kind == "step"]
+            for again in (await engine.runs.rerun(run.id), await engine.runs.fork(run.id, step.id)):
+                assert await tags_of(engine, again.id) == expected
+
+
 async def forever(_: Any) -> None:
     await asyncio.Event().wait()
 

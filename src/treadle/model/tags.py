@@ -30,13 +30,17 @@ _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d
 _EXACT = 2**53
 
 
+class KeptTags(dict[str, TagValue]):
+    """All tags of a run, for one that repeats or continues it: as many as it keeps."""
+
+
 def check_tags(given: Tags | None) -> dict[str, str]:
     """Return the tags in stored form, or raise `InvalidTag`."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
         raise InvalidTag(f"tags must be a dict like {{'customer': 'acme'}}, not {shown(given)}.")
-    if len(given) > TAGS_LIMIT:
+    if len(given) > TAGS_LIMIT and not isinstance(given, KeptTags):
         raise InvalidTag(f"Give at most {TAGS_LIMIT} tags; {len(given)} were given.")
     return {check_tag_key(key): encode_tag(value, key) for key, value in given.items()}
 

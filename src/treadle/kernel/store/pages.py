@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 from treadle.kernel.store.ports import RecordStore, RunStore, SearchStore, Store, TaskStore
@@ -13,7 +13,7 @@ from treadle.model.errors import AmbiguousId, InvalidInput, NotFound
 from treadle.model.ids import parse_id
 from treadle.model.records import Record
 from treadle.model.runs import Step
-from treadle.model.tags import TAGS_LIMIT, Tags, decode_tags
+from treadle.model.tags import KeptTags, Tags, decode_tags
 from treadle.model.tasks import Task
 
 PAGE_LIMIT = 1000
@@ -43,10 +43,9 @@ async def all_steps(store: RunStore, run_id: str) -> list[Step]:
     return found
 
 
-async def kept_tags(store: SearchStore, run_id: str) -> Tags:
-    """The tags of a run, for one that repeats or continues it."""
-    kept = decode_tags((await store.list_tags([run_id])).get(run_id, {}))
-    return dict(list(kept.items())[:TAGS_LIMIT])
+async def kept_tags(store: SearchStore, run_id: str, more: Mapping[str, str] | None = None) -> Tags:
+    """The tags of a run, for one that repeats or continues it; `more` is about to be stored, in stored form."""
+    return KeptTags(decode_tags({**(await store.list_tags([run_id])).get(run_id, {}), **(more or {})}))
 
 
 async def every_record(store: RecordStore, which: RecordFilter, page_size: int = PAGE_LIMIT) -> AsyncIterator[Record]:

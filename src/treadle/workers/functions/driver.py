@@ -23,7 +23,7 @@ from typing import Any
 from treadle.kernel.functions.steps import Recorded
 from treadle.kernel.functions.waits import note_waits
 from treadle.kernel.store.records import Await
-from treadle.kernel.store.units import Park, RunGuard, Unit, Verdict
+from treadle.kernel.store.units import Park, PutTags, RunGuard, Unit, Verdict
 from treadle.model.errors import TreadleError
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
@@ -229,8 +229,10 @@ class Driver:
             await inbox.read_run()
         value, error = self._ended or (None, None)
         pending = self.recorder.collect()
-        ending = Ending(value, error, self.successor, [signal for signal in signals if signal.id not in pending.consumed])
         tasks, rows = self.recorder.rows_of(pending)
+        left = [signal for signal in signals if signal.id not in pending.consumed]
+        tags = dict(tag for row in rows if isinstance(row, PutTags) for tag in row.tags)
+        ending = Ending(value, error, self.successor, left, tags)
         finish, more_tasks, more_rows = await ended_unit(execution.runtime, execution.task, inbox.run, execution.function, ending)
         rows.append(Await(execution.run_id, 0, self.journal.uncounted))
         set_settling(True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.kernel.functions.decide import continued_id, new_run, run_message
@@ -42,6 +42,8 @@ class Ending:
     successor: dict[str, Any] | None = None
     signals: Sequence[Message] = ()
     """Signals that this run has not consumed, for the run that continues it."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags that are stored with the end, in stored form; the run that continues it has them, too."""
 
 
 async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Function, ending: Ending) -> EndedUnit:
@@ -50,7 +52,7 @@ async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Fu
     error = ending.error
     if ending.successor is not None:
         try:
-            return await _continued(runtime, task, run, function, ending.successor, ending.signals)
+            return await _continued(runtime, task, run, function, ending.successor, ending)
         except InvalidInput as refused:
             error = NonRetryable(f"The function cannot continue as a new run: {refused}", refused.code)
     if error is None:
@@ -74,7 +76,7 @@ async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Fu
 
 
 async def _continued(
-    runtime: Runtime, task: Task, run: Run | None, function: Function, payload: dict[str, Any], signals: Sequence[Message]
+    runtime: Runtime, task: Task, run: Run | None, function: Function, payload: dict[str, Any], ending: Ending
 ) -> EndedUnit:
     """End the run, and start a new one without history, which receives the unconsumed signals in their order.
 
@@ -99,13 +101,13 @@ async def _continued(
         parent_step_id=run.parent_step_id if run is not None and child else None,
         deadline_at=None if run is None else run.deadline_at,
         fairness_key=task.fairness_key,
-        tags=await kept_tags(runtime.store, run_id),
+        tags=await kept_tags(runtime.store, run_id, ending.tags),
     )
     outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
     moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
     messages = [
         PutMessage(Message(id=derived_id(new.id, f"mail/{each.id}"), run_id=new.id, name=each.name, body=each.body))
-        for each in signals
+        for each in ending.signals
     ]
     timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
     return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *messages)
