@@ -1,4 +1,4 @@
-"""Short ids: the unique beginning of an id, or `last` for the newest record of its kind.
+"""Short ids: the unique beginning of an id (four digits or more), or `last` for the newest record of its kind.
 
 Every call that names a record by its id resolves the id here. A complete id costs no query.
 """
@@ -30,7 +30,7 @@ CANDIDATES = 10
 """Limit on the ids that an error lists."""
 _VISIBLE = 500
 """Limit on the records that are checked for one that a caller may see."""
-_PREFIX = re.compile(r"[0-9A-Fa-f]{1,8}|[0-9A-Fa-f]{8}-?[0-9A-Fa-f-]{0,27}")
+_PREFIX = re.compile(r"[0-9A-Fa-f]{4,8}|[0-9A-Fa-f]{8}-?[0-9A-Fa-f-]{0,27}")
 _NAMES = {EXTERNAL.entity: "job", TASK.entity: "task", RUN.entity: "run"}
 _NOT_FOUND: dict[str, Callable[[str], NotFound]] = {
     RUN.entity: RunNotFound,
