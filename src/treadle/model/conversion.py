@@ -7,7 +7,7 @@ A `Converter` is built once per annotation. `dump` checks a value before it is s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import PurePath
@@ -56,6 +56,11 @@ def is_raw(annotation: Any) -> bool:
         key, value = get_args(annotation)
         return key is str and value in (Any, object)
     return False
+
+
+def is_mapping(annotation: Any) -> bool:
+    """Return whether the annotation means a JSON object without declared fields, or any JSON."""
+    return is_raw(annotation) or get_origin(annotation) in (dict, Mapping, MutableMapping)
 
 
 def is_model(cls: Any) -> bool:

@@ -3,7 +3,7 @@
 Two styles, told apart when the code is registered:
 
 - payload: `(payload)`, `(payload, ctx)` or nothing. The whole payload is the argument: the parameter is called `payload`, has no
-  annotation, or is annotated as a dict or a Mapping of anything.
+  annotation, or is annotated as a dict or a Mapping.
 - arguments: every other signature. The payload is an object of the arguments by name: `{"order": {...}, "copies": 2}`.
 
 A parameter named `ctx`, or annotated as a context, receives the context in both styles and is never part of the payload.
@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from treadle.model.conversion import Converter, is_raw
+from treadle.model.conversion import Converter, is_mapping, is_raw
 from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
 from treadle.model.user_values import type_name
@@ -261,7 +261,7 @@ class _Reader:
         first, annotated = rest[0], [each for each in rest if each.annotation is not _EMPTY]
         if first.kind is first.VAR_KEYWORD:
             raise self.refused("it would receive nothing: it must take (payload), (payload, ctx) or named arguments")
-        like_payload = first.name == "payload" or first.annotation is _EMPTY or is_raw(self._resolved(first))
+        like_payload = first.name == "payload" or first.annotation is _EMPTY or is_mapping(self._resolved(first))
         if not like_payload:
             if len(annotated) < len(rest):
                 raise self.refused("annotate every parameter, or take (payload), (payload, ctx) or nothing")
