@@ -34,8 +34,8 @@ async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
 
 async def test_a_function_waits_for_an_approval_and_goes_on_when_it_is_given(screen: Screen):
     @screen.engine.function("order.Review")
-    async def review(order: dict[str, int], ctx: FunctionContext) -> dict[str, Any]:
-        said = await ctx.approval("Ship it on account?", context={"total": order["total"]})
+    async def review(payload: dict[str, int], ctx: FunctionContext) -> dict[str, Any]:
+        said = await ctx.approval("Ship it on account?", context={"total": payload["total"]})
         return {"shipped_by": said["by"], "because": said["reason"]}
 
     async with screen.engine.worker():
