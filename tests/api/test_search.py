@@ -77,7 +77,9 @@ def test_every_id_in_a_path_can_be_short() -> None:
     assert {name for name in names if name.endswith("_id")} - EXACT <= _ENTITIES.keys()
 
 
-@pytest.mark.parametrize(("text", "short"), [("last", True), ("01", False), ("0198", True), ("0198c3de-7a1", True), ("x1", False), ("", False)])
+@pytest.mark.parametrize(
+    ("text", "short"), [("last", True), ("01", False), ("0198", True), ("0198c3de-7a1", True), ("x1", False), ("", False)]
+)
 def test_a_short_id_is_the_beginning_of_one(text: str, short: bool) -> None:
     assert is_short(text) is short
     assert not is_short("0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77")

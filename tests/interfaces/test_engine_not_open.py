@@ -15,6 +15,13 @@ from treadle.model.errors import NotOpen
 
 ID = "01900000-0000-7000-8000-000000000000"
 FLOW = [("a.afl", "facet F() => (n: Long)\nworkflow W() => (n: Long) andThen {\n    f = F()\n    yield W(n = f.n)\n}\n")]
+
+
+async def nothing() -> None:
+    """A durable function."""
+
+
+FUNCTION = Engine("memory://").function("nothing")(nothing)
 CALLS: dict[str, tuple[Any, ...]] = {
     "enqueue": ("greet",),
     "enqueue_many": ([TaskSpec(name="greet", payload={})],),
@@ -28,6 +35,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "why": (ID,),
     "start_run": (FLOW, "W"),
     "run_result": (ID,),
+    "start": (FUNCTION,),
     "start_function": ("greet",),
     "start_plan": ([{"name": "a", "handler": "greet"}],),
     "signal": (ID, "go"),
@@ -35,7 +43,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
 
 
 def test_every_call_of_an_engine_is_tried() -> None:
-    calls = {name for name, each in vars(Engine).items() if inspect.iscoroutinefunction(each) and not name.startswith("_")}
+    calls = {name for name, _ in inspect.getmembers(Engine, inspect.iscoroutinefunction) if not name.startswith("_")}
     assert calls - {"open", "close"} == set(CALLS)
 
 

@@ -217,8 +217,10 @@ class Kernel:
         from treadle.kernel.search.service import Search
 
         sealed = self._codec is not None
-        doing = self.run_reads.list_doing
-        return Search(self.store, self.value_store, doing, namespace=self.settings.namespace, sealed=sealed)
+        return Search(self.store, self.value_store, self._list_doing, namespace=self.settings.namespace, sealed=sealed)
+
+    async def _list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
+        return await self.run_reads.list_doing(runs)
 
     @property
     def flows(self) -> Flows:

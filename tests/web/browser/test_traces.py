@@ -50,7 +50,7 @@ async def test_a_trace_is_one_timeline_that_updates_itself(screen: Screen) -> No
         await expect(page.get_by_text("look", exact=True)).to_have_count(0)
         await page.get_by_role("link", name="Open child").click()
         await expect(page.get_by_text("look", exact=True)).to_have_count(1)
-        await page.get_by_role("link", name="List all pack").click()
+        await page.get_by_role("link", name="Open all pack").click()
         await expect(page.locator("table.trace tbody tr")).to_have_count(40)
         await page.get_by_role("link", name="The whole trace").click()
         (approval,) = await engine.approvals.list()
