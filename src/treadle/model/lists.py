@@ -155,13 +155,21 @@ class Limit(Bucket, frozen=True, kw_only=True):
         """Return the milliseconds until another task may be admitted; None: only once an admitted one ends."""
         if self.max_running is not None and self.admitted >= self.max_running:
             return None
+        if self.burst is not None and self.unclaimed >= self.burst:  # a full bucket gains no token
+            return self.stuck_for(now) or STUCK_FOR
         return self.next_token_for(now, self.unclaimed)
 
-    def is_stuck(self, now: int) -> bool:
-        """Whether nobody claims the admitted tasks: they reserve all tokens of a bucket that has been full for a while."""
-        if self.rate is None or self.burst is None or not self.unclaimed or self.next_start_for(now) == 0:
-            return False
-        return now - (self.tokens_at or 0) > STUCK_FOR + 1000 * self.burst / self.rate
+    def stuck_for(self, now: int) -> int | None:
+        """Return the milliseconds until the tasks that nobody claims count as stuck: 0 if they do, None if others may start.
+
+        They are stuck if they take all the room, and the bucket has been full for a while.
+        """
+        if self.rate is None or self.burst is None or not self.unclaimed:
+            return None
+        if self.unclaimed < self.burst and (self.max_running is None or self.admitted < self.max_running):
+            return None
+        full_at = (self.tokens_at or 0) + math.ceil(max(self.burst - (self.tokens or 0.0), 0) * 1000 / self.rate)
+        return max(full_at + STUCK_FOR - now, 0)
 
     @property
     def text(self) -> str:

@@ -60,17 +60,25 @@ async def feed(connection: Connection, keys: Iterable[Key], after: Key, now: int
     """
     rows = await connection.fetch(_SQL["list_starved"], *after, STARVED_LIMIT)
     found = await list_rated(connection)
-    stuck = sorted(stuck_keys(found, now))
-    wanted = {*keys, *due_keys(found, now)[0], *stuck, *((namespace, key) for namespace, key, room in rows if room)}
+    stuck = stuck_keys(found, now)
+    wanted = {*keys, *due_keys(found, now)[0], *((namespace, key) for namespace, key, room in rows if room)}
+    wanted.update((each.namespace, each.key) for each in stuck)
     lanes: set[int] = set()
     if wanted:
         async with connection.transaction():
             if stuck:  # all keys are locked in one order, before any row
                 await connection.execute(_SQL["lock_keys"], [key[0] for key in wanted], [key[1] for key in wanted])
-                await connection.execute(_SQL["go_back"], [key[0] for key in stuck], [key[1] for key in stuck])
+                for each in stuck:
+                    await _go_back(connection, each)
             lanes = await admit(connection, wanted)
     _, token_for = due_keys(await list_rated(connection), now)
     return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
+
+
+async def _go_back(connection: Connection, limit: Limit) -> None:
+    """Let the unclaimed tasks of a locked key wait again, at the end of the line, unless another process just did."""
+    if row_count(await connection.execute(_SQL["fill"], limit.namespace, limit.key, limit.tokens_at)):
+        await connection.execute(_SQL["go_back"], limit.namespace, limit.key)
 
 
 async def set_limit(connection: Connection, namespace: str, key: str, max_running: int | None) -> set[int]:

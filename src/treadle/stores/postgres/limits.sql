@@ -215,14 +215,27 @@ from limits
 where limits.namespace = $1::text
 order by limits.key collate "C";
 
+-- name: fill
+-- Store the tokens that a key has gained, unless that was done since $3 or a claim takes some now; its tasks are not stuck
+-- until a while later.
+with free as materialized (
+  select namespace, key
+  from limits
+  where namespace = $1::text and key = $2::text and rate is not null and tokens_at = $3::bigint
+  for update skip locked
+)
+update limits
+set tokens = least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000), tokens_at = (select treadle_now())
+from free
+where limits.namespace = free.namespace and limits.key = free.key;
+
 -- name: go_back
--- Let the admitted tasks of locked keys ($1 namespaces, $2 keys) that nobody has claimed wait again, at the end of the line.
+-- Let the admitted tasks of a locked key ($1 namespace, $2 key) that nobody has claimed wait again, at the end of the line.
 with unclaimed as materialized (
-  select tasks.id
-  from unnest($1::text[], $2::text[]) as given (namespace, key)
-  join tasks on tasks.namespace = given.namespace and tasks.limit_key = given.key and tasks.limit_key is not null
-    and (hold & 1) = 0 and owner_id is null
-  for update of tasks skip locked
+  select id
+  from tasks
+  where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0 and owner_id is null
+  for update skip locked
 )
 update tasks
 set hold = hold | 1, due_at = greatest(due_at, (select treadle_now()))

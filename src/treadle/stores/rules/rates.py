@@ -12,19 +12,16 @@ def due_keys(rated: Iterable[Limit], now: int) -> tuple[set[tuple[str, str]], in
     due: set[tuple[str, str]] = set()
     later: int | None = None
     for limit in rated:
-        match limit.next_start_for(now):
-            case None:
-                pass
-            case 0:
-                due.add((limit.namespace, limit.key))
-            case wait:
-                later = earlier(later, wait)
+        if (wait := limit.next_start_for(now)) == 0:
+            due.add((limit.namespace, limit.key))
+        else:
+            later = earlier(later, earlier(wait, limit.stuck_for(now) or None))
     return due, later
 
 
-def stuck_keys(rated: Iterable[Limit], now: int) -> set[tuple[str, str]]:
-    """Return the keys whose admitted tasks nobody claims, for example because no worker has their handler."""
-    return {(limit.namespace, limit.key) for limit in rated if limit.is_stuck(now)}
+def stuck_keys(rated: Iterable[Limit], now: int) -> list[Limit]:
+    """Return the limits whose admitted tasks nobody claims, for example because no worker has their handler."""
+    return [limit for limit in rated if limit.stuck_for(now) == 0]
 
 
 def earlier(one: int | None, other: int | None) -> int | None:

@@ -41,10 +41,13 @@ def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
         connection.execute(_SQL["charge"], {"rows": to_json(rows), "now": now})
 
 
-def go_back(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
-    """Let the unclaimed tasks of the keys wait again, at the end of the line; `admit` must follow."""
-    for namespace, key in keys:
-        connection.execute(_SQL["go_back"], _of(namespace, key, now=now))
+def go_back(connection: apsw.Connection, stuck: Iterable[Limit], now: int) -> None:
+    """Let the unclaimed tasks of keys wait again, at the end of the line, unless another process just did; `admit` must follow."""
+    for limit in stuck:
+        values = _of(limit.namespace, limit.key, now=now, seen_at=limit.tokens_at)
+        connection.execute(_SQL["fill"], values)
+        if connection.changes():
+            connection.execute(_SQL["go_back"], values)
 
 
 def put_limits(connection: apsw.Connection, limits: Mapping[Key, int], now: int) -> None:

@@ -151,6 +151,12 @@ from limits as m
 where m.namespace = :namespace
 order by m.key;
 
+-- name: fill
+-- Store the tokens that a key has gained, unless that was done since `seen_at`; its tasks are not stuck until a while later.
+update limits
+set tokens = min(burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0), tokens_at = :now
+where namespace = :namespace and key = :key and rate is not null and tokens_at = :seen_at;
+
 -- name: go_back
 -- Let the admitted tasks of a key that nobody has claimed wait again, at the end of the line.
 update tasks

@@ -112,7 +112,7 @@ class Tasks(Part):
         limits = list_rated(connection)
         rated, token_for = due_keys(limits, now)
         stuck = stuck_keys(limits, now)
-        rated |= stuck
+        rated.update((each.namespace, each.key) for each in stuck)
         if not rated and (first is None or first > now):
             return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now)
         values = {"now": now, "expire_leases": expire_leases, "limit": limit}

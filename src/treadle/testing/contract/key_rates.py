@@ -158,6 +158,21 @@ async def test_tasks_that_nobody_claims_do_not_keep_the_rate_from_other_handlers
     assert (await limit(store)).waiting >= 3
 
 
+async def test_tasks_that_nobody_claims_cost_a_wake_up_now_and_then(store, clock):
+    await rate(store, 50.0, 50)
+    await put_keyed(store, 120)
+    began, wakes = clock.now(), 0
+    while clock.now() - began < 60_000:
+        woken = await store.wake(100)
+        wakes += 1
+        await clock.advance(woken.next_for)
+    assert wakes <= 15
+    assert (await limit(store)).unclaimed == 50
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 50)  # also when the maximum is reached
+    assert (await store.wake(100)).next_for > 1_000
+    assert len(await claim(store, limit=100)) == 50
+
+
 async def test_retries_takeovers_and_revivals_are_starts_too(store, clock):
     await rate(store, 0.001, 4)
     await put_keyed(store, 1)
