@@ -266,6 +266,12 @@ async def check_limits(connection: Connection) -> None:
     plan = await explain(connection, "limits.sql", "list_starved", "''", "''", "100")
     assert plan.indexes("tasks") <= {"tasks_over_limit", "tasks_admitted"}
     plan.reads_few_rows(10)
+    plan = await explain(connection, "limits.sql", "go_back", "'default'", "'k'", "array[2]")
+    assert plan.indexes("tasks") <= {"tasks_over_limit_lane", "tasks_admitted", "tasks_pkey"}
+    plan.reads_few_rows(1000)  # those of other lanes, whatever their key
+    plan = await explain(connection, "limits.sql", "admit_others", "'default'", "'k'", "array[2]", "10000")
+    assert plan.indexes("tasks") <= {"tasks_over_limit_lane", "tasks_admitted", "tasks_pkey"}
+    plan.reads_few_rows(1000)  # those of other lanes, whatever their key
     plan = await explain(connection, "lanes.sql", "count_backlog", "2", "101")
     assert plan.indexes("tasks") == {"tasks_ready", "tasks_over_limit_lane"}
     plan.reads_few_rows(202)

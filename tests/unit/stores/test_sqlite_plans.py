@@ -78,6 +78,8 @@ INDEXES = {
         "recall_list": {"tasks_admitted"},
         "list_waiting_keys": {"tasks_over_limit_lane"},
         "list_limits": {"tasks_over_limit", "tasks_admitted"},
+        "go_back": {"tasks_admitted", "tasks_over_limit_lane"},
+        "admit_others": {"tasks_over_limit_lane", "tasks_admitted"},
         "list_admitted": {"tasks_admitted"},
         "list_rated": {"limits_rated", "tasks_over_limit", "tasks_admitted"},
     },

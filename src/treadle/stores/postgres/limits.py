@@ -69,16 +69,23 @@ async def feed(connection: Connection, keys: Iterable[Key], after: Key, now: int
             if stuck:  # all keys are locked in one order, before any row
                 await connection.execute(_SQL["lock_keys"], [key[0] for key in wanted], [key[1] for key in wanted])
                 for each in stuck:
-                    await _go_back(connection, each)
-            lanes = await admit(connection, wanted)
+                    lanes |= await _go_back(connection, each)
+            lanes |= await admit(connection, wanted)
     _, token_for = due_keys(await list_rated(connection), now)
     return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
 
 
-async def _go_back(connection: Connection, limit: Limit) -> None:
-    """Let the unclaimed tasks of a locked key wait again, at the end of the line, unless another process just did."""
-    if row_count(await connection.execute(_SQL["fill"], limit.namespace, limit.key, limit.tokens_at)):
-        await connection.execute(_SQL["go_back"], limit.namespace, limit.key)
+async def _go_back(connection: Connection, limit: Limit) -> set[int]:
+    """Let the unclaimed tasks of a locked key wait again, and admit those of the next lanes instead; return these lanes.
+
+    Does nothing if there are no others, or if another process just did it.
+    """
+    key = limit.namespace, limit.key
+    if not row_count(await connection.execute(_SQL["fill"], *key, limit.tokens_at)):
+        return set()
+    lane_ids = [row[0] for row in await connection.fetch(_SQL["list_unclaimed_lanes"], *key)]
+    await connection.execute(_SQL["go_back"], *key, lane_ids)
+    return {row[0] for row in await connection.fetch(_SQL["admit_others"], *key, lane_ids, BATCH)}
 
 
 async def set_limit(connection: Connection, namespace: str, key: str, max_running: int | None) -> set[int]:

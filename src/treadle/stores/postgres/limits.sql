@@ -229,18 +229,69 @@ set tokens = least(burst, tokens + rate * greatest((select treadle_now()) - toke
 from free
 where limits.namespace = free.namespace and limits.key = free.key;
 
+-- name: list_unclaimed_lanes
+-- List the lanes in which admitted tasks of a key are ready.
+select distinct lane_id
+from tasks
+where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0 and owner_id is null
+  and wake_at is null and hold = 0;
+
 -- name: go_back
--- Let the admitted tasks of a locked key ($1 namespace, $2 key) that nobody has claimed wait again, at the end of the line.
+-- Let the admitted tasks of a locked key ($1 namespace, $2 key) that nobody has claimed wait again, at the end of the line, if
+-- they cannot be claimed or tasks of other lanes than $3 wait.
 with unclaimed as materialized (
   select id
   from tasks
-  where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0 and owner_id is null
+  where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0 and owner_id is null and (
+    wake_at is not null or hold <> 0 or (
+      select exists (
+        select
+        from lanes
+        cross join lateral (
+          select
+          from tasks as others
+          where others.lane_id = lanes.id and others.limit_key = $2::text and others.hold - 1 = 0 and others.owner_id is null
+            and others.wake_at is null
+          limit 1
+        ) as waiting
+        where lanes.namespace = $1::text and not (lanes.slowed and lanes.paused) and lanes.id <> all ($3::integer[])
+      )
+    )
+  )
   for update skip locked
 )
 update tasks
 set hold = hold | 1, due_at = greatest(due_at, (select treadle_now()))
 from unclaimed
 where tasks.id = unclaimed.id;
+
+-- name: admit_others
+-- Admit tasks of a locked key ($1 namespace, $2 key), as many as its limit leaves room for, at most $4: of all lanes but $3 in
+-- turn, beginning with the lane after these, whatever the priorities; return their lanes.
+with room as materialized (
+  select greatest(0, least($4::bigint, {sql:postgres_room})) as count
+  from limits
+  where limits.namespace = $1::text and limits.key = $2::text
+), chosen as materialized (
+  select waiting.id
+  from lanes
+  cross join lateral (
+    select tasks.id, row_number() over (order by tasks.priority, tasks.due_at, tasks.id) as turn
+    from tasks
+    where tasks.lane_id = lanes.id and tasks.limit_key = $2::text and hold - 1 = 0 and owner_id is null and wake_at is null
+    order by tasks.priority, tasks.due_at, tasks.id
+    limit (select count from room)
+  ) as waiting
+  where lanes.namespace = $1::text and not (lanes.slowed and lanes.paused) and lanes.id <> all ($3::integer[])
+  order by waiting.turn, lanes.id <= (select max(id) from unnest($3::integer[]) as id), lanes.id
+  limit (select count from room)
+), next as materialized (
+  select id
+  from tasks
+  where id in (select id from chosen) and hold = 1 and owner_id is null and wake_at is null
+  for update skip locked
+)
+update tasks set hold = 0 from next where tasks.id = next.id returning tasks.lane_id;
 
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.

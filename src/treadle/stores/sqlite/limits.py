@@ -41,13 +41,20 @@ def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
         connection.execute(_SQL["charge"], {"rows": to_json(rows), "now": now})
 
 
-def go_back(connection: apsw.Connection, stuck: Iterable[Limit], now: int) -> None:
-    """Let the unclaimed tasks of keys wait again, at the end of the line, unless another process just did; `admit` must follow."""
+def go_back(connection: apsw.Connection, stuck: Iterable[Limit], now: int) -> set[int]:
+    """Let the unclaimed tasks of keys wait again, and admit those of the next lanes instead; return these lanes.
+
+    Does nothing if there are no others, or if another process just did it. `admit` must follow.
+    """
+    lanes: set[int] = set()
     for limit in stuck:
-        values = _of(limit.namespace, limit.key, now=now, seen_at=limit.tokens_at)
+        values = _of(limit.namespace, limit.key, now=now, seen_at=limit.tokens_at, most=BATCH)
         connection.execute(_SQL["fill"], values)
         if connection.changes():
+            values["lane_ids"] = to_json([lane_id for (lane_id,) in connection.execute(_SQL["list_unclaimed_lanes"], values)])
             connection.execute(_SQL["go_back"], values)
+            lanes.update(lane_id for (lane_id,) in connection.execute(_SQL["admit_others"], values))
+    return lanes
 
 
 def put_limits(connection: apsw.Connection, limits: Mapping[Key, int], now: int) -> None:

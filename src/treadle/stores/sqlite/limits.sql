@@ -157,11 +157,43 @@ update limits
 set tokens = min(burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0), tokens_at = :now
 where namespace = :namespace and key = :key and rate is not null and tokens_at = :seen_at;
 
+-- name: list_unclaimed_lanes
+-- List the lanes in which admitted tasks of a key are ready.
+select distinct lane_id
+from tasks
+where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null and wake_at is null and hold = 0;
+
 -- name: go_back
--- Let the admitted tasks of a key that nobody has claimed wait again, at the end of the line.
+-- Let the admitted tasks of a key that nobody has claimed wait again, at the end of the line, if they cannot be claimed or
+-- tasks of other lanes than `lane_ids` wait.
 update tasks
 set hold = hold | 1, due_at = max(due_at, :now)
-where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null;
+where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null and (
+  wake_at is not null or hold <> 0 or exists (
+    select 1
+    from lanes as l cross join tasks as o on o.lane_id = l.id
+    where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:lane_ids))
+      and o.limit_key = :key and o.hold - 1 = 0 and o.owner_id is null and o.wake_at is null
+  )
+);
+
+-- name: admit_others
+-- Admit tasks of a key, as many as its limit leaves room for: of all lanes but `lane_ids` in turn, beginning with the lane
+-- after these, whatever the priorities; return their lanes.
+update tasks
+set hold = 0
+where rowid in (
+  select place.id
+  from (
+    select t.rowid as id, l.id as lane_id, row_number() over (partition by l.id order by t.priority, t.due_at, t.id) as turn
+    from lanes as l cross join tasks as t on t.lane_id = l.id
+    where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:lane_ids))
+      and t.limit_key = :key and t.hold - 1 = 0 and t.owner_id is null and t.wake_at is null
+  ) as place
+  order by place.turn, place.lane_id <= (select max(value) from json_each(:lane_ids)), place.lane_id
+  limit (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key)
+)
+returning lane_id;
 
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.

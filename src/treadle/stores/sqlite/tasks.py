@@ -129,9 +129,9 @@ class Tasks(Part):
                     connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
                 connection.execute(_SQL["wake_due"], values)
                 take_turns(connection, _decode(fair))
-                go_back(connection, stuck, now)
+                admitted = go_back(connection, stuck, now)
                 if rated or keys != "[]":
-                    admitted = admit(connection, rated.union((namespace, key) for namespace, key in _decode(keys)), now)
+                    admitted |= admit(connection, rated.union((namespace, key) for namespace, key in _decode(keys)), now)
             _, token_for = due_keys(list_rated(connection), now)
         more, *_ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
         after = read_value(connection, _SQL["find_next_after"], {"now": now})

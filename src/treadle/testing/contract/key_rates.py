@@ -158,6 +158,35 @@ async def test_tasks_that_nobody_claims_do_not_keep_the_rate_from_other_handlers
     assert (await limit(store)).waiting >= 3
 
 
+async def test_tasks_of_a_better_priority_that_nobody_claims_do_not_keep_the_rate_from_other_handlers(store, clock):
+    await rate(store, 1.0, 2)
+    unclaimed = [OTHER, OTHER._replace(name="third"), OTHER._replace(name="fourth")]  # no worker has these handlers
+    for lane in unclaimed:
+        await put(store, *[new_task(lane, limit_key=KEY, priority=-1) for _ in range(5)])
+    mine = await put_keyed(store, 6)
+    starts: list[tuple[int, str]] = []
+    for _ in range(60):
+        await clock.advance(1_000)
+        await store.wake(100)
+        starts += [(clock.now(), task.id) for task in await claim(store)]
+    assert [task_id for _, task_id in starts] == mine
+    for place, (first_at, _) in enumerate(starts):
+        assert all(after + 1 <= 2 + (at - first_at) / 1000 for after, (at, _) in enumerate(starts[place:]))
+    assert await claim(store, *unclaimed)  # nor are they forgotten
+
+
+async def test_tasks_keep_their_order_while_all_workers_are_busy(store, clock):
+    await rate(store, 1.0, 2)
+    ids = await put_keyed(store, 6)
+    for _ in range(10):
+        await clock.advance(4_000)
+        await store.wake(100)
+    assert in_order(await claim(store)) == ids[:2]
+    await clock.advance(2_000)
+    await store.wake(100)
+    assert in_order(await claim(store)) == ids[2:4]
+
+
 async def test_tasks_that_nobody_claims_cost_a_wake_up_now_and_then(store, clock):
     await rate(store, 50.0, 50)
     await put_keyed(store, 120)
