@@ -170,7 +170,7 @@ returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id
 
 -- name: take_turns
 -- Give waiting tasks $1 with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
--- the head of the others, and each further one a millisecond after the last of its key.
+-- the head of the others that are not paused, and each further one a millisecond after the last of its key.
 with given as materialized (
   select id, lane_id, priority, fairness_key, due_at,
     row_number() over (partition by lane_id, priority, fairness_key order by due_at, id) - 1 as place
@@ -181,7 +181,7 @@ with given as materialized (
     select due_at
     from tasks
     where tasks.lane_id = kinds.lane_id and tasks.priority = kinds.priority and tasks.fairness_key is not null
-      and owner_id is null and wake_at is null and id not in (select id from given)
+      and owner_id is null and wake_at is null and (hold & ~1) = 0 and id not in (select id from given)
     order by due_at
     limit 1
   ) as due_at

@@ -39,7 +39,7 @@ where rowid in (
 
 -- name: take_turns
 -- Give waiting tasks (ids) with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
--- the head of the others, and each further one a millisecond after the last of its key.
+-- the head of the others that are not paused, and each further one a millisecond after the last of its key.
 with given as materialized (
   select t.id, t.lane_id, t.priority, t.fairness_key, t.due_at,
     row_number() over (partition by t.lane_id, t.priority, t.fairness_key order by t.due_at, t.id) - 1 as place
@@ -50,7 +50,7 @@ with given as materialized (
     select o.due_at
     from tasks as o
     where o.lane_id = d.lane_id and o.priority = d.priority and o.fairness_key is not null and o.owner_id is null
-      and o.wake_at is null and o.id not in (select id from given)
+      and o.wake_at is null and (o.hold & ~1) = 0 and o.id not in (select id from given)
     order by o.due_at
     limit 1
   ) as due_at

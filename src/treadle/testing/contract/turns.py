@@ -8,6 +8,7 @@ from collections import Counter, deque
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Revive, Unit
 from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.states import Hold
 from treadle.testing.contract.task_steps import claim, claim_one, fail, get, new_task, park, put, seen, settle, succeed
 
 
@@ -96,6 +97,19 @@ async def test_turns_hold_under_a_limit(store):
         await settle(store, task.claim, succeed())
     assert Counter(order[:4]) == {"a": 2, "b": 2}
     assert order[4:] == ["a"] * 3
+
+
+async def test_a_paused_task_does_not_stop_the_round(store, clock):
+    await put_fair(store, "paused", 1, hold=Hold.TASK_PAUSED)
+    await clock.advance(60_000)
+    await put_fair(store, "a", 30)
+    order: list[str | None] = []
+    for _ in range(40):
+        if order.count("b") % 5 == 0 and order[-1:] != ["a"]:  # the other key is empty again and again, and joins at the front
+            await put_fair(store, "b", 5)
+        order += await keys_in_order(store, 1)
+        await clock.advance(10)
+    assert Counter(order) == {"a": 20, "b": 20}
 
 
 async def test_a_retried_attempt_keeps_its_turn(store):

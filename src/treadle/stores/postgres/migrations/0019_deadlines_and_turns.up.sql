@@ -6,4 +6,4 @@ alter table finished add column fairness_key text;
 create index tasks_turns on tasks (lane_id, priority, fairness_key, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null;
 create index tasks_turn_heads on tasks (lane_id, priority, due_at)
-  where fairness_key is not null and owner_id is null and wake_at is null;
+  where fairness_key is not null and owner_id is null and wake_at is null and (hold & ~1) = 0;
