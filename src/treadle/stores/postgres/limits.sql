@@ -55,7 +55,7 @@ on conflict (namespace, key) do update
 set max_running = excluded.max_running, by_operator = true;
 
 -- name: set_key_rate
--- Store the rate of a key ($3, with bursts of $4); tokens that are left stay, up to the new burst.
+-- Store the rate of a key ($3, with bursts of $4); tokens that are left stay, up to the old and the new burst.
 insert into limits (namespace, key, max_running, by_operator, rate, burst, tokens, tokens_at)
 values ($1::text, $2::text, null, false, $3::double precision, $4::integer, $4::integer, (select treadle_now()))
 on conflict (namespace, key) do update

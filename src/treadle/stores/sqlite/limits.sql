@@ -32,12 +32,12 @@ on conflict (namespace, key) do update
 set max_running = excluded.max_running, by_operator = 1;
 
 -- name: set_key_rate
--- Store the rate of a key; tokens that are left stay, up to the new burst.
+-- Store the rate of a key; tokens that are left stay, up to the old and the new burst.
 insert into limits (namespace, key, max_running, by_operator, rate, burst, tokens, tokens_at)
 values (:namespace, :key, null, 0, :rate, :burst, :burst, :now)
 on conflict (namespace, key) do update
 set rate = :rate, burst = :burst, tokens_at = :now,
-  tokens = coalesce(min(:burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0), :burst);
+  tokens = coalesce(min(:burst, burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0), :burst);
 
 -- name: drop_max
 -- Remove the maximum of a key that has a rate.

@@ -130,6 +130,17 @@ async def test_a_changed_rate_applies_to_waiting_tasks_immediately(store, clock)
     assert (found.unclaimed, found.waiting) == (2, 6)
 
 
+async def test_a_larger_burst_gives_no_tokens_for_the_past(store, clock):
+    await rate(store, 10.0, 1)
+    await put_keyed(store, 20)
+    await clock.advance(60_000)
+    await rate(store, 10.0, 10)
+    assert len(await claim(store)) == 1
+    await clock.advance(500)
+    await store.wake(10)
+    assert len(await claim(store)) == 5
+
+
 async def test_a_rate_that_comes_late_takes_back_what_nobody_has_taken(store):
     await put_keyed(store, 5)
     await rate(store, 1.0, 2)
