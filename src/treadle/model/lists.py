@@ -40,6 +40,9 @@ def check_count(count: int, what: str) -> int:
 STUCK_FOR = 5_000
 """Milliseconds after which admitted tasks of a key with a rate that nobody claims go to the end of the line."""
 
+AHEAD_FOR = 60_000
+"""Milliseconds by which the time of a key's tokens may be ahead of the clock; if it is more, the clock was set back."""
+
 ROUNDING = 0.000_001
 """Tokens by which a sum of fractions may fall short of a whole number."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from treadle.model.lists import HANDLER_KEY, Limit
 from treadle.stores.postgres.connection.connect import Connection, row_count
 from treadle.stores.postgres.lanes import lock_lists
-from treadle.stores.rules.rates import due_keys, stuck_keys
+from treadle.stores.rules.rates import due_keys, keys_ahead, stuck_keys
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -60,6 +60,8 @@ async def feed(connection: Connection, keys: Iterable[Key], after: Key, now: int
     """
     rows = await connection.fetch(_SQL["list_starved"], *after, STARVED_LIMIT)
     found = await list_rated(connection)
+    for each in keys_ahead(found, now):
+        await _fill(connection, each)
     stuck = stuck_keys(found, now)
     wanted = {*keys, *due_keys(found, now)[0], *((namespace, key) for namespace, key, room in rows if room)}
     wanted.update((each.namespace, each.key) for each in stuck)
@@ -75,13 +77,18 @@ async def feed(connection: Connection, keys: Iterable[Key], after: Key, now: int
     return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
 
 
+async def _fill(connection: Connection, limit: Limit) -> bool:
+    """Store the tokens that a key has now; returns False if they have changed since the limit was read, or change now."""
+    return bool(row_count(await connection.execute(_SQL["fill"], limit.namespace, limit.key, limit.tokens_at)))
+
+
 async def _go_back(connection: Connection, limit: Limit) -> set[int]:
     """Let the unclaimed tasks of a locked key wait again, and admit those of the next lanes instead; return these lanes.
 
     Does nothing if there are no others, or if another process just did it.
     """
     key = limit.namespace, limit.key
-    if not row_count(await connection.execute(_SQL["fill"], *key, limit.tokens_at)):
+    if not await _fill(connection, limit):
         return set()
     lane_ids = [row[0] for row in await connection.fetch(_SQL["list_unclaimed_lanes"], *key)]
     await connection.execute(_SQL["go_back"], *key, lane_ids)

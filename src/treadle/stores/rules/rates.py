@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treadle.model.lists import Limit
+from treadle.model.lists import AHEAD_FOR, Limit
 
 
 def due_keys(rated: Iterable[Limit], now: int) -> tuple[set[tuple[str, str]], int | None]:
@@ -22,6 +22,11 @@ def due_keys(rated: Iterable[Limit], now: int) -> tuple[set[tuple[str, str]], in
 def stuck_keys(rated: Iterable[Limit], now: int) -> list[Limit]:
     """Return the limits whose admitted tasks nobody claims, for example because no worker has their handler."""
     return [limit for limit in rated if limit.stuck_for(now) == 0]
+
+
+def keys_ahead(rated: Iterable[Limit], now: int) -> list[Limit]:
+    """Return the limits whose buckets would gain nothing for long, because the clock was set back."""
+    return [limit for limit in rated if (limit.tokens_at or 0) > now + AHEAD_FOR]
 
 
 def earlier(one: int | None, other: int | None) -> int | None:

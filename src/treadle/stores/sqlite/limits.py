@@ -41,6 +41,13 @@ def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
         connection.execute(_SQL["charge"], {"rows": to_json(rows), "now": now})
 
 
+def fill(connection: apsw.Connection, limit: Limit, now: int) -> bool:
+    """Store the tokens that a key has now; returns False if they have changed since the limit was read."""
+    values = _of(limit.namespace, limit.key, now=now, seen_at=limit.tokens_at)
+    connection.execute(_SQL["fill"], values)
+    return bool(connection.changes())
+
+
 def go_back(connection: apsw.Connection, stuck: Iterable[Limit], now: int) -> set[int]:
     """Let the unclaimed tasks of keys wait again, and admit those of the next lanes instead; return these lanes.
 
@@ -48,9 +55,8 @@ def go_back(connection: apsw.Connection, stuck: Iterable[Limit], now: int) -> se
     """
     lanes: set[int] = set()
     for limit in stuck:
-        values = _of(limit.namespace, limit.key, now=now, seen_at=limit.tokens_at, most=BATCH)
-        connection.execute(_SQL["fill"], values)
-        if connection.changes():
+        values = _of(limit.namespace, limit.key, now=now, most=BATCH)
+        if fill(connection, limit, now):
             values["lane_ids"] = to_json([lane_id for (lane_id,) in connection.execute(_SQL["list_unclaimed_lanes"], values)])
             connection.execute(_SQL["go_back"], values)
             lanes.update(lane_id for (lane_id,) in connection.execute(_SQL["admit_others"], values))

@@ -20,13 +20,13 @@ from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
 from treadle.stores.rules.keys import has_keys
-from treadle.stores.rules.rates import due_keys, earlier, stuck_keys
+from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
 from treadle.stores.sqlite.commit.commit import commit
 from treadle.stores.sqlite.commit.keys import settle_keys, take_keys
 from treadle.stores.sqlite.commit.settlements import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
 from treadle.stores.sqlite.lanes import list_lanes, list_rated_lanes, list_slowed, make_lanes, spend
-from treadle.stores.sqlite.limits import admit, charge, go_back, list_rated
+from treadle.stores.sqlite.limits import admit, charge, fill, go_back, list_rated
 from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
 from treadle.stores.sqlite.turns import take_turns
 from treadle.stores.statements import load_statements
@@ -110,6 +110,10 @@ class Tasks(Part):
         now = self._clock.now()
         first = read_value(connection, _SQL["find_next_wake"])
         limits = list_rated(connection)
+        if ahead := keys_ahead(limits, now):
+            with writing(connection):
+                for each in ahead:
+                    fill(connection, each, now)
         rated, token_for = due_keys(limits, now)
         stuck = stuck_keys(limits, now)
         rated.update((each.namespace, each.key) for each in stuck)

@@ -141,6 +141,20 @@ async def test_a_larger_burst_gives_no_tokens_for_the_past(store, clock):
     assert len(await claim(store)) == 5
 
 
+async def test_a_clock_that_was_ahead_does_not_stop_a_key(store, clock):
+    await rate(store, 10.0, 1)
+    await put_keyed(store, 5)
+    await clock.advance(3_600_000)
+    await store.wake(10)
+    assert len(await claim(store)) == 1
+    await clock.advance(-3_600_000)
+    assert (await store.wake(10)).next_for == 100
+    assert await claim(store) == []
+    await clock.advance(100)
+    await store.wake(10)
+    assert len(await claim(store)) == 1
+
+
 async def test_a_rate_that_comes_late_takes_back_what_nobody_has_taken(store):
     await put_keyed(store, 5)
     await rate(store, 1.0, 2)
