@@ -163,7 +163,14 @@ class FunctionRuns:
         version = await self._functions.version_of(run)
         tags = await kept_tags(self._store, run.id)
         started, _ = await self._functions.start(
-            run.workflow, payload, version=version, task_list=run.task_list, priority=run.priority, actor=actor, tags=tags
+            run.workflow,
+            payload,
+            version=version,
+            task_list=run.task_list,
+            priority=run.priority,
+            actor=actor,
+            fairness_key=run.fairness_key,
+            tags=tags,
         )
         return started
 

@@ -208,6 +208,7 @@ class StartOperation:
                 trace_id=execution.task.trace_id,
                 parent_id=execution.run_id,
                 parent_step_id=recorded.id,
+                fairness_key=execution.task.fairness_key,
                 **self.options,
             )
             step = make_step(execution.run_id, recorded, runtime.value_store)
