@@ -182,6 +182,25 @@ async def test_a_retry_has_no_deadline_and_a_rerun_has_the_default_again():
         assert (await engine.runs.get_run(again.id)).deadline_at == clock.now() + 60_000
 
 
+async def test_forks_have_the_default_deadline():
+    clock = ManualClock()
+    async with Engine("memory://", settings=Settings(run_deadlines=(("*", 60_000),)), clock=clock) as engine:
+
+        @engine.function("slept")
+        async def slept(payload: dict[str, Any], ctx: Any) -> Any:
+            await ctx.step(str, name="first")
+
+        flow = await engine.start_run(FLOW, "shop.Wait", {"n": 1})
+        function = await engine.start_function("slept", {})
+        async with engine.worker():
+            await until_finished(engine, function.id)
+        for run_id in (flow.id, function.id):
+            step = (await engine.runs.list_steps(run_id))[-1]
+            fork = await engine.runs.fork(run_id, step.id)
+            assert (await engine.runs.get_run(fork.id)).deadline_at == clock.now() + 60_000
+            assert fork.id in {decode(timer.payload)["run_id"] for timer in await timers(engine)}
+
+
 async def test_a_run_that_continues_as_new_keeps_its_deadline():
     clock = ManualClock()
     async with Engine("memory://", settings=Settings(), clock=clock) as engine:

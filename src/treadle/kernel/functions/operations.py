@@ -23,6 +23,7 @@ from treadle.kernel.functions.steps import (
     parse_lane_name,
     step_id,
 )
+from treadle.kernel.queue.deadlines import deadline_tasks, find_deadline
 from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
@@ -187,6 +188,7 @@ class FunctionRuns:
         given = {**await self._value_store.unpack(run.inputs), **(payload or {})}
         task = await self._functions.own_task(run.id)
         version = parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
+        ends_at, now = await find_deadline(self._store, run.workflow, None, None, self._functions.deadlines)
         new, own, rows = new_run(
             run_id=self._ids.new_id(),
             namespace=run.namespace,
@@ -203,6 +205,7 @@ class FunctionRuns:
             scope=REPLAYED,
             steps=len(kept),
             actor=actor,
+            deadline_at=ends_at,
             fairness_key=run.fairness_key,
             tags=await kept_tags(self._store, run.id),
         )
@@ -212,7 +215,7 @@ class FunctionRuns:
         steps = tuple(make_step(new.id, each, self._value_store) for each in kept)
         more: tuple[Row, ...] = (PutSteps(new.id, steps, len(steps)),) if steps else ()
         reach("function.before_commit")
-        await self._committer.submit(Unit(tasks=(own,), rows=(*rows, *more)), self._patience)
+        await self._committer.submit(Unit(tasks=(own, *deadline_tasks(new, now)), rows=(*rows, *more)), self._patience)
         reach("function.after_commit")
         return new.id
 

@@ -95,7 +95,7 @@ class Functions:
         self._cancel_rows = cancel_rows
         self._cancel_tasks = cancel_tasks
         self._current_trace_id = current_trace_id
-        self._deadlines = deadlines
+        self.deadlines = deadlines
 
     def finished(self, run_id: str) -> None:
         """Notify listeners that a run ended in this process."""
@@ -149,7 +149,7 @@ class Functions:
         check_name(name, "function name")
         check_priority(priority)
         chosen = await self.resolve(name, version)
-        ends_at, now = await find_deadline(self._store, name, deadline, deadline_at, self._deadlines)
+        ends_at, now = await find_deadline(self._store, name, deadline, deadline_at, self.deadlines)
         run, task, rows = new_run(
             run_id=run_id or self._ids.new_id(),
             namespace=self._namespace,

@@ -415,6 +415,7 @@ class Runs(AgentSteps):
         new_id = self._ids.new_id()
         folded = self._value_store.fold(given, run.root_id, "inputs")
         changed = {name: folded.attributes[name] for name in inputs or {}}
+        ends_at, now = await find_deadline(self._store, run.workflow, None, None, self._deadlines)
         new = Run(
             id=new_id,
             namespace=run.namespace,
@@ -426,6 +427,7 @@ class Runs(AgentSteps):
             parent_id=run.id,
             root_id=run.root_id,  # one tree: shared values are kept as long as either run
             trace_id=run.trace_id,
+            deadline_at=ends_at,
             fairness_key=run.fairness_key,
         )
         steps = await self._repairs.all_steps(run.id)
@@ -434,7 +436,7 @@ class Runs(AgentSteps):
         while isinstance(changes := fork(program, ref, steps, target.id, folded.attributes, changed, blobs), Need):
             blobs |= await self._value_store.load(changes.blobs)
         rows = (*folded.blobs, *tag_rows("run", new_id, check_tags(await kept_tags(self._store, run.id))))
-        return await self._begin(self._new(new, None, rows, Known(new, View()), changes, actor))
+        return await self._begin(self._new(new, None, rows, Known(new, View()), changes, actor, timers=deadline_tasks(new, now)))
 
     async def repair(self, run_id: Ref, *, actor: str | None = None) -> list[str]:
         """Repair a running run; returns the ids of the steps and blocks that lacked something, which its log names.
