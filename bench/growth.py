@@ -106,7 +106,7 @@ async def cases(empty: Store, full: Store, url: str, sizes: Sizes) -> Figures:
         await insert(store, sizes.tasks)
         await drain(store, sizes.tasks)
     await case("nothing")
-    await insert(full, sizes.rows, LANE, wait_for=A_MONTH)
+    await insert(full, sizes.rows, LANE, delay=A_MONTH)
     await case("future")
     await insert(full, sizes.rows, OTHER)
     await case("unserved")
@@ -122,10 +122,10 @@ async def cases(empty: Store, full: Store, url: str, sizes: Sizes) -> Figures:
     return figures
 
 
-async def insert(store: Store, count: int, lane: Lane = LANE, wait_for: int = 0) -> None:
+async def insert(store: Store, count: int, lane: Lane = LANE, delay: int = 0) -> None:
     """So many tasks, in batches."""
     for start in range(0, count, 2000):
-        rows = tuple(NewTask(id=IDS.new_id(), lane=lane, wait_for=wait_for) for _ in range(min(2000, count - start)))
+        rows = tuple(NewTask(id=IDS.new_id(), lane=lane, delay=delay) for _ in range(min(2000, count - start)))
         await store.commit([Unit(tasks=rows)])
         if (start + 2000) % 250_000 == 0:
             say(f"{start + 2000:,} tasks are there")
