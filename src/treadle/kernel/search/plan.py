@@ -8,10 +8,26 @@ many candidates, never too few.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from treadle.kernel.search.match import stored_tag
-from treadle.kernel.search.query import WORD_LIMIT, Ago, And, Compare, Exists, In, Instant, Not, Or, Prefix, Query, Value, words
+from treadle.kernel.search.query import (
+    RUN_STATES,
+    WORD_LIMIT,
+    Ago,
+    And,
+    Compare,
+    Exists,
+    Field,
+    In,
+    Instant,
+    Not,
+    Or,
+    Prefix,
+    Query,
+    Value,
+    words,
+)
 from treadle.model.states import RunState
 
 KEYS_LIMIT = 10
@@ -31,6 +47,10 @@ class Plan:
     tag: str = ""
     after: int | None = None
     before: int | None = None
+    states: tuple[str, ...] = ()
+    """The states that the query allows; empty for all."""
+    exact: bool = False
+    """Whether most candidates match: no other condition has to be checked."""
 
 
 def plan(query: Query, now: int, *, words_indexed: bool = True) -> Plan:
@@ -48,10 +68,23 @@ def plan(query: Query, now: int, *, words_indexed: bool = True) -> Plan:
                 _add(found, where.root, where.path, (value,), now)
             case In(where, values):
                 _add(found, where.root, where.path, values, now)
-    for by in ("words", "tag", "state", "name", "prefix"):
-        if by in found:
-            return Plan(by, found[by].keys, found[by].tag, after, before)
-    return Plan(after=after, before=before)
+    chosen = next((found[by] for by in ("words", "tag", "state", "name", "prefix") if by in found), Plan())
+    others = sum(set(roots(part)) != {"created"} for part in parts)
+    return replace(chosen, after=after, before=before, states=_states(parts), exact=others == (chosen.by != "created"))
+
+
+def _states(parts: tuple[Query, ...]) -> tuple[str, ...]:
+    """The states that all conditions allow; empty if the query excludes none, or all."""
+    allowed = set(RUN_STATES)
+    for part in parts:
+        match part:
+            case Compare(Field("state"), "=", str(state)):
+                allowed &= {state}
+            case Compare(Field("state"), "!=", str(state)):
+                allowed -= {state}
+            case In(Field("state"), values) if all(isinstance(each, str) for each in values):
+                allowed &= {str(each) for each in values}
+    return tuple(sorted(allowed)) if len(allowed) < len(RUN_STATES) else ()
 
 
 def _add(found: dict[str, Plan], root: str, path: tuple[str | int, ...], values: tuple[Value, ...], now: int) -> None:

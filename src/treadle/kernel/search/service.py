@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from treadle.kernel.search.match import Subject, error_text, matches
 from treadle.kernel.search.plan import KEYS_LIMIT, Plan, plan, roots
@@ -100,38 +100,36 @@ class Search:
         fields = frozenset(roots(query))
         most = VALUES_LIMIT if fields & _VALUES else ROWS_LIMIT
         found: list[T] = []
-        searched, size = 0, max(min(limit, _BATCH), _FIRST_BATCH)
+        searched, size = 0, limit + 1 if chosen.exact else max(limit, _FIRST_BATCH)
         while searched < most:
-            size = min(size, most - searched)
+            size = min(size, _BATCH, most - searched)
             share = max(size // max(len(streams), 1), _SHARE)
-            batch, done = _merged(await asyncio.gather(*(stream(at, after, share) for stream in streams)), size)
-            batch = [each for each in batch if each.created_at >= after]
-            for record, matching in zip(batch, await self._matching(query, fields, batch, now), strict=True):
-                searched += 1
-                if matching:
-                    found.append(record)
-                    if len(found) == limit:
-                        last = done and record is batch[-1]
-                        return Found(found, None if last else record.id, searched)
-            if done or not batch:
+            batch = _merged(await asyncio.gather(*(stream(at, after, share) for stream in streams)), size, after)
+            for record in await self._matching(query, fields, batch.records, now):
+                found.append(record)
+                if len(found) == limit:
+                    seen = sum(place >= _place(record) for place in batch.places)
+                    last = batch.done and seen == len(batch.places)
+                    return Found(found, None if last else record.id, searched + seen)
+            searched += len(batch.places)
+            if batch.done or not batch.places:
                 return Found(found, None, searched)
-            at = Place(batch[-1].created_at, batch[-1].id)
-            size = min(size * 4, _BATCH)
+            at = batch.places[-1]
+            size = min(size * 4, max(_FIRST_BATCH, searched * (limit - len(found)) * 5 // (len(found) * 4))) if found else size * 4
         return Found(found, at.id, searched)
 
-    async def _matching(self, query: Query, fields: frozenset[str], batch: Sequence[Run | Task], now: int) -> list[bool]:
-        """Whether each of the records matches; loads what is not in their rows only for those that the row does not exclude."""
+    async def _matching(self, query: Query, fields: frozenset[str], batch: Sequence[T], now: int) -> list[T]:
+        """The records that match; loads what is not in their rows only for those that the row does not exclude."""
         plain = _plain_part(query)
         wants_error = "error" in fields
         left = [each for each in batch if plain is None or matches(plain, _subject(each, wants_error), now)]
         loaded = fields & _LOADED
         if not loaded:
-            kept = {each.id for each in left}
-            return [each.id in kept for each in batch]
+            return left
         tags = await self._store.list_tags([each.id for each in left]) if "tag" in loaded and left else {}
         runs = [each for each in left if isinstance(each, Run)]
         doing = await self._list_doing(runs) if "doing" in loaded else {}
-        kept = set()
+        kept = []
         for each in left:
             more: dict[str, Any] = {"tags": tags.get(each.id, {})}
             if each.id in doing:
@@ -145,8 +143,8 @@ class Search:
                 if (text := values[name]) is not None:
                     more |= await self._opened(name, text)
             if matches(query, _subject(each, wants_error, **more), now):
-                kept.add(each.id)
-        return [each.id in kept for each in batch]
+                kept.append(each)
+        return kept
 
     async def _opened(self, name: str, text: str) -> dict[str, Json]:
         """The value; nothing if it cannot be read."""
@@ -156,8 +154,17 @@ class Search:
             return {}
 
 
-Stream = Callable[[Place, int, int], Awaitable[tuple[list[T], bool]]]
-"""Returns candidates after a position, created at an instant or later, up to a number; and whether there are no others."""
+class _Batch(NamedTuple, Generic[T]):
+    """The positions of candidates, newest first; the records at these positions, except those whose state the query excludes; and
+    whether there are no other candidates."""
+
+    places: list[Place]
+    records: list[T]
+    done: bool
+
+
+Stream = Callable[[Place, int, int], Awaitable[_Batch[T]]]
+"""Returns candidates after a position, created at an instant or later, up to a number."""
 
 
 class _Source(Generic[T]):
@@ -177,31 +184,34 @@ class _Source(Generic[T]):
         """The streams whose candidates together are those of the plan."""
         match chosen.by:
             case "tag":
-                return [self._tagged(chosen.tag, key) for key in chosen.keys]
+                return [self._tagged(chosen.tag, key, chosen.states) for key in chosen.keys]
             case "words":
-                return [self._with_words(chosen.keys[0].split())]
+                return [self._with_words(chosen.keys[0].split(), chosen.states)]
             case _:
                 return [self._listed()]
 
-    def _tagged(self, key: str, value: str) -> Stream[T]:
-        async def stream(at: Place, after: int, size: int) -> tuple[list[T], bool]:
+    def _tagged(self, key: str, value: str, states: Sequence[str]) -> Stream[T]:
+        async def stream(at: Place, after: int, size: int) -> _Batch[T]:
             found = await self._store.list_tagged(Span(self.entity, self._namespace, at, after), key, value, size)
-            return await self._find(found), len(found) < size
+            return await self._found(found, states, size)
 
         return stream
 
-    def _with_words(self, words: list[str]) -> Stream[T]:
-        async def stream(at: Place, after: int, size: int) -> tuple[list[T], bool]:
+    def _with_words(self, words: list[str], states: Sequence[str]) -> Stream[T]:
+        async def stream(at: Place, after: int, size: int) -> _Batch[T]:
             found = await self._store.list_with_words(Span(self.entity, self._namespace, at, after), words, size)
-            return await self._find(found), len(found) < size
+            return await self._found(found, states, size)
 
         return stream
+
+    async def _found(self, places: list[Place], states: Sequence[str], size: int) -> _Batch[T]:
+        return _Batch(places, await self._find([each.id for each in places], states) if places else [], len(places) < size)
 
     def _listed(self) -> Stream[T]:
         raise NotImplementedError
 
-    async def _find(self, found: Sequence[Place]) -> list[T]:
-        """The records at these positions, newest first."""
+    async def _find(self, ids: Sequence[str], states: Sequence[str]) -> list[T]:
+        """Those of the records that exist; those in other states may be left out."""
         raise NotImplementedError
 
 
@@ -225,14 +235,14 @@ class _Runs(_Source[Run]):
                 return await super().streams(chosen)
 
     def _listed(self, **which: Any) -> Stream[Run]:
-        async def stream(at: Place, after: int, size: int) -> tuple[list[Run], bool]:
+        async def stream(at: Place, after: int, size: int) -> _Batch[Run]:
             runs = await self._store.list_runs(RunFilter(namespace=self._namespace, before=at, created_after=after, **which), size)
-            return runs, len(runs) < size
+            return _Batch([_place(each) for each in runs], runs, len(runs) < size)
 
         return stream
 
-    async def _find(self, found: Sequence[Place]) -> list[Run]:
-        return _newest_first(await self._store.find_runs([each.id for each in found]) if found else [])
+    async def _find(self, ids: Sequence[str], states: Sequence[str]) -> list[Run]:
+        return await self._store.find_runs(ids, states)
 
 
 class _Tasks(_Source[Task]):
@@ -247,33 +257,35 @@ class _Tasks(_Source[Task]):
         return [*streams, self._failing()] if chosen.by == "words" else streams
 
     def _failing(self) -> Stream[Task]:
-        async def stream(at: Place, after: int, size: int) -> tuple[list[Task], bool]:
+        async def stream(at: Place, after: int, size: int) -> _Batch[Task]:
             found = await self._store.list_failing_tasks(Span(self.entity, self._namespace, at, after), size)
-            return await self._find(found), len(found) < size
+            return await self._found(found, (), size)
 
         return stream
 
     def _listed(self) -> Stream[Task]:
-        async def stream(at: Place, after: int, size: int) -> tuple[list[Task], bool]:
+        async def stream(at: Place, after: int, size: int) -> _Batch[Task]:
             tasks = await self._store.list_tasks(TaskFilter(namespace=self._namespace, before=at), size)
-            return tasks, len(tasks) < size or tasks[-1].created_at < after
+            return _Batch([_place(each) for each in tasks], tasks, len(tasks) < size or tasks[-1].created_at < after)
 
         return stream
 
-    async def _find(self, found: Sequence[Place]) -> list[Task]:
-        return _newest_first(await self._store.find_tasks([each.id for each in found]) if found else [])
+    async def _find(self, ids: Sequence[str], states: Sequence[str]) -> list[Task]:
+        return await self._store.find_tasks(ids)
 
 
-def _newest_first(records: list[T]) -> list[T]:
-    return sorted(records, key=lambda each: (each.created_at, each.id), reverse=True)
+def _place(record: Run | Task) -> Place:
+    return Place(record.created_at, record.id)
 
 
-def _merged(batches: Sequence[tuple[list[T], bool]], size: int) -> tuple[list[T], bool]:
+def _merged(batches: Sequence[_Batch[T]], size: int, after: int) -> _Batch[T]:
     """The candidates of several streams in one order, up to the first position that a stream has not reached yet."""
-    reached = max(((rows[-1].created_at, rows[-1].id) for rows, done in batches if not done and rows), default=(0, ""))
-    every = {each.id: each for rows, _ in batches for each in rows if (each.created_at, each.id) >= reached}
-    merged = _newest_first(list(every.values()))
-    return merged[:size], all(done for _, done in batches) and len(merged) <= size
+    reached = max((each.places[-1] for each in batches if not each.done and each.places), default=Place(0, ""))
+    reached = max(reached, Place(after, ""))
+    places = sorted({place for each in batches for place in each.places if place >= reached}, reverse=True)
+    done = all(each.done for each in batches) and len(places) <= size
+    records = {place: record for each in batches for record in each.records if (place := _place(record)) >= reached}
+    return _Batch(places[:size], [records[place] for place in places[:size] if place in records], done)
 
 
 def _subject(record: Run | Task, wants_error: bool, **more: Any) -> Subject:

@@ -253,9 +253,9 @@ class SealedStore:
         found = await self._inner.list_failed_runs(namespace, after, limit, before)
         return [run._replace(error=self._error(run.error)) for run in found]
 
-    async def find_runs(self, run_ids: Sequence[str]) -> list[Run]:
+    async def find_runs(self, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
         """Return runs, opened."""
-        return [self._run(run) for run in await self._inner.find_runs(run_ids)]
+        return [self._run(run) for run in await self._inner.find_runs(run_ids, states)]
 
     async def list_tree_runs(self, root_ids: Sequence[str], limit: int) -> list[Run]:
         """Return the runs of trees, opened."""

@@ -13,6 +13,10 @@ from treadle.stores.postgres.parts import Part, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "search.sql")
+_FEW = 2_000
+"""Errors with the same words that are read and sorted."""
+_NEW = 20_000
+"""The newest errors, among which those with common words are looked for."""
 
 
 def _values(span: Span) -> tuple[Any, ...]:
@@ -36,8 +40,14 @@ class Search(Part):
     @reads
     async def list_with_words(self, connection: Connection, span: Span, words: Sequence[str], limit: int) -> list[Place]:
         query = " & ".join(f"'{word[:-1]}':*" if word.endswith("*") else f"'{word}'" for word in words)
-        statement = _SQL["list_runs_with_words" if span.entity == "run" else "list_tasks_with_words"]
-        return _positions(await connection.fetch(statement, *_values(span), query, max(limit, 0)))
+        of = "runs" if span.entity == "run" else "tasks"
+        found = await connection.fetch(_SQL[f"list_some_{of}_with_words"], *_values(span), query, _FEW)
+        if len(found) == _FEW:  # to sort all of them takes longer than to find some among the newest errors
+            part = max((word.removesuffix("*") for word in words if word.isascii()), key=len, default="")
+            found = await connection.fetch(_SQL[f"list_new_{of}_with_words"], *_values(span), query, max(limit, 0), part, _NEW)
+            if len(found) < limit:
+                found = await connection.fetch(_SQL[f"list_{of}_with_words"], *_values(span), query, max(limit, 0))
+        return sorted(_positions(found), reverse=True)[: max(limit, 0)]
 
     @reads
     async def list_failing_tasks(self, connection: Connection, span: Span, limit: int) -> list[Place]:
@@ -54,8 +64,8 @@ class Search(Part):
         return [row[0] for row in await connection.fetch(_SQL[name], namespace, first, last, limit, *more)]
 
     @reads
-    async def find_runs(self, connection: Connection, run_ids: Sequence[str]) -> list[Run]:
-        return await fetch_as(connection, Run, _SQL["find_runs"], sorted(set(run_ids)))
+    async def find_runs(self, connection: Connection, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
+        return await fetch_as(connection, Run, _SQL["find_runs"], sorted(set(run_ids)), list(states) or None)
 
 
 def _positions(rows: Any) -> list[Place]:

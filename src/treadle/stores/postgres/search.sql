@@ -8,16 +8,62 @@ select created_at, owner_id::text
 from tags
 where namespace = $1::text and entity = $2::text and key = $6::text and value = $7::text
   and (created_at, owner_id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
-order by created_at desc, owner_id desc
+order by tags.created_at desc, tags.owner_id desc
 limit $8::bigint;
 
--- name: list_runs_with_words
--- List runs whose error has the words $6, newest first. (`coalesce` prevents the use of the index by state.)
+-- name: list_some_runs_with_words
+-- List runs whose error has the words $6, in any order. (`coalesce` and `+ 0` leave only the index of words.)
 select created_at, id::text
 from runs
 where treadle_words(error) @@ $6::text::tsquery and error is not null and coalesce(namespace, '') = $1::text and $2::text = 'run'
-  and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
-order by created_at desc, id desc
+  and (created_at + 0, id) < ($3::bigint, $4::uuid) and created_at + 0 >= $5::bigint
+limit $7::bigint;
+
+-- name: list_new_runs_with_words
+-- List runs whose error has the words $6, newest first, among the $9 newest errors; $8 is a part of each of these errors.
+select created_at, id::text
+from (
+  select created_at, id, error
+  from runs
+  where error is not null and coalesce(namespace, '') = $1::text and $2::text = 'run'
+    and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
+  order by created_at desc, id desc
+  limit $9::bigint
+) as newest
+where strpos(lower(error collate "C"), $8::text) > 0 and treadle_words(error) @@ $6::text::tsquery
+order by newest.created_at desc, newest.id desc
+limit $7::bigint;
+
+-- name: list_runs_with_words
+-- List runs whose error has the words $6, newest first.
+select created_at, id::text
+from runs
+where treadle_words(error) @@ $6::text::tsquery and error is not null and coalesce(namespace, '') = $1::text and $2::text = 'run'
+  and (created_at + 0, id) < ($3::bigint, $4::uuid) and created_at + 0 >= $5::bigint
+order by runs.created_at + 0 desc, runs.id desc
+limit $7::bigint;
+
+-- name: list_some_tasks_with_words
+-- List ended tasks whose error has the words $6, in any order.
+select created_at, id::text
+from finished
+where treadle_words(error) @@ $6::text::tsquery and error is not null and coalesce(namespace, '') = $1::text and $2::text = 'task'
+  and (created_at + 0, id) < ($3::bigint, $4::uuid) and created_at + 0 >= $5::bigint
+limit $7::bigint;
+
+-- name: list_new_tasks_with_words
+-- List ended tasks whose error has the words $6, newest first, among the $9 newest errors; $8 is a part of each of these errors.
+select created_at, id::text
+from (
+  select created_at, id, error
+  from finished
+  where error is not null and coalesce(namespace, '') = $1::text and $2::text = 'task'
+    and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
+  order by created_at desc, id desc
+  limit $9::bigint
+) as newest
+where strpos(lower(error collate "C"), $8::text) > 0 and treadle_words(error) @@ $6::text::tsquery
+order by newest.created_at desc, newest.id desc
 limit $7::bigint;
 
 -- name: list_tasks_with_words
@@ -25,8 +71,8 @@ limit $7::bigint;
 select created_at, id::text
 from finished
 where treadle_words(error) @@ $6::text::tsquery and error is not null and coalesce(namespace, '') = $1::text and $2::text = 'task'
-  and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
-order by created_at desc, id desc
+  and (created_at + 0, id) < ($3::bigint, $4::uuid) and created_at + 0 >= $5::bigint
+order by finished.created_at + 0 desc, finished.id desc
 limit $7::bigint;
 
 -- name: list_failing_tasks
@@ -35,7 +81,7 @@ select created_at, id::text
 from tasks
 where error is not null and namespace = $1::text and $2::text = 'task'
   and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
-order by created_at desc, id desc
+order by tasks.created_at desc, tasks.id desc
 limit $6::bigint;
 
 -- name: list_run_names
@@ -85,5 +131,5 @@ order by id desc
 limit $4::bigint;
 
 -- name: find_runs
--- Find runs by id.
-select * from runs where id = any ($1::uuid[]);
+-- Find runs by id, in one of the states $2 (null: any).
+select * from runs where id = any ($1::uuid[]) and ($2::text[] is null or state = any ($2::text[]));

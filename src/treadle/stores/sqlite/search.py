@@ -69,8 +69,9 @@ class Search(Part):
         return [str(row[0]) for row in connection.execute(statement, values)]
 
     @reads
-    def find_runs(self, connection: apsw.Connection, run_ids: Sequence[str]) -> list[Run]:
-        return fetch_as(connection, Run, _SQL["find_runs"], {"ids": to_json(list(dict.fromkeys(run_ids)))})
+    def find_runs(self, connection: apsw.Connection, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
+        values = {"ids": to_json(list(dict.fromkeys(run_ids))), "states": to_json(list(states)) if states else None}
+        return fetch_as(connection, Run, _SQL["find_runs"], values)
 
 
 def _positions(rows: Any) -> list[Place]:

@@ -43,5 +43,5 @@ class SearchStore(StoreClock, Protocol):
     async def list_ids(self, entity: str, namespace: str, first: str, last: str, limit: int) -> list[str]:
         """Return up to `limit` ids of runs, tasks, steps, or records of that entity, from `first` to `last`, the greatest first."""
 
-    async def find_runs(self, run_ids: Sequence[str]) -> list[Run]:
-        """Return those of the runs that exist, in no order."""
+    async def find_runs(self, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
+        """Return those of the runs that exist, in one of the states unless there are none, in no order."""

@@ -1,10 +1,12 @@
 drop trigger tags_go_with_their_run on runs;
 drop function treadle_forget_tags();
 drop index finished_words;
+drop index finished_error;
 drop index finished_created;
 drop index tasks_error;
 drop index tasks_created;
 drop index runs_words;
+drop index runs_error;
 drop index runs_workflow;
 drop index runs_created;
 drop index runs_state;
