@@ -128,8 +128,12 @@ async def check_reads(connection: Connection) -> None:
         for name in HOT.keys() - READS.keys():
             await connection.execute(f"set local {name} = on")
         await connection.execute(f"set local plan_cache_mode = {READS['plan_cache_mode']}")
-        plan = await explain(connection, "search.sql", "list_runs_with_words", *span, "$$'rare'$$", "50")
-    assert "runs_words" in {node.get("Index Name") for node in plan.nodes}
+        for name in ("list_some_runs_with_words", "list_runs_with_words"):
+            plan = await explain(connection, "search.sql", name, *span, "$$'rare'$$", "50")
+            assert {node.get("Index Name") for node in plan.nodes} - {None} == {"runs_words"}, name
+        plan = await explain(connection, "search.sql", "list_new_runs_with_words", *span, "$$'common'$$", "50", "'common'", "500")
+        assert plan.indexes("runs") == {"runs_error"}
+        plan.reads_few_rows(3 * BATCH)
     plan = await explain(connection, "search.sql", "list_run_ids", "'default'", RUN, RUN, "10")
     assert plan.indexes("runs") == {"runs_pkey"}
     plan = await explain(connection, "traces.sql", "list_trace_roots", "'default'", "'t'", "50")

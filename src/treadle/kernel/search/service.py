@@ -127,7 +127,8 @@ class Search:
         if not loaded:
             return left
         tags = await self._store.list_tags([each.id for each in left]) if "tag" in loaded and left else {}
-        runs = [each for each in left if isinstance(each, Run)]
+        every: Sequence[Run | Task] = left
+        runs = [each for each in every if isinstance(each, Run)]
         doing = await self._list_doing(runs) if "doing" in loaded else {}
         kept = []
         for each in left:

@@ -13,7 +13,7 @@ from treadle.stores.postgres.parts import Part, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "search.sql")
-_FEW = 2_000
+_FEW = 1_000
 """Errors with the same words that are read and sorted."""
 _NEW = 20_000
 """The newest errors, among which those with common words are looked for."""

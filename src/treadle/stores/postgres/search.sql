@@ -25,7 +25,7 @@ select created_at, id::text
 from (
   select created_at, id, error
   from runs
-  where error is not null and coalesce(namespace, '') = $1::text and $2::text = 'run'
+  where error is not null and namespace = $1::text and $2::text = 'run'
     and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
   order by created_at desc, id desc
   limit $9::bigint
@@ -57,7 +57,7 @@ select created_at, id::text
 from (
   select created_at, id, error
   from finished
-  where error is not null and coalesce(namespace, '') = $1::text and $2::text = 'task'
+  where error is not null and namespace = $1::text and $2::text = 'task'
     and (created_at, id) < ($3::bigint, $4::uuid) and created_at >= $5::bigint
   order by created_at desc, id desc
   limit $9::bigint

@@ -36,12 +36,12 @@ $$;
 
 create index runs_created on runs (created_at, id);
 create index runs_workflow on runs (workflow collate "C", created_at, id);
-create index runs_error on runs (created_at, id) where error is not null;
+create index runs_error on runs (namespace, created_at, id) where error is not null;
 create index runs_words on runs using gin (treadle_words(error)) where error is not null;
 create index tasks_created on tasks (created_at, id);
 create index tasks_error on tasks (created_at, id) where error is not null;
 create index finished_created on finished (created_at, id);
-create index finished_error on finished (created_at, id) where error is not null;
+create index finished_error on finished (namespace, created_at, id) where error is not null;
 create index finished_words on finished using gin (treadle_words(error)) where error is not null;
 
 create function treadle_forget_tags() returns trigger language plpgsql as $$
