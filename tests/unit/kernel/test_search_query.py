@@ -195,7 +195,21 @@ def test_the_most_selective_index_is_chosen() -> None:
     assert by("doing = sleeping") == ("state", ("pending", "running", "paused"))
     assert by("state = failed or tag.a = x") == ("created", ("",))
     found = plan(parse("created > 2s ago and created <= 1s ago"), 10_000)
-    assert (found.after, found.before) == (8001, 9001)
+    assert (found.after, found.before, found.exact) == (8001, 9001, True)
+
+
+def test_states_that_a_query_excludes_are_known_to_its_plan() -> None:
+    def known(text: str) -> tuple[tuple[str, ...], bool]:
+        found = plan(parse(text), 10_000)
+        return found.states, found.exact
+
+    assert known("tag.a = x") == ((), True)
+    assert known("tag.a = x and created > 2s ago") == ((), True)
+    assert known("tag.a = x and state = failed") == (("failed",), False)
+    assert known("tag.a = x and state in (failed, running) and state != running") == (("failed",), False)
+    assert known("tag.a = x and state != completed") == (("canceled", "failed", "paused", "pending", "running"), False)
+    assert known("tag.a = x and not state = failed") == ((), False)
+    assert known("tag.a = x or state = failed") == ((), False)
 
 
 @given(_text, _text)

@@ -31,6 +31,8 @@ _BATCH = 1000
 _FIRST_BATCH = 100
 _SHARE = 20
 """The candidates that each of several streams reads at least."""
+_EXTRA = 3
+"""Several streams together read up to this many times the candidates: some have none, and another round takes longer."""
 _VALUES = frozenset({"input", "output"})
 _LOADED = _VALUES | {"doing", "tag"}
 """Fields that are not in the row of a candidate."""
@@ -103,8 +105,9 @@ class Search:
         searched, size = 0, limit + 1 if chosen.exact else max(limit, _FIRST_BATCH)
         while searched < most:
             size = min(size, _BATCH, most - searched)
-            share = max(size // max(len(streams), 1), _SHARE)
-            batch = _merged(await asyncio.gather(*(stream(at, after, share) for stream in streams)), size, after)
+            share = max(min(_EXTRA * size // max(len(streams), 1), size), _SHARE)
+            keep = size if chosen.exact else min(_EXTRA * size, most - searched)
+            batch = _merged(await asyncio.gather(*(stream(at, after, share) for stream in streams)), keep, after)
             for record in await self._matching(query, fields, batch.records, now):
                 found.append(record)
                 if len(found) == limit:
