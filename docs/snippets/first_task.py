@@ -16,4 +16,5 @@ async def main():
         print(await engine.result(task))
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

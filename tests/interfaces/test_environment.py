@@ -121,6 +121,9 @@ async def test_results_of_handles_have_their_types() -> None:
         handle = await engine.enqueue(due, datetime(2027, 1, 1, tzinfo=UTC), days=3)
         assert await env.result(handle) == datetime(2027, 1, 4, tzinfo=UTC)
         await env.assert_enqueued("due", {"at": "2027-01-01T00:00:00Z", "days": 3})
+    with BlockingEnvironment(engine) as blocking:
+        waiting = blocking.engine.enqueue(due, datetime(2027, 1, 1, tzinfo=UTC), days=1)
+        assert blocking.result(waiting) == datetime(2027, 1, 2, tzinfo=UTC)
 
 
 def test_programs_without_an_event_loop() -> None:

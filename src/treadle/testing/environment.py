@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from treadle.engine import Engine, use_store
 from treadle.engine.calls import Handle
-from treadle.engine.sync import blocking
+from treadle.engine.sync import BlockingHandle, blocking
 from treadle.kernel.functions.waits import shown_wake_at
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import TreadleError
@@ -322,7 +322,12 @@ class BlockingEnvironment:
 
     drain = blocking(Environment.drain)
     advance = blocking(Environment.advance)
-    result = blocking(Environment.result)
+
+    def result(self, work: Any, *, within: Duration = LONGEST) -> Any:
+        """As `Environment.result`; the result of a handle is of its annotated type."""
+        ended = self.run(self._inner.result(work, within=within))
+        return work.result() if isinstance(work, BlockingHandle) else ended
+
     enqueued = blocking(Environment.enqueued)
     assert_enqueued = blocking(Environment.assert_enqueued)
     assert_not_enqueued = blocking(Environment.assert_not_enqueued)

@@ -22,7 +22,7 @@ from treadle.kernel.functions.steps import Recorded, folded, is_function, lane_n
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.units import PutSteps, Row, Unit
 from treadle.model.errors import InvalidInput
-from treadle.model.ids import Ref, parse_id
+from treadle.model.ids import Ref
 from treadle.model.runs import Step
 from treadle.model.stored import convert
 from treadle.model.values import BlobRef, Json, decode, encode
@@ -58,8 +58,9 @@ class Recording(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 async def record(engine: Engine, run: Ref) -> Recording:
     """Return the history of a run of a durable function, finished or not; values are decrypted."""
-    run_id, kernel = parse_id(run, "run id"), engine.kernel
-    found = await engine.runs.get_run(run_id)
+    kernel = engine.kernel
+    found = await engine.runs.get_run(run)
+    run_id = found.id
     if not is_function(found.flow_id):
         raise InvalidInput(f"Run {run_id} is a workflow; only runs of durable functions are replayed.")
     functions = kernel.run_services.functions

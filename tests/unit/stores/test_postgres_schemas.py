@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,6 +12,7 @@ import pytest
 from tests.contract.databases import Postgres
 from tests.schemas import Schemas, schema_url, shape
 
+import treadle.stores.postgres
 from treadle.testing.contract.task_steps import claim_one, put_and_claim, put_one, settle, succeed
 
 AROUND_THE_STORE = (
@@ -132,3 +135,13 @@ async def test_a_store_is_connected_under_the_name_of_its_schema(own, request, t
     assert own._is_used(name)
     await database.close()
     own.give_back(name)
+
+
+def test_no_migration_builds_a_large_index_while_it_locks_out_claims_and_renewals() -> None:
+    folder = Path(treadle.stores.postgres.__file__).parent / "migrations"
+    for path in sorted(folder.glob("*.up.sql"))[16:]:
+        statements = [" ".join(each.split()) for each in re.sub(r"--.*", "", path.read_text()).split(";")]
+        locks = [re.match(r"(create (unique )?index \w+ on|alter table) tasks\b", each) is not None for each in statements]
+        large = [re.match(r"create (unique )?index \w+ on (finished|runs|log|steps)\b", each) is not None for each in statements]
+        first = locks.index(True) if True in locks else len(locks)
+        assert not any(large[first:]), path.name

@@ -208,7 +208,7 @@ async def rerun(
     """Start the same workflow of the same flow again as a new run; given inputs override the old ones."""
     async with _api(session, handlers) as (api, engine):
         given = await _inputs(api, run_id, whole, pairs or ())
-        await _go_on(session, engine, await api.runs.rerun(run_id, inputs=given), handlers, new=True)
+        await _go_on(session, engine, await api.runs.rerun(run_id, inputs=given), handlers, source=run_id)
 
 
 async def fork(
@@ -222,7 +222,7 @@ async def fork(
     """Start a new run that keeps the results independent of a step, and repeats that step and its dependents."""
     async with _api(session, handlers) as (api, engine):
         given = await _inputs(api, run_id, whole, pairs or ())
-        await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=given), handlers, new=True)
+        await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=given), handlers, source=run_id)
 
 
 async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
@@ -296,12 +296,14 @@ async def _api(session: Session, handlers: list[str] | None) -> AsyncIterator[tu
         yield session.on(engines[0]), engines[0]
 
 
-async def _go_on(session: Session, engine: Engine | None, run: Run, handlers: list[str] | None, *, new: bool = False) -> None:
+async def _go_on(
+    session: Session, engine: Engine | None, run: Run, handlers: list[str] | None, *, source: str | None = None
+) -> None:
     """Work on the run here if handlers were given; otherwise show its state."""
     if engine is not None:
         await work_on(session, engine, run.id, run.task_list, stop_signal(), handlers or ())
-    elif new:
-        session.show(run, lambda: plain(f"Started {run.workflow} as {run.id}, made from {run.parent_id}"))
+    elif source is not None:
+        session.show(run, lambda: plain(f"Started {run.workflow} as {run.id}, made from {source}"))
     else:
         _done(session, run)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from treadle.kernel.queue.interpreter_holds import find_hold
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
+from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
 from treadle.model.values import decode
@@ -99,7 +99,8 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
     if not live:
         named = task.kind in (HANDLER, FUNCTION)
         wanted = f"no live worker serves {task.name} in list" if named else "no live worker serves list"
-        what = "start one with `treadle worker --handlers MODULE`"
+        task_list = "" if task.task_list == DEFAULT_LIST else f" --list {task.task_list}"
+        what = f"start one with `treadle worker --handlers MODULE{task_list}`"
         if task.kind in GOAL_KINDS:
             name = f" with the handler {task.name}" if task.kind == GOAL_RUN else ""
             wanted, what = (

@@ -181,7 +181,8 @@ class Triggers(ABC, Generic[B]):
         answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
         reach("operate.after_commit")
         if name in answer.existing:
-            raise self.exists(f"A {self.machine.entity} {name} already exists; edit it, or remove it first.")
+            what = self.machine.entity.replace("_", " ")
+            raise self.exists(f"Another {what} has the name {name} already; remove it first, or choose another name.")
         return record_id
 
     async def _operate(self, name: str, move: str, actor: str, decide: Callable[[B, int], B], unless: str | None = None) -> Record:

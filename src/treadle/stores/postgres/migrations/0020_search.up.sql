@@ -38,8 +38,6 @@ create index runs_created on runs (created_at, id);
 create index runs_workflow on runs (workflow collate "C", created_at, id);
 create index runs_error on runs (namespace, created_at, id) where error is not null;
 create index runs_words on runs using gin (treadle_words(error)) where error is not null;
-create index tasks_created on tasks (created_at, id);
-create index tasks_error on tasks (created_at, id) where error is not null;
 create index finished_created on finished (created_at, id);
 create index finished_error on finished (namespace, created_at, id) where error is not null;
 create index finished_words on finished using gin (treadle_words(error)) where error is not null;
@@ -53,7 +51,10 @@ $$;
 
 create trigger tags_go_with_their_run after delete on runs for each row execute function treadle_forget_tags();
 
--- The old index is dropped last, because that locks out all readers until the transaction ends.
 create index runs_state_created on runs (namespace, state, created_at, id);
+-- The indexes of live tasks come after the large ones, because each locks out claims and renewals until the transaction ends.
+create index tasks_created on tasks (created_at, id);
+create index tasks_error on tasks (created_at, id) where error is not null;
+-- The old index is dropped last, because that locks out all readers until the transaction ends.
 drop index runs_state;
 alter index runs_state_created rename to runs_state;
