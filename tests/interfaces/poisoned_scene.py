@@ -17,7 +17,12 @@ from tests.limits import BOUND
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, ExternalProductionHandle, NonRetryable, RetryPolicy, Waiting
 from treadle.api.facade import all_calls
 from treadle.kernel.access.requests import Answer
+from treadle.kernel.store.records import PutRecord
+from treadle.kernel.store.units import Unit
 from treadle.model.access import OPEN
+from treadle.model.alerts import AlertBody
+from treadle.model.records import Record
+from treadle.model.stored import write
 from treadle.model.tasks import Server
 from treadle.service import Service
 from treadle.testing import StubExternalSpecialist
@@ -86,8 +91,13 @@ WORDS = {
 }
 """The other columns of text: names, keys, states that the schema checks, and text for people. Ids are not listed."""
 
-GROUPS = {"records": "entity", "steps": "kind", "log": "entity"}
-"""The column by which rows of a table have different texts."""
+GROUPS = {
+    "records": "entity",
+    "steps": "kind",
+    "log": "entity",
+    "record_items": "(select entity from records where id = record_id)",
+}
+"""The expression by which rows of a table have different texts."""
 
 KEYS = {
     "record_items": "record_id",
@@ -132,6 +142,10 @@ def make(url: str, folder: Path) -> Engine:
     async def pay(payload: Any, ctx: Context) -> Any:
         return await ctx.effect("charge", lambda: {"receipt": 1}, {"amount": 1})
 
+    @engine.handler("doubt")
+    async def doubt(payload: Any, ctx: Context) -> Any:
+        return await ctx.effect("charge", lambda: 1 / 0, {"amount": 1})
+
     @engine.function("trip")
     async def trip(payload: Any, ctx: Any) -> Any:
         await ctx.step(lambda: {"bags": 2}, name="pack")
@@ -161,7 +175,7 @@ async def fill(url: str, folder: Path) -> None:
         naps = [await engine.enqueue("nap", {"n": n}, retry=RetryPolicy(retries=3, first_for=800_000)) for n in EACH]
         for n in EACH:
             await engine.enqueue("ask", {"n": n})
-        ends = [await engine.enqueue(name, {"n": n}) for name in ("work", "fail", "pay") for n in EACH]
+        ends = [await engine.enqueue(name, {"n": n}) for name in ("work", "fail", "pay", "doubt") for n in EACH]
         late = [await engine.enqueue("again", {"n": n}, retry=RetryPolicy(retries=3, first_for=800_000)) for n in EACH]
         films = [await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": BIG + str(n)}) for n in EACH]
         trips = [await engine.start_function("trip", {"n": n}) for n in EACH]
@@ -185,6 +199,7 @@ async def fill(url: str, folder: Path) -> None:
         for n in EACH:
             await engine.schedules.create(f"schedule{n}", cron="0 3 * * *", task="work")
             await engine.watchers.create(f"watcher{n}", directory=str(incoming), task="work")
+            await engine.alerts.create(f"alert{n}", when="run_failed", to="TREADLE_ALERT_TEST")
             secret = (await engine.kernel.tokens.create(f"token{n}", ["read"])).secret
             await engine.kernel.sessions.open(secret)
             begun = await engine.kernel.requests.begin("ann", "POST /v1/tasks", f"key{n}", b"{}")
@@ -201,6 +216,10 @@ async def fill(url: str, folder: Path) -> None:
                 await settle(engine, task, result)
         await engine.kernel.run_services.flows.publish("films", [("film.afl", FLOW)])
         assert len(films) == 3
+        for n in EACH:
+            body = AlertBody(rule_id=engine.kernel.ids.new_id(), rule=f"alert{n}", cause=f"cause{n}", text="It failed.", since=1)
+            alert = Record(id=engine.kernel.ids.new_id(), entity="alert", state="firing", body=write(body))
+            await engine.kernel.committer.submit(Unit(rows=(PutRecord(alert),)), 5)
 
 
 def damaged(text: str) -> dict[str, str]:
@@ -244,6 +263,8 @@ PARAMETERS = {
     "schedules": "select name from records where entity = 'schedule'",
     "watchers": "select name from records where entity = 'watcher'",
     "flows": "select distinct name from flow_versions",
+    "functions": "select distinct workflow from runs where kind = 'function'",
+    "alerts": "select name from records where entity = 'alert_rule'",
 }
 """Values of the parameters in paths; for `name`, by group."""
 

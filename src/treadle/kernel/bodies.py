@@ -6,12 +6,14 @@ Texts are read as their users read them, without large values. A text of a codec
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from treadle.kernel.access.requests import RequestBody
 from treadle.kernel.access.sessions import SessionBody
 from treadle.kernel.access.tokens import TokenBody
+from treadle.kernel.effects.decide import check_response
 from treadle.kernel.queue.decide import policy_of
+from treadle.kernel.runs.decide import inbox_event
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.pages import PAGE_LIMIT
@@ -23,7 +25,7 @@ from treadle.model.alerts import AlertBody, AlertRuleBody
 from treadle.model.approvals import Approval
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.records import Record
-from treadle.model.runs import Flow, Run, Step
+from treadle.model.runs import Flow, Run
 from treadle.model.schedules import ScheduleBody
 from treadle.model.states import (
     ALERT,
@@ -41,12 +43,10 @@ from treadle.model.states import (
     WATCHER,
 )
 from treadle.model.stored import convert, read
-from treadle.model.tasks import Task
-from treadle.model.values import BlobRef, decode
-from treadle.model.watchers import WatcherBody
+from treadle.model.values import BlobRef, decode, decode_object
+from treadle.model.watchers import Item, WatcherBody
 
-RECORDS = sorted(MACHINES.keys() - {TASK.entity, RUN.entity, STEP.entity, EXTERNAL.entity})
-"""Entities with bodies; those of external jobs are compared with their events."""
+RECORDS = sorted(MACHINES.keys() - {TASK.entity, RUN.entity, STEP.entity})
 PARTS = (TASK.entity, RUN.entity, *RECORDS, "rest")
 
 _TEXT_LIMIT = 300
@@ -66,14 +66,77 @@ _REPAIRS = {
     SCHEDULE.entity: "`treadle schedules edit` with its time and target, or remove it",
     WATCHER.entity: "`treadle watchers remove`, then add it again",
     ALERT_RULE.entity: "`treadle alerts remove`, then add it again",
+    ALERT.entity: "its rule ends it; nothing else depends on it",
     APPROVAL.entity: "cancel its task or its run",
     TOKEN.entity: "`treadle token revoke`, then create another",
+    SESSION.entity: "log in again",
+    REQUEST.entity: "none is needed: it expires; send the request with another idempotency key",
     "objective": "`treadle objectives edit ID --title TEXT`",
     "handler": "register it again",
     "server": "its next heartbeat replaces the row",
+    "move": "none is needed: nothing depends on it, and only this part of the history is lost",
+    "item": "the next scan replaces it",
+    "effect": "find out whether the effect was made; then retry its task or rerun its run",
 }
 
 Problems = list[str]
+Reader = Callable[["Bodies", Any, str], object]
+"""Reads a plain text of a row as its users do; raises `UnreadableValue`."""
+
+
+def _object(bodies: Bodies, row: object, text: str) -> object:
+    return bodies.value_store.unfold(text)
+
+
+def _error(bodies: Bodies, row: object, text: str) -> object:
+    found = decode_object(text)
+    if not all(isinstance(found.get(name), str | None) for name in ("code", "message")):
+        raise UnreadableValue("Its code or message is not text. It is damaged.")
+    return found
+
+
+def _body(bodies: Bodies, record: Record, text: str) -> object:
+    if (kind := _KINDS.get(record.entity)) is not None:
+        return read(kind, text)
+    body = bodies.value_store.unfold(text)
+    if record.entity == APPROVAL.entity and not any(isinstance(value, BlobRef) for value in body.values()):
+        convert(Approval, body)
+    return body
+
+
+_BY_STORE = "the store reads it with the row, which then carries the reason"
+_FLOW: Reader = lambda bodies, flow, _: bodies.flows.check(flow)  # noqa: E731
+
+TEXTS: dict[str, dict[str, Reader | str]] = {
+    "tasks": {
+        "payload": _object,
+        "result": _object,
+        "progress": _object,
+        "error": _error,
+        "policy": lambda bodies, task, text: policy_of(task),
+        "checkpoint": lambda bodies, task, text: decode(text),
+    },
+    "runs": {"inputs": _object, "outputs": _object, "error": _error},
+    "steps": {
+        "body": lambda bodies, step, text: load_step(step, bodies.value_store),
+        "inbox": lambda bodies, step, text: inbox_event(step.id, text, bodies.value_store),
+        "state": "a word, which is shown as it is",
+    },
+    "mail": {"body": _object},
+    "records": {"body": _body},
+    "record_items": {"value": lambda bodies, item, text: read(Item, text)},
+    "log": {"data": lambda bodies, move, text: decode_object(text)},
+    "idempotency_outcomes": {
+        "response": lambda bodies, outcome, text: check_response(outcome, bodies.value_store.unfold(text)),
+        "details": lambda bodies, outcome, text: decode_object(text),
+    },
+    "flows": {"program": _FLOW, "sources": "read together with the program"},
+    "handler_registrations": {"requirements": _BY_STORE, "metadata": _BY_STORE},
+    "servers": {**dict.fromkeys(("handlers", "task_lists", "topics", "counts"), _BY_STORE), "error": _error},
+    "lines": {"details": "only shown, where a damaged one is replaced by the reason; there may be millions"},
+    "blobs": {"value": "`verify` compares large values with their digests on SQLite; PostgreSQL has checksums"},
+}
+"""Every column that holds JSON, by table (finished tasks have those of tasks): its reader, or why none reads it here."""
 
 
 class Bodies:
@@ -82,8 +145,8 @@ class Bodies:
     def __init__(self, store: Store, value_store: ValueStore, flows: Flows, *, namespace: str) -> None:
         """`store` is the store itself, without the codec."""
         self._store = store
-        self._value_store = value_store
-        self._flows = flows
+        self.value_store: ValueStore = value_store
+        self.flows: Flows = flows
         self._namespace = namespace
 
     async def check_page(self, part: str, before_id: str | None, limit: int) -> tuple[Problems, tuple[str, str] | None]:
@@ -100,65 +163,76 @@ class Bodies:
 
     async def _check_part(self, part: str, before_id: str | None, limit: int) -> tuple[Problems, list[str]]:
         """Check up to `limit` rows of one part; return the problems and the ids of the rows."""
+        errors: dict[str, str | None] = {}
         if part == TASK.entity:
             tasks = await self._store.list_tasks(TaskFilter(namespace=self._namespace, before_id=before_id), limit)
-            return [each for task in tasks for each in self._check_task(task)], [task.id for task in tasks]
-        if part == RUN.entity:
+            problems = [each for task in tasks for each in self._check("tasks", part, f"task {task.id} ({task.name})", task)]
+            errors = {task.id: task.error for task in tasks}
+        elif part == RUN.entity:
             runs = await self._store.list_runs(RunFilter(namespace=self._namespace, before_id=before_id), limit)
             problems = [each for run in runs async for each in self._check_run(run)]
-            return problems + await self._check_flows(run.flow_id for run in runs), [run.id for run in runs]
-        if part in RECORDS:
+            problems += await self._check_flows(run.flow_id for run in runs)
+            errors = {run.id: run.error for run in runs}
+        elif part in RECORDS:
             records = await self._store.list_records(RecordFilter(part, self._namespace, before_id=before_id), limit)
-            return [each for record in records for each in self._check_record(record)], [record.id for record in records]
-        return await self._check_rest(), []
+            problems = [each for record in records async for each in self._check_record(record)]
+            errors = dict.fromkeys(record.id for record in records)
+        else:
+            problems = await self._check_rest()
+        return problems + await self._check_histories(errors), list(errors)
 
-    def _check_task(self, task: Task) -> Problems:
-        what = f"task {task.id} ({task.name})"
-        texts = {"payload": task.payload, "result": task.result, "progress": task.progress, "error": task.error}
-        problems = [problem for name, text in texts.items() for problem in self._check_object(TASK.entity, what, name, text)]
-        problems += self._check(TASK.entity, what, "retry policy", task.policy, lambda _: policy_of(task))
-        return problems + self._check(TASK.entity, what, "checkpoint", task.checkpoint, decode)
+    async def _check_histories(self, errors: dict[str, str | None]) -> Problems:
+        """Check the moves of entities, except those that repeat the entity's error, and the effects of their trees."""
+        problems: Problems = []
+        for move in await self._store.list_moves_of(list(errors)) if errors else ():
+            if move.data != errors[move.entity_id]:
+                what = f"move {move.version} ({move.move}) of the {move.entity} {move.entity_id}"
+                problems += self._check("log", "move", what, move)
+        after_key: str | None = None
+        while outcomes := await self._store.list_outcomes(list(errors), after_key, PAGE_LIMIT) if errors else ():
+            after_key = outcomes[-1].idempotency_key
+            for outcome in outcomes:
+                what = f"effect {outcome.idempotency_key} of the task {outcome.task_id or outcome.root_id}"
+                problems += self._check("idempotency_outcomes", "effect", what, outcome)
+        return problems
 
     async def _check_run(self, run: Run) -> AsyncIterator[str]:
         what = f"run {run.id} ({run.workflow})"
-        for name, text in (("inputs", run.inputs), ("outputs", run.outputs), ("error", run.error)):
-            for problem in self._check_object(RUN.entity, what, name, text):
-                yield problem
+        for problem in self._check("runs", RUN.entity, what, run):
+            yield problem
         after_id: str | None = None
         while steps := await self._store.list_steps(run.id, after_id, PAGE_LIMIT):
             after_id = steps[-1].id
             for step in steps:
-                for problem in self._check_step(step):
+                for problem in self._check("steps", RUN.entity, f"step {step.id} ({step.name}) of the run {step.run_id}", step):
                     yield problem
         seq = 0
         while messages := [] if run.finished else await self._store.list_messages(run.id, PAGE_LIMIT, seq):
             seq = messages[-1].seq
             for message in messages:
-                for problem in self._check_object(RUN.entity, f"message {message.id} to the {what}", "body", message.body):
+                for problem in self._check("mail", RUN.entity, f"message {message.id} to the {what}", message):
                     yield problem
 
-    def _check_step(self, step: Step) -> Problems:
-        what = f"step {step.id} ({step.name}) of the run {step.run_id}"
-        return self._check(RUN.entity, what, "body", step.body, lambda _: load_step(step, self._value_store))
-
-    def _check_record(self, record: Record) -> Problems:
+    async def _check_record(self, record: Record) -> AsyncIterator[str]:
+        """Check a record and, of a watcher, its items; records and items of external jobs are compared with each other elsewhere,
+        and those of objectives have only keys."""
         what = f"{record.entity} {record.id}" + (f" ({record.name})" if record.name else "")
-        return self._check(record.entity, what, "body", record.body, lambda text: self._read(record.entity, text))
-
-    def _read(self, entity: str, text: str) -> None:
-        if (kind := _KINDS.get(entity)) is not None:
-            read(kind, text)
-            return
-        body = self._value_store.unfold(text)
-        if entity == APPROVAL.entity and not any(isinstance(value, BlobRef) for value in body.values()):
-            convert(Approval, body)
+        if record.entity != EXTERNAL.entity:
+            for problem in self._check("records", record.entity, what, record):
+                yield problem
+        after_key: str | None = None
+        while items := await self._store.list_items(record.id, after_key, PAGE_LIMIT) if record.entity == WATCHER.entity else ():
+            after_key = items[-1][0]
+            for key, value in items:
+                for problem in self._check("record_items", "item", f"item {key[:100]} of the {what}", _Stored(value)):
+                    yield problem
 
     async def _check_flows(self, flow_ids: Iterable[str]) -> Problems:
         found = [await self._store.find_flow(flow_id) for flow_id in dict.fromkeys(flow_ids)]
         return [problem for flow in found if flow is not None for problem in self._check_flow(flow)]
 
     def _check_flow(self, flow: Flow) -> Problems:
-        return self._check("flow", f"flow {flow.id}", "program", flow.program, lambda _: self._flows.check(flow))
+        return self._check("flows", "flow", f"flow {flow.id}", flow)
 
     async def _check_rest(self) -> Problems:
         """Check published flows, handler registrations and servers."""
@@ -172,25 +246,32 @@ class Bodies:
             if handler.unreadable is not None:
                 problems.append(_problem("handler", f"handler of {handler.facet_name}", handler.unreadable))
         for server in await self._store.list_servers():
-            error = decode(server.error) if server.error else None
+            what = f"server {server.id} ({server.name})"
+            found = self._check("servers", "server", what, server)
+            error = decode(server.error) if server.error and not found else None
             if isinstance(error, dict) and error.get("code") == UnreadableValue.code:
-                problems.append(_problem("server", f"server {server.id} ({server.name})", str(error.get("message"))))
+                found.append(_problem("server", what, str(error.get("message"))))
+            problems += found
         return problems
 
-    def _check_object(self, entity: str, what: str, name: str, text: str | None) -> Problems:
-        return self._check(entity, what, name, text, self._value_store.unfold)
+    def _check(self, table: str, entity: str, what: str, row: Any) -> Problems:
+        """Read the texts of a row; return its problems, with the repair of that entity."""
+        problems = []
+        for name, reader in TEXTS[table].items():
+            text = None if isinstance(reader, str) else getattr(row, name)
+            if text is None or isinstance(reader, str) or self.value_store.is_foreign(text):
+                continue
+            try:
+                reader(self, row, self.value_store.plain(text))
+            except TreadleError as error:
+                problems.append(_problem(entity, f"{what}: its {'retry policy' if name == 'policy' else name}", str(error)))
+        return problems
 
-    def _check(self, entity: str, what: str, name: str, text: str | None, reader: Callable[[str], Any]) -> Problems:
-        if text is None or self._value_store.is_foreign(text):
-            return []
-        try:
-            reader(self._value_store.plain(text))
-        except TreadleError as error:
-            return [_problem(entity, f"{what}: its {name}", str(error))]
-        return []
+
+class _Stored(NamedTuple):
+    value: str
 
 
 def _problem(entity: str, what: str, error: str) -> str:
-    repair = _REPAIRS.get(entity)
-    text = f"{what} cannot be read: {' '.join(error.split())[:_TEXT_LIMIT]}"
-    return text if repair is None else f"{text} Repair: {repair}."
+    repair = _REPAIRS.get(entity, "restore a backup if it matters; nothing else is affected")
+    return f"{what} cannot be read: {' '.join(error.split())[:_TEXT_LIMIT]} Repair: {repair}."

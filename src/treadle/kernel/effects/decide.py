@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, NonRetryable
+from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, NonRetryable, UnreadableValue
 from treadle.model.ids import derived_id
 from treadle.model.names import check_key
 from treadle.model.records import EffectOutcome
@@ -220,7 +220,7 @@ def failed(begin: Begin, error: BaseException, value_store: ValueStore, version:
 
 async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json:
     """The response of the effect; a failed one raises `EffectFailed`, or `NonRetryable` if it was that."""
-    stored = await value_store.unpack(outcome.response)
+    stored = check_response(outcome, await value_store.unpack(outcome.response))
     if outcome.status == SUCCEEDED:
         if outcome.response is None:
             raise no_response()
@@ -230,6 +230,18 @@ async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json
     if not error.get("retryable", True):
         raise NonRetryable(message, error.get("code"))
     raise EffectFailed(message)
+
+
+def check_response(outcome: EffectOutcome, stored: dict[str, Json]) -> dict[str, Json]:
+    """Return what was stored as the outcome's response; raises `UnreadableValue` unless it has the shape of one."""
+    if outcome.status == SUCCEEDED:
+        shaped = outcome.response is None or "response" in stored
+    else:
+        error = stored.get("error") or {}
+        shaped = isinstance(error, dict) and isinstance(error.get("code"), str | None) and type(stored.get("version", 0)) is int
+    if not shaped:
+        raise UnreadableValue("The stored outcome of an effect cannot be read. It is damaged, or a newer version wrote it.")
+    return stored
 
 
 def no_response(cause: InvalidInput | None = None) -> NonRetryable:
@@ -242,7 +254,7 @@ def no_response(cause: InvalidInput | None = None) -> NonRetryable:
 
 async def is_counted(outcome: EffectOutcome, moves: Sequence[Move], value_store: ValueStore) -> bool:
     """Whether the recorded failure was acted upon: the task was retried afterwards, by policy or by an operator."""
-    version = (await value_store.unpack(outcome.response)).get("version", 0)
+    version = check_response(outcome, await value_store.unpack(outcome.response)).get("version", 0)
     return any(move.version > version and move.move in _COUNTING_MOVES for move in moves)
 
 

@@ -51,6 +51,12 @@ class Records(Part):
         return await fetch_as(connection, EffectOutcome, _SQL["find_outcomes"], list(dict.fromkeys(keys)))
 
     @reads
+    async def list_outcomes(
+        self, connection: Connection, root_ids: Sequence[str], after_key: str | None, limit: int
+    ) -> list[EffectOutcome]:
+        return await fetch_as(connection, EffectOutcome, _SQL["list_outcomes"], list(root_ids), after_key, max(limit, 0))
+
+    @reads
     async def list_unknown(self, connection: Connection, which: EffectFilter, limit: int) -> list[EffectOutcome]:
         cursor = which.before or (None, None)
         values = (which.namespace, which.task_id, which.run_id, *cursor, max(limit, 0))

@@ -50,6 +50,14 @@ select idempotency_outcomes.*
 from unnest($1::text[]) as wanted (key)
 join idempotency_outcomes on idempotency_outcomes.idempotency_key = wanted.key;
 
+-- name: list_outcomes
+-- A page of the outcomes of the effects of the trees $1, in order of key; $2 is the cursor.
+select *
+from idempotency_outcomes
+where root_id = any($1::uuid[]) and ($2::text is null or idempotency_key collate "C" > $2::text)
+order by idempotency_key collate "C"
+limit $3::bigint;
+
 -- name: list_unknown
 -- List effects of unknown outcome, newest first; each of $1 namespace, $2 task, $3 run may be null for any; $4 and $5 are
 -- the cursor.

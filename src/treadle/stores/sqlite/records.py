@@ -65,6 +65,13 @@ class Records(Part):
         return fetch_as(connection, EffectOutcome, _SQL["find_outcomes"], {"keys": to_json(list(dict.fromkeys(keys)))})
 
     @reads
+    def list_outcomes(
+        self, connection: apsw.Connection, root_ids: Sequence[str], after_key: str | None, limit: int
+    ) -> list[EffectOutcome]:
+        values = {"roots": to_json(list(dict.fromkeys(root_ids))), "after_key": after_key, "limit": max(limit, 0)}
+        return fetch_as(connection, EffectOutcome, _SQL["list_outcomes"], values)
+
+    @reads
     def list_unknown(self, connection: apsw.Connection, which: EffectFilter, limit: int) -> list[EffectOutcome]:
         unknown_at, key = which.before or (None, None)
         values = {"namespace": which.namespace, "task_id": which.task_id, "run_id": which.run_id}

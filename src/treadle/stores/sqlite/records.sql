@@ -77,6 +77,14 @@ select * from mail where run_id = :run_id and seq > :after_seq order by seq limi
 -- Find outcomes of effects by their keys.
 select o.* from json_each(:keys) as wanted cross join idempotency_outcomes as o on o.idempotency_key = wanted.value;
 
+-- name: list_outcomes
+-- A page of the outcomes of these trees' effects, in order of key.
+select o.*
+from json_each(:roots) as tree cross join idempotency_outcomes as o on o.root_id = tree.value
+where :after_key is null or o.idempotency_key > :after_key
+order by o.idempotency_key
+limit :limit;
+
 -- name: list_unknown
 -- List effects of unknown outcome, newest first.
 select o.*

@@ -62,6 +62,18 @@ async def test_outcomes_are_found_by_key(store):
     assert await store.find_outcomes([]) == []
 
 
+async def test_outcomes_are_listed_by_tree_in_pages(store):
+    other = RUN[:-1] + ("0" if RUN[-1] != "0" else "1")
+    keys = ["b", "Z", "a/1", "\u00fc"]
+    await write(store, *(PutOutcome(outcome(RUN, idempotency_key=key)) for key in keys), PutOutcome(outcome(other)))
+    for roots, expected in ([RUN], sorted(keys)), ([RUN, other, RUN], sorted([*keys, "key-1"])), ([], []):
+        listed, after = [], None
+        while page := await store.list_outcomes(roots, after, 2):
+            after = page[-1].idempotency_key
+            listed += [each.idempotency_key for each in page]
+        assert listed == expected
+
+
 async def test_what_is_unknown_is_counted_by_tree(store):
     other = RUN[:-1] + ("0" if RUN[-1] != "0" else "1")
     rows = [outcome(RUN), outcome(RUN, idempotency_key="key-2"), outcome(other, idempotency_key="key-3")]

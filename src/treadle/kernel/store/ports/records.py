@@ -40,6 +40,9 @@ class RecordStore(StoreClock, Protocol):
     async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
         """Return the recorded outcomes of the effects with these keys."""
 
+    async def list_outcomes(self, root_ids: Sequence[str], after_key: str | None, limit: int) -> list[EffectOutcome]:
+        """Return a page of the outcomes of those trees' effects, in order of key (by code point)."""
+
     async def list_unknown(self, which: EffectFilter, limit: int) -> list[EffectOutcome]:
         """Return up to `limit` effects that have become unknown (`unknown_at`) and are still `unknown`, newest first."""
 
