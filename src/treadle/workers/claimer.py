@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.why import serves, shown_server_state
 from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.pages import every_task
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Unit, returned
 from treadle.kernel.telemetry.observer import TasksClaimed, timed
 from treadle.model.lists import IGNORE
 from treadle.model.names import ENGINE_LIST, HANDLER, Lane
+from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.workers.dependencies import Resources, WorkerOptions
 from treadle.workers.handlers import Catalog, Handler, Isolation
@@ -56,6 +60,10 @@ class Claimer:
         self._orphans_at = self._refreshed_at = float("-inf")
         self._signaled: set[int] = set()
         self._rounds = 0
+        self._is_unanswered = False
+        """Whether the answer to the last claim was lost: the store may have made it."""
+        self._received_at = -1
+        """The store's time of the newest claim received here."""
         self.running = 0
         """Tasks in progress."""
         self.stale = True
@@ -91,6 +99,8 @@ class Claimer:
     async def claim(self, start: Start) -> bool:
         """Send one claim per group that has room, and start the claimed tasks; return whether there were any."""
         claimed = False
+        if self._is_unanswered:
+            await self._return_unanswered()
         groups = list(self._groups.values())
         self._rounds += 1  # rotate, so that no group takes all the room
         groups = [groups[(self._rounds + number) % len(groups)] for number in range(len(groups))]
@@ -102,12 +112,25 @@ class Claimer:
             if room < 1 or not group.lane_ids or self.stopped:
                 continue
             sent_at = self._clock.monotonic()
+            self._is_unanswered = True
             tasks = await self._claim(group.lane_ids, room)
+            self._is_unanswered = False
             reach("claim.after")
+            if tasks:
+                self._received_at = max(self._received_at, *(task.claimed_at or 0 for task in tasks))
             for task in tasks:
                 start(task, group, sent_at)
             claimed = claimed or bool(tasks)
         return claimed
+
+    async def _return_unanswered(self) -> None:
+        """Return the tasks of a claim whose answer was lost to the queue: their handlers have not started, so that neither an
+        attempt nor a takeover counts. They are newer than every claim received here; in case of doubt, the lease expires."""
+        async for task in every_task(self._store, TaskFilter(namespace=self._resources.namespace, held=True)):
+            own = task.owner_id == self._resources.owner_id and (task.claimed_at or 0) > self._received_at
+            if own and task.state == TaskState.PENDING:
+                await self._resources.committer.submit(Unit(task.claim, returned(task, "the answer to its claim was lost")))
+        self._is_unanswered = False
 
     async def next_token_for(self) -> int | None:
         """Return the milliseconds until a rate-limited lane with room has a token, or None without such a lane."""

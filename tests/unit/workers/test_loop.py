@@ -11,11 +11,13 @@ import pytest
 from tests.limits import BOUND
 from tests.unit.workers.harness import Workshop, turns, until
 
+from treadle.kernel.queue.decide import TAKEOVER_LIMIT
 from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.telemetry.events import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.states import TaskState
+from treadle.model.tasks import Task
 from treadle.testing.contract.task_steps import claim, new_task, put
 from treadle.workers.context import Context
 from treadle.workers.dependencies import WorkerOptions
@@ -331,6 +333,43 @@ async def test_store_trouble_is_survived_and_told_once(shop: Workshop, monkeypat
     assert (await shop.settled(task_id)).state == TaskState.COMPLETED
     assert len(shop.events.of(StoreTrouble)) == 1
     assert len(shop.events.of(StoreBack)) == 1
+
+
+async def test_claims_whose_answer_is_lost_count_neither_as_attempts_nor_as_takeovers(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    shop.handler("held")(gate)
+
+    @shop.handler()
+    async def work(payload: Any) -> None: ...
+
+    held_id = await shop.enqueue("held")
+    shop.start()
+    await shop.events.heard(TaskTaken)
+    make_claim, lost = shop.store.claim, list[str]()
+
+    async def claim_unheard(*arguments: Any) -> list[Task]:
+        if found := await make_claim(*arguments):
+            lost.extend(task.id for task in found)
+            raise StoreUnavailable("The connection broke before the answer came.")
+        return found
+
+    shop.clock.advance(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(shop.store, "claim", claim_unheard)
+        task_id = await shop.enqueue()
+        for number in range(1, TAKEOVER_LIMIT + 2):
+            await until(lambda number=number: len(lost) == number and shop.clock.sleeping > 0)
+            if number <= TAKEOVER_LIMIT:
+                shop.clock.advance(1)
+    shop.clock.advance(1)
+    task = await shop.settled(task_id)
+    assert (task.state, task.attempt, task.takeovers, set(lost)) == (TaskState.COMPLETED, 1, 0, {task_id})
+    assert await shop.moves(task_id) == ["release"] * len(lost) + ["succeed"]
+    gate.open()
+    held = await shop.settled(held_id)
+    assert (held.state, held.claim_version, await shop.moves(held_id)) == (TaskState.COMPLETED, 1, ["succeed"])
 
 
 @pytest.mark.parametrize(
