@@ -369,7 +369,7 @@ class Losing(Specialist):
         return {"url": "found.png"} if self.found else None
 
 
-@pytest.mark.parametrize("by", ["workflow", "function", "gathered function"])
+@pytest.mark.parametrize("by", ["workflow", "function", "gathered function", "child", "grandchild"])
 @pytest.mark.parametrize("engine", ["memory"], indirect=True)
 async def test_a_retried_run_looks_for_its_lost_jobs_under_their_old_tokens(engine: Engine, by: str) -> None:
     lost, kept = Losing(), Losing(2, found=False)
@@ -378,15 +378,23 @@ async def test_a_retried_run_looks_for_its_lost_jobs_under_their_old_tokens(engi
 
     @engine.function("film")
     async def film(payload: Any, ctx: Any) -> Any:
-        if by == "function":
+        if by != "gathered function":
             return await ctx.external("film.Render", {"scene": "dawn"})
         return (await ctx.gather(ctx.external("film.Render", {}), ctx.external("other", {})))[0]
+
+    @engine.function("studio")
+    async def studio(payload: Any, ctx: Any) -> Any:
+        return await (await ctx.start("film", {})).result()
+
+    @engine.function("company")
+    async def company(payload: Any, ctx: Any) -> Any:
+        return await (await ctx.start("studio", {})).result()
 
     async with engine.worker():
         if by == "workflow":
             run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
         else:
-            run = await engine.start_function("film", {})
+            run = await engine.start_function({"child": "studio", "grandchild": "company"}.get(by, "film"), {})
         for _ in range(2 if by == "gathered function" else 1):
             with pytest.raises(RunFailed, match="no answer"):
                 await engine.run_result(run, timeout=BOUND)

@@ -342,7 +342,7 @@ class Kernel:
     async def _retry_run(self, run_id: str, actor: str) -> None:
         await self.run_services.runs.retry_dead(run_id, actor=actor)
 
-    async def _repeated_steps(self, task: Task) -> list[str]:
+    async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
 
     async def _settle_external(self, task: Task, seen: Seen, decided: Finish | Park) -> Answer:

@@ -123,9 +123,9 @@ class ExternalJobs(ExternalJobReads):
         settle: Settle | None = None,
         cancel: Operate | None = None,
         public_url: str = "",
-        repeated_steps: Callable[[Task], Awaitable[Collection[str]]],
+        repeated_steps: Callable[[Task], Awaitable[Collection[tuple[str, str]]]],
     ) -> None:
-        """`repeated_steps` returns the ids of the steps that the task's step repeats after a retry, if they differ from its own."""
+        """`repeated_steps` returns the steps (run, id) that the task's step repeats after a retry, if they differ from its own."""
         super().__init__(store, namespace)
         self._committer = committer
         self._value_store = value_store
@@ -159,9 +159,11 @@ class ExternalJobs(ExternalJobReads):
         """Return the intent of the last task of the same step, if its run was retried and the fate of its job is unknown."""
         if task.step_id is None or task.run_id is None:
             return None
-        steps = {task.step_id, *await self._repeated_steps(task)}
-        which = TaskFilter(states=(TaskState.FAILED,), namespace=task.namespace, name=task.name, run_id=task.run_id)
-        ended = [each async for each in every_task(self._store, which) if each.step_id in steps]
+        steps = {(task.run_id, task.step_id), *await self._repeated_steps(task)}
+        ended = []
+        for run_id in {run_id for run_id, _ in steps}:
+            which = TaskFilter(states=(TaskState.FAILED,), namespace=task.namespace, name=task.name, run_id=run_id)
+            ended += [each async for each in every_task(self._store, which) if (run_id, each.step_id) in steps]
         last = max(ended, key=lambda each: each.finished_at or 0, default=None)
         intent = None if last is None or not _is_fate_unknown(last.error) else intent_of(last)
         if intent is None:

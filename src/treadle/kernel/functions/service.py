@@ -19,6 +19,7 @@ from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_ru
 from treadle.kernel.functions.steps import (
     Recorded,
     check_version,
+    child_run_id,
     is_function,
     lane_name,
     parse_lane_name,
@@ -44,7 +45,7 @@ from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, Ru
 from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
 from treadle.model.records import Message
-from treadle.model.runs import Run
+from treadle.model.runs import Run, Step
 from treadle.model.states import RUN, TaskState
 from treadle.model.tags import Tags
 from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
@@ -339,11 +340,23 @@ class Functions:
         ]
         return sorted(rows, key=lambda each: (place_key(each.place) if each.place else (), each.redo))
 
-    async def list_repeated(self, task: Task) -> list[str]:
-        """The ids of the steps that retries have replaced by the task's step."""
+    async def list_repeated(self, task: Task) -> list[tuple[str, str]]:
+        """The steps that retries have replaced by the task's step, with their runs: also those of a child run started before."""
         step = await self._store.find_step(task.step_id or "")
-        recorded = None if step is None else read_step(step, self._value_store)
-        return [] if recorded is None else [step_id(task.run_id or "", recorded.place, redo) for redo in range(recorded.redo)]
+        run = await self._store.find_run(task.run_id or "")
+        return [] if step is None or run is None else await self._list_replaced(run, step)
+
+    async def _list_replaced(self, run: Run, step: Step) -> list[tuple[str, str]]:
+        recorded = read_step(step, self._value_store)
+        found = [(run.id, step_id(run.id, recorded.place, redo)) for redo in range(recorded.redo)]
+        start = await self._store.find_step(run.parent_step_id) if run.parent_step_id else None
+        parent = await self._store.find_run(run.parent_id) if start is not None and run.parent_id else None
+        if start is not None and parent is not None:
+            for _, replaced_id in await self._list_replaced(parent, start):
+                child_id = child_run_id(replaced_id)
+                steps = [read_step(each, self._value_store) for each in await all_steps(self._store, child_id)]
+                found += [(child_id, each.id) for each in steps if each.place == recorded.place]
+        return found
 
     async def version_of(self, run: Run) -> int:
         """The version that executes the run now, possibly by adoption."""

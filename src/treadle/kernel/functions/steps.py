@@ -156,6 +156,11 @@ class Recorded(StoredRow, kw_only=True):
     ordinal: int = 0
 
 
+def child_run_id(start_id: str) -> str:
+    """The id of the child run that a step starts."""
+    return derived_id(start_id, "run")
+
+
 def completed_body(place: str, text: str, began_at: int, about: str, redo: int = 0, more: dict[str, Json] | None = None) -> str:
     """The body of a step that returned this JSON; a fast path for the most frequent case."""
     if more or redo:

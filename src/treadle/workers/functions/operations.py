@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from treadle.kernel.functions.decide import new_run
-from treadle.kernel.functions.steps import ASK, CALL, RESULT, SLEEP, START, WAIT, Recorded, make_step
+from treadle.kernel.functions.steps import ASK, CALL, RESULT, SLEEP, START, WAIT, Recorded, child_run_id, make_step
 from treadle.kernel.store.units import Row
 from treadle.model.arguments import arguments_text
 from treadle.model.errors import InvalidInput
@@ -194,7 +194,7 @@ class StartOperation:
             runtime = execution.runtime
             version = await runtime.resolve(self.name, self.version)
             recorded = journal.new_step(place, START, name, StepState.COMPLETED)
-            recorded.task_id, recorded.version = derived_id(recorded.id, "run"), version
+            recorded.task_id, recorded.version = child_run_id(recorded.id), version
             recorded.about = arguments_text(self.payload) or None
             _, task, rows = new_run(
                 run_id=recorded.task_id,
