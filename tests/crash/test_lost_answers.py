@@ -140,11 +140,11 @@ async def test_who_never_hears_whether_a_commit_was_done_sends_it_again_and_it_i
         assert set(found) == {task.id for task in tasks}  # none lost, and none there twice
         for number, task in enumerate(tasks):
             moves = [move.move for move in await direct.kernel.reads.list_moves(task.id)]
-            # Tasks claimed for a worker that never received them return when their lease expires, without having run.
+            # Tasks claimed for a worker that never received them are released, or their lease expires, without having run.
             once = ["retry", "succeed"] if number % 3 == 0 else ["succeed"]
-            assert moves == once or "expire" in moves
+            assert moves == once or {"expire", "release"} & set(moves)
             assert moves.count("succeed") == 1
-            assert ran[task.id] == len(once) if moves == once else ran[task.id] <= len(moves)
+            assert ran[task.id] == len(once) if moves == once else ran[task.id] <= len(moves) - moves.count("release")
         (own,) = await direct.kernel.reads.list_tasks(kind="function", run_id=run.id)
         lost = [move.move for move in await direct.kernel.reads.list_moves(own.id)].count("expire")
         assert set(steps) == set(range(5))

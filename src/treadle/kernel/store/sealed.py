@@ -318,6 +318,10 @@ class SealedStore:
         """Return outcomes, opened."""
         return [self._open_outcome(each) for each in await self._inner.find_outcomes(keys)]
 
+    async def list_outcomes(self, root_ids: Sequence[str], after_key: str | None, limit: int) -> list[EffectOutcome]:
+        """Return outcomes, opened."""
+        return [self._open_outcome(each) for each in await self._inner.list_outcomes(root_ids, after_key, limit)]
+
     async def list_unknown(self, which: EffectFilter, limit: int) -> list[EffectOutcome]:
         """Return outcomes, opened."""
         return [self._open_outcome(each) for each in await self._inner.list_unknown(which, limit)]
