@@ -44,8 +44,6 @@ def ids_for(poison: Poison, name: str, group: str = "") -> list[str]:  # noqa: F
     }
     if (name, group) == ("name", "functions"):
         return ["trip", "short"]
-    if (name, group) == ("value", "go"):
-        return ids_for(poison, "run_id")
     found = poison.ids.get(group if name == "name" else known.get(name, name), [])
     return [each for each in found if not poison.is_healthy(each)] + [each for each in found if poison.is_healthy(each)][:1]
 
