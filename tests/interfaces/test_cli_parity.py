@@ -37,6 +37,7 @@ STORE_ONLY: dict[str, tuple[str, ...]] = {
     "serve": (),  # is a server
     "worker": ("--handlers", "jobs"),  # holds its work by the store
     "runner": (),  # the same
+    "declare": ("--handlers", "jobs"),  # loads code
     "doctor": (),  # is about this machine
     "recover": (),  # is about the processes of the store
     "store migrate": (),  # changes the tables

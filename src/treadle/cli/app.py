@@ -67,6 +67,12 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         quiet=False,
         store_only="handlers hold their leases in the store",
     ),
+    Leaf(
+        "declare",
+        "commands.declare:declare",
+        "Show how limits and schedules declared in code differ from the store, and apply them, as a starting worker does.",
+        store_only="it loads the program's code",
+    ),
     Leaf("enqueue", "commands.enqueue:enqueue", "Enqueue a task; when this returns, it is durable."),
     Leaf(
         "compile",

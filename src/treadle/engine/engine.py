@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from treadle.engine.calls import Calls, plain_payload
+from treadle.engine.declare import Declare
 from treadle.engine.former_names import FormerNames
 from treadle.engine.registration import Registration
 from treadle.goals.extension import Goals
@@ -83,12 +84,17 @@ class Engine(Registration, Calls, FormerNames):
         emit: Emit = log_event,
         codec: Codec | None = None,
         store_of: StoreFactory | None = None,
+        program: str | None = None,
+        release: int | str = 0,
     ) -> None:
+        """`program` and `release` identify the owner of what the code declares (`declare`)."""
         settings = settings or load_settings()
         functions = FunctionRegistry()
         functions.add(plan_function(), own=True)
         self.goals = Goals()
         """The goal pipeline: objectives, gates and the topology."""
+        self.declare = Declare(program, release)
+        """Limits and schedules in code, which are synchronised when a worker starts."""
         self._metrics: Metrics | None = None
         self._url = url or settings.store
         self._make_kernel = partial(
@@ -101,6 +107,7 @@ class Engine(Registration, Calls, FormerNames):
             codec=codec,
             store_of=store_of,
             extensions=(self.goals,),
+            declared=self.declare,
         )
         self.kernel = self._make_kernel(self._url, settings)
         """All services of this engine: task lists, dead letters, flows, external jobs, tokens, recovery, telemetry and more."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from treadle.kernel.access.requests import RequestBody
 from treadle.kernel.access.sessions import SessionBody
 from treadle.kernel.access.tokens import TokenBody
+from treadle.kernel.declarations.records import DeclarationsBody
 from treadle.kernel.effects.decide import check_response
 from treadle.kernel.queue.decide import policy_of
 from treadle.kernel.runs.decide import inbox_event
@@ -31,6 +32,7 @@ from treadle.model.states import (
     ALERT,
     ALERT_RULE,
     APPROVAL,
+    DECLARATIONS,
     EXTERNAL,
     MACHINES,
     REQUEST,
@@ -58,6 +60,7 @@ _KINDS: dict[str, Any] = {
     TOKEN.entity: TokenBody,
     SESSION.entity: SessionBody,
     REQUEST.entity: RequestBody,
+    DECLARATIONS.entity: DeclarationsBody,
 }
 _REPAIRS = {
     TASK.entity: "`treadle tasks retry ID --payload JSON` after its end, or cancel it",
@@ -67,6 +70,7 @@ _REPAIRS = {
     WATCHER.entity: "`treadle watchers remove`, then add it again",
     ALERT_RULE.entity: "`treadle alerts remove`, then add it again",
     ALERT.entity: "its rule ends it; nothing else depends on it",
+    DECLARATIONS.entity: "`treadle declare --handlers MODULE --overwrite` for each program",
     APPROVAL.entity: "cancel its task or its run",
     TOKEN.entity: "`treadle token revoke`, then create another",
     SESSION.entity: "log in again",

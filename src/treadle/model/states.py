@@ -247,6 +247,9 @@ SESSION = Machine(
 REQUEST = Machine("request", "kept", frozenset({"kept"}), {})
 """A request with an idempotency key, and its response: it makes no moves, and is pruned when its time has passed."""
 
+DECLARATIONS = Machine("declarations", "current", frozenset(), {("current", "sync"): "current"})
+"""The limits and schedules that programs declare in code; one record per namespace. Each change of it is a move."""
+
 OBJECTIVE = Machine(
     "objective",
     "NEW",
@@ -306,6 +309,7 @@ MACHINES: dict[str, Machine] = {
         TOKEN,
         SESSION,
         REQUEST,
+        DECLARATIONS,
         *GOAL_MACHINES,
     )
 }

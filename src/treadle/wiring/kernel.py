@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from treadle.kernel.access.sessions import Sessions
     from treadle.kernel.access.tokens import Tokens
     from treadle.kernel.bodies import Bodies
+    from treadle.kernel.declarations.records import Declared
     from treadle.kernel.external.rebuild import ExternalUpkeep
     from treadle.kernel.functions.service import Functions
     from treadle.kernel.reads.rates import HandlerRateReads
@@ -90,6 +91,7 @@ class Kernel:
         codec: Codec | None = None,
         store_of: StoreFactory | None = None,
         extensions: Sequence[Extension] = (),
+        declared: Declared | None = None,
     ) -> None:
         """`store_of` replaces `make_store`."""
         namespace, payload_limit, emit = settings.namespace, settings.payload_limit, telemetry
@@ -101,6 +103,8 @@ class Kernel:
         self.registry = registry
         self.function_registry = function_registry
         self.extensions = extensions
+        self.declared = declared
+        """The limits and schedules that the program's code declares."""
         self._plain_store = (store_of or make_store)(url, clock)
         self._keepable = url if store_of is None and type(clock) is SystemClock and not url.startswith("memory:") else None
         """The URL under which the lease keeper opens the store, if another process can."""

@@ -10,6 +10,7 @@ from treadle.evaluator import Limits
 from treadle.kernel.alerts.evaluate import AlertEvaluator
 from treadle.kernel.alerts.reads import AlertReads
 from treadle.kernel.alerts.service import Alerts
+from treadle.kernel.declarations.service import Declarations
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.runs.advancer import Advancer
@@ -106,7 +107,7 @@ class RunServices:
 
 
 class TriggerServices:
-    """Schedules, watchers and alerts."""
+    """Schedules, watchers, alerts and declarations."""
 
     def __init__(self, kernel: Kernel) -> None:
         namespace = kernel.settings.namespace
@@ -117,6 +118,7 @@ class TriggerServices:
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.watchers.survey = _survey
         self.firer = Firer(store, committer, self.schedules, self.starters)
+        self.declarations = Declarations(store, committer, self.schedules, kernel.emit, namespace=namespace)
         self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
         self.alerts.seal = kernel.value_store.seal
         status = partial(read_status, store, kernel.clock, self.schedules, self.watchers, namespace)

@@ -214,6 +214,7 @@ class WorkerHost:
             kernel.committer.on_ready.append(self.worker.wake)
             kernel.committer.on_fenced.append(self.worker.stop_fenced)
             await self._run_all(self._listen(), self._recover(), self._store_start_tasks(), self._set_keys())
+            await self._sync_declarations()
             self._state = "running"
             await kernel.store.save_server(self.describe())
         except BaseException:
@@ -294,6 +295,13 @@ class WorkerHost:
         for name, key in wanted.items():
             if known.get(name) != key:
                 await lists.set_handler_key(name, key, actor=self._name)
+
+    async def _sync_declarations(self) -> None:
+        """Apply the limits and schedules that the code of this process declares."""
+        declared = self._kernel.declared if self._registry is self._kernel.registry else None
+        for each in () if declared is None else (declared, *declared.others):
+            if each.items or each.incomplete or each.named:
+                await self._kernel.trigger_services.declarations.sync(each)
 
     async def _store_start_tasks(self) -> None:
         """Store the pruning task and those of extensions. A list that an operator drains must not keep the worker from starting."""

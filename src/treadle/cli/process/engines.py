@@ -12,6 +12,7 @@ from types import ModuleType
 
 from treadle.cli.session import Session
 from treadle.engine import Engine, use_store
+from treadle.engine.declare import program_of
 from treadle.model.errors import InvalidInput, TreadleError
 
 
@@ -29,7 +30,11 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    engines = [_find_engine(place) for place in dict.fromkeys(places)]
+    engines = []
+    for place in dict.fromkeys(places):
+        engine = _find_engine(place)
+        engine.declare.program = engine.declare.program or program_of(place.rpartition(":")[0] or place)
+        engines.append(engine)
     if not engines:
         return [Engine(session.settings.store, settings=session.settings)]
     for engine in dict.fromkeys(engines):
@@ -43,6 +48,7 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
             first.kernel.function_registry.add(function)
         for gate in other.goals.gates:
             first.goals.gates.add(gate)
+    first.declare.others = [other.declare for other in others]
     return [first, *others]
 
 

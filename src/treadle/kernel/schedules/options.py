@@ -74,14 +74,27 @@ def _times(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBo
         at=_instant(given, "at", old.at),
         more=old.more,
     )
+    return begin(msgspec.structs.replace(body, when=when, start_at=start_at, end_at=end_at), now)
+
+
+def begin(body: ScheduleBody, now: int) -> ScheduleBody:
+    """Return the body with its times counting from now on; ticks that waited are dropped."""
     cursor = now
-    if when.at is not None:
-        cursor = min(now, when.at - 1)
-    elif start_at is not None and start_at > now:
-        cursor = start_at - 1
-    return msgspec.structs.replace(
-        body, when=when, start_at=start_at, end_at=end_at, cursor=cursor, waiting=None, backlog=(), looks=0
+    if body.when.at is not None:
+        cursor = min(now, body.when.at - 1)
+    elif body.start_at is not None and body.start_at > now:
+        cursor = body.start_at - 1
+    return msgspec.structs.replace(body, cursor=cursor, waiting=None, backlog=(), looks=0)
+
+
+def redefine(body: ScheduleBody, new: ScheduleBody, now: int) -> ScheduleBody:
+    """Return the body with the definition of another one. If the times are the same, its ticks continue."""
+    changed = msgspec.structs.replace(
+        body, target=new.target, catch_up=new.catch_up, overlap=new.overlap, jitter_for=new.jitter_for, error=None
     )
+    if (body.when, body.start_at, body.end_at) == (new.when, new.start_at, new.end_at):
+        return changed
+    return begin(msgspec.structs.replace(changed, when=new.when, start_at=new.start_at, end_at=new.end_at), now)
 
 
 def _target(given: Mapping[str, Any], old: Target | None) -> Target:

@@ -15,7 +15,7 @@ import msgspec
 
 from treadle.api.options import ScheduleOptions
 from treadle.kernel.schedules.decide import Due, decide, describe, jitter_of, tick_id
-from treadle.kernel.schedules.options import check_options, edit_body, make_body
+from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord, read_body, unreadable
 from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, unit_of
@@ -127,6 +127,27 @@ class Schedules(Triggers[ScheduleBody]):
             return new
 
         return self._shown(await self._operate(name, "edit", actor, edited))
+
+    async def define(self, name: str, wanted: ScheduleBody, *, actor: str) -> None:
+        """Create the schedule of that name, or give it this definition; it stays paused, and equal times continue."""
+
+        def defined(body: ScheduleBody, now: int) -> ScheduleBody:
+            new = begin(wanted, now) if is_placeholder(body) else redefine(body, wanted, now)
+            self.check(new)
+            return new
+
+        record = await self._store.find_record_named(self._namespace, SCHEDULE, name)
+        if record is not None:
+            await self._operate(record.id, "edit", actor, defined)
+            return
+        body = begin(wanted, await self._store.now())
+        self.check(body)
+        await self._put(name, body, paused=False, actor=actor)
+
+    async def find(self, name: str) -> Schedule | None:
+        """Return the live schedule of that name, if there is one."""
+        record = await self._store.find_record_named(self._namespace, SCHEDULE, name)
+        return None if record is None else self._shown(record)
 
     async def pause(self, name: str, *, actor: str = "python") -> Schedule:
         """Stop firing ticks; started work continues. Pausing a paused schedule is a no-op."""

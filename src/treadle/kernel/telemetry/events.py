@@ -146,6 +146,16 @@ class Operated:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclarationSynced:
+    """A limit or schedule that a program declares was applied, or could not be (`kept`)."""
+
+    program: str
+    release: str
+    text: str
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WatcherTrouble:
     """A watcher cannot scan, or only in part; emitted once."""
 
@@ -226,6 +236,7 @@ Event = (
     | ShortLease
     | Recovered
     | Operated
+    | DeclarationSynced
     | WatcherTrouble
     | WatcherBack
 )
@@ -293,6 +304,8 @@ def _words(event: Event) -> tuple[int, str]:
             return logging.WARNING, f"watcher {name}: {error} It will try again."
         case WatcherBack(name):
             return logging.INFO, f"watcher {name} can scan again"
+        case DeclarationSynced(program, release, text, kept):
+            return logging.WARNING if kept else logging.INFO, f"program {program}, release {release}: {text}"
         case Operated(act, actor):
             return logging.INFO, f"{act}, by {actor}"
         case MetricsServed(url):

@@ -1,0 +1,1 @@
+"""Limits and schedules that programs declare in code."""

@@ -1,0 +1,172 @@
+"""Declared limits and schedules: the declarations of a program, and the record of those that were applied.
+
+An item is the maximum of a limit key (`max KEY`), its rate (`rate KEY`) or a schedule (`schedule NAME`); its value is JSON, None
+if it does not exist. One record per namespace has the items of all programs, so that its version orders their changes.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from treadle.kernel.schedules.options import check_options, make_body
+from treadle.kernel.schedules.ticks import make_calendar
+from treadle.kernel.triggers.target import named_targets
+from treadle.model.clock import as_text
+from treadle.model.errors import InvalidInput
+from treadle.model.lists import Bucket, check_count, check_rate, parse_rate
+from treadle.model.names import check_key, check_name
+from treadle.model.schedules import ScheduleBody
+from treadle.model.stored import Stored, convert, plain
+from treadle.model.values import decode, encode
+
+MAX, RATE, SCHEDULE = "max", "rate", "schedule"
+
+Value = dict[str, Any] | None
+
+_DEFINITION = ("when", "target", "catch_up", "overlap", "jitter_for", "start_at", "end_at")
+_RELEASE = re.compile(r"\d+(\.\d+)*", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Applied(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """An item that a program has applied."""
+
+    value: Value = None
+    before: tuple[Value, ...] = ()
+    """The values that it may still have, while it is not certain that `value` was applied."""
+
+
+class Program(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """A program: its newest release that was applied, and its items."""
+
+    release: str = "0"
+    items: dict[str, Applied] = msgspec.field(default_factory=dict)
+
+
+class DeclarationsBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of the record: the programs by name. An item belongs to one program."""
+
+    programs: dict[str, Program] = msgspec.field(default_factory=dict)
+
+
+class Declared:
+    """The declarations of one program, collected when its code is loaded; nothing is stored before `Declarations.sync`."""
+
+    def __init__(self, program: str | None = None, release: int | str = 0) -> None:
+        self.named = program is not None
+        """Whether the code names the program, so that an empty set of declarations removes its former ones."""
+        self.program = program if program is None else check_name(program, "program name")
+        self.release = check_release(release)
+        self.items: dict[str, dict[str, Any]] = {}
+        self.incomplete: set[str] = set()
+        """Schedules without a target, which a decorated handler or function is to give."""
+        self.others: list[Declared] = []
+        """Those of other programs in the same process."""
+
+    def default_program(self) -> str:
+        """Return the owner of declarations whose code does not name it."""
+        return "python"
+
+    def add(self, item: str, value: dict[str, Any]) -> None:
+        """Declare the item; twice the same is once."""
+        if self.items.setdefault(item, value) != value:
+            raise InvalidInput(f"The {name_of(item)} is declared twice, with different values.")
+
+    def limit(self, key: str, *, rate: float | str | None = None, burst: int | None = None, max: int | None = None) -> None:  # noqa: A002
+        """Declare the limit of a key: `rate` with bursts of up to `burst`, at most `max` running tasks, or both.
+
+        As `kernel.lists.limit_key_rate` and `limit_key`; a rate is a number per second, or a text such as `100/min`.
+        """
+        check_key(key, "limit key")
+        if rate is None and max is None:
+            raise InvalidInput(f"The limit of {key} needs a rate or a max: engine.declare.limit({key!r}, rate='10/s').")
+        per_second = None if rate is None else parse_rate(rate)
+        burst = check_rate(per_second, burst)
+        if per_second is not None:
+            self.add(f"{RATE} {key}", {"rate": float(per_second), "burst": burst})
+        if max is not None:
+            self.add(f"{MAX} {key}", {"max": check_count(max, "A limit")})
+
+    def add_schedule(self, name: str, options: dict[str, Any]) -> bool:
+        """Declare a schedule with options of `schedules.create`; False if it has no target yet."""
+        check_options(options)
+        check_name(name, "schedule name")
+        if not named_targets(options):
+            self.incomplete.add(name)
+            return False
+        self.incomplete.discard(name)
+        self.add(f"{SCHEDULE} {name}", schedule_value(options))
+        return True
+
+
+def check_release(release: int | str) -> str:
+    """Return the release as text, or raise `InvalidInput`: releases are compared, so they are numbers."""
+    text = str(release)
+    if isinstance(release, bool) or not _RELEASE.fullmatch(text) or len(text) > 100:
+        raise InvalidInput(f"A release is a number, or numbers with dots, such as 3 or '2027.1.15', not {text[:50]!r}.")
+    return text
+
+
+def release_key(release: str) -> tuple[int, ...]:
+    """Return the key by which releases are ordered: 1.10 is newer than 1.9, and 1.0 is 1."""
+    parts = [int(part) for part in release.split(".")]
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return tuple(parts)
+
+
+def schedule_value(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the value of a declared schedule. Intervals count from 1970, so that they do not depend on the time of a start."""
+    if options.get("every") is not None and options.get("anchor") is None and options.get("start") is None:
+        options = options | {"anchor": _EPOCH}
+    return definition(make_body(options, 0))
+
+
+def definition(body: ScheduleBody) -> dict[str, Any]:
+    """Return what a schedule is, without its progress."""
+    found: dict[str, Any] = decode(encode(plain(body), "schedule"))
+    return {name: found[name] for name in _DEFINITION if found.get(name) not in (None, {})}
+
+
+def body_of(value: dict[str, Any]) -> ScheduleBody:
+    """Return the body of a schedule with this value, before it begins."""
+    return convert(ScheduleBody, value | {"cursor": 0})
+
+
+def is_over(item: str, value: Value, now: int) -> bool:
+    """Return whether the item is a schedule without a tick after that instant, so that it may have ended by itself."""
+    if value is None or not item.startswith(f"{SCHEDULE} "):
+        return False
+    body = body_of(value)
+    following = make_calendar(body.when).next_after(now)
+    return following is None or (body.end_at is not None and following > body.end_at)
+
+
+def name_of(item: str) -> str:
+    """Return the item for people."""
+    kind, _, name = item.partition(" ")
+    return f"schedule {name}" if kind == SCHEDULE else f"{'rate' if kind == RATE else 'maximum'} of key {name}"
+
+
+def text_of(item: str, value: Value) -> str:
+    """Return the value of an item for people."""
+    if value is None:
+        return "none"
+    if item.startswith(f"{MAX} "):
+        return f"{value['max']} running"
+    if item.startswith(f"{RATE} "):
+        return Bucket(rate=value["rate"], burst=value["burst"]).rate_text
+    when, target = value.get("when", {}), dict(value.get("target", {}))
+    if "cron" in when:
+        time = f"{when['cron']} {when.get('zone', 'UTC')}"
+    elif "every_for" in when:
+        time = f"every {when['every_for'] / 1000:g} s"
+    else:
+        time = f"at {as_text(when.get('at', 0))}"
+    kind, name = target.pop("kind", ""), target.pop("name", "")
+    rest = target | {key: each for key, each in value.items() if key not in ("when", "target")}
+    return f"{time}, {kind} {name}" + (f" {encode(rest)}" if rest else "")

@@ -1,0 +1,199 @@
+"""Synchronisation of declared limits and schedules with the store.
+
+Each attempt first stores the values to apply in the record, guarded by its version; then it applies them; then it stores that they
+were applied. A crash in between leaves items marked as uncertain, which the next start applies. Of two programs or releases that
+start at the same time, one finds a changed record and decides again; a value that it wrote over the other's is undone then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from treadle.kernel.declarations.decide import ADDED, CHANGED, OVERRIDDEN, REMOVED, SKIPPED, UNCHANGED, Change, confirm, decide
+from treadle.kernel.declarations.records import (
+    MAX,
+    RATE,
+    SCHEDULE,
+    DeclarationsBody,
+    Declared,
+    Value,
+    body_of,
+    definition,
+    is_over,
+)
+from treadle.kernel.queue.lists import Lists
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.schedules.options import begin
+from treadle.kernel.schedules.service import Schedules
+from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import ChangeRecord, PutRecord
+from treadle.kernel.store.units import Unit
+from treadle.kernel.telemetry.events import DeclarationSynced, Emit, log_event
+from treadle.model.errors import IllegalMove, InvalidInput, ScheduleExists, ScheduleNotFound, UnreadableValue
+from treadle.model.ids import uuid7
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.records import Record
+from treadle.model.states import DECLARATIONS as MACHINE
+from treadle.model.stored import plain, read
+from treadle.model.values import encode
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The result for one program."""
+
+    program: str
+    release: str
+    changes: tuple[Change, ...]
+
+
+class Declarations:
+    """The declarations of all programs in one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        schedules: Schedules,
+        emit: Emit = log_event,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._lists = Lists(store, committer, lambda _: None, namespace=namespace)  # this service reports the changes
+        self._schedules = schedules
+        self._emit = emit
+        self._namespace = namespace
+        self._record_id = uuid7(0, hashlib.sha256(f"{MACHINE.entity}\0{namespace}".encode()).digest())
+
+    async def sync(self, declared: Declared, *, dry_run: bool = False, overwrite: bool = False) -> Synced:
+        """Make the store follow the declarations, and report each difference; with `dry_run`, only return them."""
+        program, release = declared.program or declared.default_program(), declared.release
+        wanted: dict[str, Value] = dict(declared.items)
+        await self._check(declared)
+        written: dict[str, Value] = {}
+        done: dict[str, Change] = {}
+
+        async def attempt() -> tuple[Change, ...]:
+            record = await self._find_record(create=not dry_run)
+            body = self._load(record, overwrite)
+            mine = body.programs.get(program)
+            found = await self._read({*wanted, *(mine.items if mine is not None else ()), *written})
+            plan = decide(program, release, wanted, body, found, await self._store.now(), written=written, overwrite=overwrite)
+            if dry_run or record is None:
+                return plan.changes
+            version = record.version
+            if plan.body != body:
+                version = await self._save(version, plan.body, program)
+            verdicts = {each.item: each for each in plan.changes}
+            for item, value in plan.writes.items():
+                await self._apply(item, value, f"program:{program}")
+                written[item] = value
+                if item in verdicts:
+                    done.setdefault(item, verdicts[item])
+            confirmed = confirm(program, plan.body)
+            if confirmed != plan.body:
+                await self._save(version, confirmed, program)
+            elif plan.writes or any(each.verdict == OVERRIDDEN for each in plan.changes):
+                again = await self._find_record(create=False)
+                if plan.writes or again is None or again.version != version:
+                    raise Stale  # the values were read while another start applied its own
+            if any(each.verdict == SKIPPED for each in plan.changes):
+                return plan.changes
+            return tuple((verdicts | done).values())
+
+        changes = await self._committer.transact(attempt, f"synchronise the declarations of {program}")
+        if not dry_run:
+            for change in changes:
+                if change.verdict != UNCHANGED:
+                    kept = change.verdict not in (ADDED, CHANGED, REMOVED)
+                    self._emit(DeclarationSynced(program, release, change.text, kept))
+        return Synced(program, release, changes)
+
+    async def _check(self, declared: Declared) -> None:
+        """Raise the error of an invalid declaration before anything is changed."""
+        if declared.incomplete:
+            name = min(declared.incomplete)
+            raise InvalidInput(
+                f"The declared schedule {name} starts nothing: give task=, workflow= or function=, or use it as the decorator of a "
+                "handler or function."
+            )
+        now = await self._store.now()
+        for item, value in declared.items.items():
+            if item.startswith(f"{SCHEDULE} ") and not is_over(item, value, now):
+                self._schedules.check(begin(body_of(value), now))
+
+    async def _find_record(self, *, create: bool) -> Record | None:
+        record = await self._store.find_record(self._record_id)
+        if record is None and create:
+            new = Record(id=self._record_id, namespace=self._namespace, entity=MACHINE.entity, state=MACHINE.initial)
+            await self._committer.submit(Unit(rows=(PutRecord(new),)), PATIENCE)
+            record = await self._store.find_record(self._record_id)
+            if record is None:
+                raise Stale
+        return record
+
+    def _load(self, record: Record | None, overwrite: bool) -> DeclarationsBody:
+        if record is None:
+            return DeclarationsBody()
+        try:
+            return read(DeclarationsBody, record.body)
+        except UnreadableValue as error:
+            if overwrite:
+                return DeclarationsBody()
+            raise UnreadableValue(
+                f"The stored declarations cannot be read. {error} If no version and codec can read them, replace them with "
+                "`treadle declare --handlers MODULE --overwrite`."
+            ) from None
+
+    async def _save(self, version: int, body: DeclarationsBody, program: str) -> int:
+        """Store the record if it is still at that version, else raise `Stale`; return its new version."""
+        state, text = MACHINE.initial, encode(plain(body), "declarations")
+        data = encode({"program": program, "release": body.programs[program].release})
+        change = ChangeRecord(self._record_id, version, text, "sync", state, state, actor=f"program:{program}", data=data)
+        await self._committer.commit(Unit(rows=(change,)), PATIENCE)
+        return version + 1
+
+    async def _read(self, items: Iterable[str]) -> dict[str, Value]:
+        """Return the values of the items in the store."""
+        parts = {item: item.partition(" ")[::2] for item in items}
+        limits = {}
+        if any(kind != SCHEDULE for kind, _ in parts.values()):
+            limits = {limit.key: limit for limit in await self._lists.limits()}
+        found: dict[str, Value] = {}
+        for item, (kind, name) in parts.items():
+            if kind == SCHEDULE:
+                schedule = await self._schedules.find(name)
+                found[item] = None if schedule is None else definition(schedule.body)
+                continue
+            limit, value = limits.get(name), None
+            if limit is not None and kind == RATE and limit.rate is not None:
+                value = {"rate": limit.rate, "burst": limit.burst}
+            if limit is not None and kind == MAX and limit.by_operator and limit.max_running is not None:
+                value = {"max": limit.max_running}
+            found[item] = value
+        return found
+
+    async def _apply(self, item: str, value: Value, actor: str) -> None:
+        kind, _, name = item.partition(" ")
+        if kind == RATE:
+            rate, burst = (None, None) if value is None else (value["rate"], value["burst"])
+            await self._lists.limit_key_rate(name, rate, burst, actor=actor)
+        elif kind == MAX:
+            await self._lists.limit_key(name, None if value is None else value["max"], actor=actor)
+        elif value is not None:
+            try:
+                await self._schedules.define(name, body_of(value), actor=actor)
+            except ScheduleExists:  # another start has just created it
+                raise Stale from None
+        else:
+            found = await self._schedules.find(name)
+            if found is not None:
+                try:
+                    await self._schedules.remove(found.id, actor=actor)
+                except (ScheduleNotFound, IllegalMove):
+                    pass
