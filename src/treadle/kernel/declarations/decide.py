@@ -138,9 +138,10 @@ def _skip(
     """Leave everything to the newer release, and undo values that were written over its own."""
     applied = {item: each.value for item, each in mine.items.items()}
     changes = tuple(
-        Change(item, SKIPPED, declared.get(item), found[item], mine.release)
+        Change(
+            item, UNCHANGED if declared.get(item) == applied.get(item) else SKIPPED, declared.get(item), found[item], mine.release
+        )
         for item in sorted({*declared, *applied})
-        if declared.get(item) != applied.get(item)
     )
     writes = {item: applied.get(item) for item, value in written.items() if found[item] == value and applied.get(item) != value}
     return Plan(changes, writes, body)

@@ -168,5 +168,7 @@ def text_of(item: str, value: Value) -> str:
     else:
         time = f"at {as_text(when.get('at', 0))}"
     kind, name = target.pop("kind", ""), target.pop("name", "")
+    if kind == "task" and target.get("given_as") == "tick":
+        del target["given_as"]
     rest = target | {key: each for key, each in value.items() if key not in ("when", "target")}
     return f"{time}, {kind} {name}" + (f" {encode(rest)}" if rest else "")
