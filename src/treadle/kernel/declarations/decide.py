@@ -60,11 +60,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The verdicts, the values to apply, and the record to store first: its items are uncertain until they are applied."""
+    """The verdicts, the values to apply, and the record: before that, with uncertain items, and after it."""
 
     changes: tuple[Change, ...]
     writes: dict[str, Value]
     body: DeclarationsBody
+    after: DeclarationsBody
 
 
 def decide(
@@ -101,10 +102,14 @@ def decide(
             items[item] = kept
         if verdict in (ADDED, CHANGED) or (verdict == REMOVED and value is not None):
             writes[item] = want
-    if mine is None and not items and not changes:
-        return Plan((), {}, body)
-    after = msgspec.structs.replace(former, release=release, items=items)
-    return Plan(tuple(changes), writes, msgspec.structs.replace(body, programs={**body.programs, program: after}))
+    certain = {item: _certain(each, each.value) for item, each in items.items() if each.value is not None}
+    bodies = (
+        msgspec.structs.replace(
+            body, programs={**body.programs, program: msgspec.structs.replace(former, release=release, items=each)}
+        )
+        for each in (items, certain)
+    )
+    return Plan(tuple(changes), writes, *bodies)
 
 
 def _decide_item(
@@ -144,13 +149,4 @@ def _skip(
         for item in sorted({*declared, *applied})
     )
     writes = {item: applied.get(item) for item, value in written.items() if found[item] == value and applied.get(item) != value}
-    return Plan(changes, writes, body)
-
-
-def confirm(program: str, body: DeclarationsBody) -> DeclarationsBody:
-    """Return the record after the items of the program have been applied."""
-    mine = body.programs.get(program)
-    if mine is None:
-        return body
-    items = {item: _certain(each, each.value) for item, each in mine.items.items() if each.value is not None}
-    return msgspec.structs.replace(body, programs={**body.programs, program: msgspec.structs.replace(mine, items=items)})
+    return Plan(changes, writes, body, body)

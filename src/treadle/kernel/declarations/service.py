@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from treadle.kernel.declarations.decide import ADDED, CHANGED, OVERRIDDEN, REMOVED, SKIPPED, UNCHANGED, Change, confirm, decide
+from treadle.kernel.declarations.decide import ADDED, CHANGED, OVERRIDDEN, REMOVED, SKIPPED, UNCHANGED, Change, decide
 from treadle.kernel.declarations.records import (
     MAX,
     RATE,
@@ -91,17 +91,17 @@ class Declarations:
                 version = await self._save(version, plan.body, program)
             verdicts = {each.item: each for each in plan.changes}
             for item, value in plan.writes.items():
+                await self._check_version(version)
                 await self._apply(item, value, f"program:{program}")
                 written[item] = value
                 if item in verdicts:
                     done.setdefault(item, verdicts[item])
-            confirmed = confirm(program, plan.body)
-            if confirmed != plan.body:
-                await self._save(version, confirmed, program)
+            if plan.after != plan.body:
+                await self._save(version, plan.after, program)
             elif plan.writes or any(each.verdict == OVERRIDDEN for each in plan.changes):
-                again = await self._find_record(create=False)
-                if plan.writes or again is None or again.version != version:
-                    raise Stale  # the values were read while another start applied its own
+                await self._check_version(version)  # else they were read while another start applied its own
+                if plan.writes:
+                    raise Stale
             if any(each.verdict == SKIPPED for each in plan.changes):
                 return plan.changes
             return tuple((verdicts | done).values())
@@ -136,6 +136,12 @@ class Declarations:
             if record is None:
                 raise Stale
         return record
+
+    async def _check_version(self, version: int) -> None:
+        """Raise `Stale` if the record has changed."""
+        record = await self._find_record(create=False)
+        if record is None or record.version != version:
+            raise Stale
 
     def _load(self, record: Record | None, overwrite: bool) -> DeclarationsBody:
         if record is None:
