@@ -16,11 +16,11 @@ from treadle.kernel.declarations.records import (
     DeclarationsBody,
     Program,
     Value,
-    is_over,
     name_of,
     release_key,
     text_of,
 )
+from treadle.kernel.declarations.schedules import is_over
 
 ADDED, CHANGED, REMOVED, UNCHANGED = "added", "changed", "removed", "unchanged"
 OVERRIDDEN, SKIPPED, CONFLICT = "overridden", "skipped", "conflict"

@@ -7,29 +7,22 @@ if it does not exist. One record per namespace has the items of all programs, so
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from treadle.kernel.schedules.options import check_options, make_body
-from treadle.kernel.schedules.ticks import make_calendar
-from treadle.kernel.triggers.target import named_targets
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput
 from treadle.model.lists import Bucket, check_count, check_rate, parse_rate
 from treadle.model.names import check_key, check_name
-from treadle.model.schedules import ScheduleBody
-from treadle.model.stored import Stored, convert, plain
-from treadle.model.values import decode, encode
+from treadle.model.stored import Stored
+from treadle.model.values import encode
 
 MAX, RATE, SCHEDULE = "max", "rate", "schedule"
 
 Value = dict[str, Any] | None
 
-_DEFINITION = ("when", "target", "catch_up", "overlap", "jitter_for", "start_at", "end_at")
 _RELEASE = re.compile(r"\d+(\.\d+)*", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Applied(Stored, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,9 +86,10 @@ class Declared:
 
     def add_schedule(self, name: str, options: dict[str, Any]) -> bool:
         """Declare a schedule with options of `schedules.create`; False if it has no target yet."""
-        check_options(options)
+        from treadle.kernel.declarations.schedules import has_target, schedule_value  # programs without schedules need not load it
+
         check_name(name, "schedule name")
-        if not named_targets(options):
+        if not has_target(options):
             self.incomplete.add(name)
             return False
         self.incomplete.discard(name)
@@ -117,33 +111,6 @@ def release_key(release: str) -> tuple[int, ...]:
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
     return tuple(parts)
-
-
-def schedule_value(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the value of a declared schedule. Intervals count from 1970, so that they do not depend on the time of a start."""
-    if options.get("every") is not None and options.get("anchor") is None and options.get("start") is None:
-        options = options | {"anchor": _EPOCH}
-    return definition(make_body(options, 0))
-
-
-def definition(body: ScheduleBody) -> dict[str, Any]:
-    """Return what a schedule is, without its progress."""
-    found: dict[str, Any] = decode(encode(plain(body), "schedule"))
-    return {name: found[name] for name in _DEFINITION if found.get(name) not in (None, {})}
-
-
-def body_of(value: dict[str, Any]) -> ScheduleBody:
-    """Return the body of a schedule with this value, before it begins."""
-    return convert(ScheduleBody, value | {"cursor": 0})
-
-
-def is_over(item: str, value: Value, now: int) -> bool:
-    """Return whether the item is a schedule without a tick after that instant, so that it may have ended by itself."""
-    if value is None or not item.startswith(f"{SCHEDULE} "):
-        return False
-    body = body_of(value)
-    following = make_calendar(body.when).next_after(now)
-    return following is None or (body.end_at is not None and following > body.end_at)
 
 
 def name_of(item: str) -> str:

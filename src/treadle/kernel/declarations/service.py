@@ -19,10 +19,8 @@ from treadle.kernel.declarations.records import (
     DeclarationsBody,
     Declared,
     Value,
-    body_of,
-    definition,
-    is_over,
 )
+from treadle.kernel.declarations.schedules import body_of, definition, is_over
 from treadle.kernel.queue.lists import Lists
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.schedules.options import begin
