@@ -100,7 +100,7 @@ def decide(
         changes.append(Change(item, verdict, want, value, by))
         if kept is not None:
             items[item] = kept
-        if verdict in (ADDED, CHANGED) or (verdict == REMOVED and value is not None):
+        if verdict in (ADDED, CHANGED, REMOVED):
             writes[item] = want
     certain = {item: _certain(each, each.value) for item, each in items.items() if each.value is not None}
     bodies = (
@@ -116,6 +116,8 @@ def _decide_item(
     item: str, want: Value, own: Applied | None, value: Value, now: int, written: Mapping[str, Value], overwrite: bool
 ) -> tuple[str, Applied | None]:
     """Return the verdict, and the item in the record; None: it is not the program's."""
+    if want is None and value is None:
+        return UNCHANGED, None
     over = value is None and (own is None or not own.before) and is_over(item, want, now)
     if want is not None and (value == want or (over and (own is None or own.value == want))):
         return UNCHANGED, own if over else _certain(own, want)
@@ -129,7 +131,7 @@ def _decide_item(
     if not ours:
         return OVERRIDDEN, own if want is not None else None
     if want is None:
-        return REMOVED, None if value is None else Applied(value=None, before=uncertain)
+        return REMOVED, Applied(value=None, before=uncertain)
     return ADDED if value is None else CHANGED, Applied(value=want, before=uncertain)
 
 
