@@ -35,12 +35,12 @@ def _table(effects: list[UnknownEffect], now: datetime) -> RenderableType:
     table = grid("action", ">attempt", "task", "state", "name", "dedupe key", "unknown since")
     for each in effects:
         table.add_row(
-            plain(each.action),
+            plain(str(each.action)),
             str(each.attempt),
-            each.task_id,
+            plain(str(each.task_id)),
             state(each.task_state),
-            plain(each.name),
-            each.dedupe_key,
+            plain(str(each.name)),
+            plain(str(each.dedupe_key)),
             ago(each.unknown_at, now),
         )
     return table
