@@ -85,7 +85,7 @@ async def silence(
     until = (
         "sends messages again"
         if rule.silenced_until is None
-        else f"is silenced; it sends messages {when(rule.silenced_until, now)}"
+        else f"is silenced; it sends messages again at {when(rule.silenced_until, now)}"
     )
     session.show(rule, lambda: plain(f"{rule.name} {until}"))
 
@@ -101,7 +101,7 @@ async def test(session: Session, name: Name) -> None:
 
 def _tested(done: AlertTest) -> str:
     if done.state != "completed":
-        return f"The test message is {done.state}: {done.error}"
+        return f"The test message {'failed' if done.state == 'failed' else f'is {done.state}'}: {done.error}"
     response = done.response if isinstance(done.response, dict) else {}
     status = f" answered {response['status']}" if "status" in response else " accepted it"
     text = f": {response['response']}" if response.get("response") else ""
@@ -113,7 +113,7 @@ def _overview(rules: list[AlertRule], firing: list[Alert], now: datetime) -> Ren
 
     table = grid("name", "when", "to", "?every", ">firing", "note")
     for each in rules:
-        note = f"silenced {when(each.silenced_until, now)}" if each.silenced_until and each.silenced_until > now else ""
+        note = f"silenced until {when(each.silenced_until, now)}" if each.silenced_until and each.silenced_until > now else ""
         table.add_row(
             plain(each.name),
             plain(_condition(each)),

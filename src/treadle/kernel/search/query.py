@@ -147,6 +147,10 @@ def parse(text: str, *, tasks: bool = False) -> Query:
     return _Parser(text, tasks).parse()
 
 
+_WORDS = ("like", "ilike", "is", "contains", "matches")
+"""Operators of other languages."""
+
+
 class _Parser:
     """Recursive descent over the tokens of one query."""
 
@@ -160,7 +164,9 @@ class _Parser:
             match = _TOKEN.match(self._text, at)
             if match is None:
                 quoted = self._text[at] in "\"'"
-                wrong = "this quote has no end." if quoted else f"{self._text[at]!r} is not expected here."
+                sign = self._text[at]
+                word = {"&": "; write and", "|": "; write or"}.get(sign, "")
+                wrong = "this quote is not closed." if quoted else f"{sign!r} is not part of the language{word}."
                 raise self._error(wrong, at)
             kind = match.lastgroup or ""
             word = match[0]
@@ -198,7 +204,7 @@ class _Parser:
         found = self._any()
         token = self._peek()
         if token.kind != "end":
-            raise self._error(f"and, or, or the end was expected, not {token.text!r}.")
+            raise self._error(f"expected and, or, or the end of the query, not {token.text!r}; put text with spaces in quotes.")
         return found
 
     def _any(self) -> Query:
@@ -224,7 +230,7 @@ class _Parser:
                 self._take()
                 found = self._any()
                 if self._peek().text != ")":
-                    raise self._error("this parenthesis was expected to close: ).")
+                    raise self._error("a closing parenthesis is missing.")
                 self._take()
                 return found
             return self._condition()
@@ -246,7 +252,7 @@ class _Parser:
             return self._in(field)
         op = self._peek()
         if op.kind != "op":
-            example = f"{token.text} = ..." if op.kind == "end" else f"{token.text} = {op.text}"
+            example = f"{token.text} = ..." if op.kind == "end" or op.text.lower() in _WORDS else f"{token.text} = {op.text}"
             raise self._error(
                 f"an operator was expected after {token.text}: {example}; there are =, !=, <, <=, >, >=, ~, in, exists."
             )
@@ -285,6 +291,8 @@ class _Parser:
             return Field(low)
         if low in _DEEP:
             raise self._error(f"{low} needs a name: {low}.{'customer' if low == 'tag' else 'order.id'} = ...", token.at)
+        if low in ("and", "or"):
+            raise self._error(f"a condition is missing before {root!r}.", token.at)
         near = difflib.get_close_matches(low, [*_PLAIN, *_DEEP, *_ALIASES], 1)
         hint = f"; did you mean {near[0]}?" if near else f"; a tag is written tag.{root}." if rest == "" else "."
         raise self._error(f"{root!r} is not a field{hint} Fields are {', '.join(FIELDS)}.", token.at)
@@ -373,7 +381,7 @@ class _Parser:
         if root == "error" and op != "~":
             raise self._error('error compares with ~ (it contains all these words): error ~ "timeout".', op_at)
         if op in _ORDERED and (root in _PLAIN or value is None or isinstance(value, bool | Prefix)):
-            raise self._error(f"{root} does not compare with {op} here; use = or !=.", op_at)
+            raise self._error(f"{root} does not compare with {op}; use = or !=.", op_at)
         if root in _PLAIN and not isinstance(value, str | Prefix):
             raise self._error(f"{root} compares with text.", at)
         known: tuple[str, ...] = ()
@@ -384,9 +392,9 @@ class _Parser:
         elif root == "kind" and not self._tasks:
             known = ("workflow", "function")
         if known and isinstance(value, str) and value not in known:
-            near = difflib.get_close_matches(value, known, 1)
+            near = difflib.get_close_matches(value.lower(), known, 1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            raise self._error(f"{value!r} is not a {root}; there are {', '.join(known)}.{hint}", at)
+            raise self._error(f"{root} is never {value!r}; it is one of {', '.join(known)}.{hint}", at)
 
 
 def _unquoted(text: str) -> str:
