@@ -99,11 +99,13 @@ async def by_sqlalchemy_async_session(server: str) -> AsyncIterator[Opened]:
 
 @asynccontextmanager
 async def by_django(server: str) -> AsyncIterator[Opened]:
+    from django.apps import apps
     from django.conf import settings
     from django.db.backends.postgresql.base import DatabaseWrapper
 
     if not settings.configured:
         settings.configure()
+    if not apps.ready:
         django.setup()
     given = psycopg.conninfo.conninfo_to_dict(server)
     options = {"NAME": given["dbname"], "USER": given["user"], "PASSWORD": given.get("password", "")}

@@ -62,7 +62,7 @@ async def test_whoever_has_no_session_is_led_to_the_login(visit: Visit):
         answer = await visit.browser.post("/login", data={"token": created.secret, "next": "/tasks"})
         assert (answer.status_code, answer.headers["location"]) == (303, "/tasks")
         page = await visit.page("/tasks")
-        assert "Log out ada" in page
+        assert 'Log out<span class="wide"> ada</span>' in page
         answer = await visit.browser.post(f"/tasks/{made.id}/pause", data={"csrf": "wrong"}, follow_redirects=True)
         assert "CSRF" in answer.text
         assert (await visit.engine.get_task(made)).shown_state == "pending"

@@ -24,6 +24,7 @@ import msgspec
 
 from treadle.model.conversion import Converter, is_mapping, is_raw
 from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
+from treadle.model.external import ExternalProductionHandle
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
 from treadle.model.user_values import type_name
 from treadle.model.values import Json
@@ -33,7 +34,7 @@ from treadle.workers.injection import is_async
 Kind = Literal["raw", "handler", "function", "task"]
 """The code of a handler of the engine, of a handler (its result is an object), of a function (any value), or of a task."""
 
-OUTCOMES = (Succeeded, Retry, Failed, Waiting, AwaitingApproval, Paused, Released)
+OUTCOMES = (Succeeded, Retry, Failed, Waiting, AwaitingApproval, Paused, Released, ExternalProductionHandle)
 TRIGGERED = frozenset({"tick", "change"})
 """Fields that schedules and watchers add to a payload; code that does not declare them does not receive them."""
 RESULT = "result"

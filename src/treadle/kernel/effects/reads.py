@@ -39,12 +39,13 @@ class EffectReads:
 
 def _shown(row: EffectOutcome, task: Task) -> UnknownEffect:
     details = decode_shown(row.details) or {}
+    attempt = details.get("attempt")
     return UnknownEffect(
         tool_call_id=row.tool_call_id,
-        action=details.get("action", ""),
-        attempt=details.get("attempt", 0),
+        action=str(details.get("action", "")),
+        attempt=attempt if type(attempt) is int else 0,
         idempotency_key=row.idempotency_key,
-        dedupe_key=details.get("dedupe_key", ""),
+        dedupe_key=str(details.get("dedupe_key", "")),
         task_id=task.id,
         name=task.name,
         task_list=task.task_list,
