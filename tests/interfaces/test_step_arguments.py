@@ -18,6 +18,7 @@ from treadle.model.access import OPEN
 from treadle.model.errors import RunFailed
 from treadle.service import Service
 from treadle.settings import Settings
+from treadle.testing import Environment
 
 FLOW = """
 namespace imports {
@@ -140,3 +141,23 @@ async def test_arguments_are_sealed_with_the_rest(tmp_path: Path):
 
 def _stored(folder: Path, text: bytes) -> bool:
     return any(text in path.read_bytes() for path in folder.iterdir() if path.is_file())
+
+
+async def test_the_page_of_a_call_shows_its_payload_and_traceback() -> None:
+    engine = Engine("memory://")
+
+    @engine.handler("charge")
+    async def charge(payload: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("card declined")
+
+    @engine.function("pay")
+    async def pay(payload: dict[str, Any], ctx: FunctionContext) -> Any:
+        return await ctx.call("charge", {"amount": 9})
+
+    async with Environment(engine) as env:
+        run = await engine.start_function("pay")
+        with pytest.raises(RunFailed):
+            await env.result(run)
+        step = await Service(engine, OPEN).steps.get(run.id, "charge")
+    assert step.params == {"amount": 9}
+    assert "card declined" in (step.traceback or "")

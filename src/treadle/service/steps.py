@@ -107,7 +107,11 @@ class Steps(RunGroup, StepsApi):
             if line.step_id == row.id or (task_id is not None and line.task_id == task_id)
         ]
         task = None if task_id is None else await self._task(task_id)
-        raised = row.traceback if isinstance(row, FunctionStepRow) else (task.error or {}).get("traceback") if task else None
+        raised = row.traceback if isinstance(row, FunctionStepRow) else None
+        if task is not None:
+            raised = raised or (task.error or {}).get("traceback")
+            if isinstance(row, FunctionStepRow) and isinstance(task.payload, dict):
+                params = params or task.payload
         return step_record(
             StepDetail,
             shown,
