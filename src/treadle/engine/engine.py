@@ -87,7 +87,7 @@ class Engine(Registration, Calls, FormerNames):
         program: str | None = None,
         release: int | str = 0,
     ) -> None:
-        """`program` and `release` identify the owner of what the code declares (`declare`)."""
+        """`program` and `release` identify the owner of the code's declarations (`declare`)."""
         settings = settings or load_settings()
         functions = FunctionRegistry()
         functions.add(plan_function(), own=True)

@@ -1,4 +1,4 @@
-"""Forms of other languages that people and models write in AFL, with the correct form. Data, and what builds fixes from it."""
+"""Forms of other languages that people and models write in AFL, with the correct form: data, and the code of their fixes."""
 
 from __future__ import annotations
 

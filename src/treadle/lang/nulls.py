@@ -39,7 +39,7 @@ def _all_if(outcome: bool, operator: str, operands: Iterable[tree.Expr], scope: 
 
 
 def key_of(expr: tree.Expr, scope: Scope) -> Known | None:
-    """Return what a reference means here: the owner of its first name, and the path."""
+    """Resolve a reference: the owner of its first name, and the path."""
     if isinstance(expr, tree.InputRef):
         owner: object = next((names for names, _ in scope.inputs.layers if names.find(expr.path[0]) is not None), None)
     elif isinstance(expr, tree.Ref):

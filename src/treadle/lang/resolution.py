@@ -80,7 +80,7 @@ def _record(
 
 
 def _effect(node: tree.Call | tree.Mixin) -> str:
-    """Return what an undeclared name does at run time, as a hint."""
+    """Return the effect of an undeclared name at run time, as a hint."""
     if isinstance(node, tree.Call):
         return "without a declaration it is a record of its arguments: no handler runs, and it has no returns"
     built_in = " and ".join(f"`{name}`" for name in BUILTIN_MIXINS)

@@ -449,7 +449,7 @@ class StatementParser(ForeignParser):
             self.report(token.span, f"`{token.text}` is a keyword and cannot name a step", hint)
 
     def _nothing_more(self, name: str) -> None:
-        """Report what can follow a call, but not a value."""
+        """Report a clause that can follow a call, but not a value."""
         token = self.tok
         if token.text in ("with", "after", "andThen", "catch") and not self.names_something():
             hint = f"`{name}` is computed immediately; `{token.text}` belongs to a step that calls a facet"

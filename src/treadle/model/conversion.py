@@ -142,7 +142,7 @@ class Converter:
 
 
 def plain(value: Any) -> Json:
-    """Return any supported object as JSON, whatever its annotation."""
+    """Return any supported object as JSON, independent of annotations."""
     try:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=_dump_custom)
     except Exception as error:

@@ -101,7 +101,7 @@ class Group:
             await more(**given)
 
     async def with_ids(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call with complete ids in place of short ones, among what the caller may see."""
+        """The arguments of a call with complete ids in place of short ones, among the records that the caller may see."""
         found = {name: value for name, value in given.items() if name != "self"}
         for name, value in found.items():
             entities = self.job_entities if name == "job_id" else _ENTITIES.get(name, ())

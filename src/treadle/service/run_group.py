@@ -31,7 +31,7 @@ class RunGroup(Group):
         return await self.shown(RunStarted, run, created=started.created, missing_handlers=missing, workers=len(live))
 
     async def shown(self, kind: type[R], run: Run, **more: Any) -> R:
-        """A record of the run with what it is doing, and `more`."""
+        """A record of the run with its activity, and `more`."""
         reads = self.engine.kernel.run_reads
         activity, took = await reads.activities([run]), await reads.times([run])
         tags = await self.engine.kernel.search.list_tags([run.id])

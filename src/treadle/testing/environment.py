@@ -128,7 +128,7 @@ class Environment:
     # time
 
     async def drain(self) -> None:
-        """Run everything that is due now, and what follows from it, until nothing more can run at this time.
+        """Run everything that is due now, and its consequences, until nothing more can run at this time.
 
         Each call is a new worker: durable functions are replayed from their recorded steps, as after a restart.
         """
@@ -157,7 +157,7 @@ class Environment:
         )
 
     async def advance(self, /, duration: Duration = 0, **units: float) -> None:
-        """Let time pass (seconds, a `timedelta`, or `days=3`, `hours=1`, ...); what becomes due runs in order, each at its time."""
+        """Let time pass (seconds, a `timedelta`, or `days=3`, `hours=1`, ...); due work runs in order, each at its time."""
         until = self.clock.now() + milliseconds(duration) + milliseconds(timedelta(**units))
         await self.drain()
         while (due_at := await self._next_at()) is not None and due_at <= until:
@@ -232,13 +232,13 @@ class Environment:
         edits: dict[str, Json] | None = None,
         groups: tuple[str, ...] = (),
     ) -> ShownApproval:
-        """Approve the pending request of the run or task (None: the only one), and run what follows."""
+        """Approve the pending request of the run or task (None: the only one), then drain."""
         return await self._decide("approve", work, actor=actor, reason=reason, edits=edits, groups=groups)
 
     async def deny(
         self, work: Ref | None = None, *, actor: str = "test", reason: str = "denied in a test", groups: tuple[str, ...] = ()
     ) -> ShownApproval:
-        """Deny the pending request of the run or task (None: the only one), and run what follows."""
+        """Deny the pending request of the run or task (None: the only one), then drain."""
         return await self._decide("deny", work, actor=actor, reason=reason, edits=None, groups=groups)
 
     async def _decide(self, decision: str, work: Ref | None, **options: Any) -> ShownApproval:

@@ -36,7 +36,7 @@ LEASE_FOR = 3_600_000
 
 
 class ReplayFailed(AssertionError):
-    """The code no longer does what the run has recorded."""
+    """The code no longer matches the recorded steps of the run."""
 
 
 class Recording(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -175,7 +175,7 @@ class _Replay:
 
         host = self._environment.make_host()
         runtime = replace(host.functions.runtime, committer=cast("Committer", _NoCommits()))
-        runner = FunctionRunner(kernel.function_registry, runtime, driver=make_driver)  # type: ignore[arg-type]
+        runner = FunctionRunner(kernel.function_registry, runtime, driver=make_driver)
         context = Context(task, kernel.clock.now, lambda line: None)
         try:
             await runner.execute(task, context, lambda settling: None)

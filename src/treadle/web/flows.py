@@ -148,7 +148,7 @@ def add(site: Site) -> None:
 
 
 async def _helped(request: Request, service: Service, what: str) -> Response:
-    """Return what the language server has for a place in the sources, as JSON; null without the extra `lsp`."""
+    """Return the language server's answer for a place in the sources, as JSON; null without the extra `lsp`."""
     form = await request.form()
     texts = [each.text for each in sources_of(form)]
     number, line, column = (whole(form, name) or 0 for name in ("source", "line", "column"))

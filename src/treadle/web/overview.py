@@ -33,7 +33,7 @@ class Hour:
 
 
 async def _page_of(service: Service, value: str) -> str:
-    """The path of the page of whatever has this id; raises `NoSuchPage`."""
+    """The path of the page of the record with this id; raises `NoSuchPage`."""
     found: tuple[tuple[str, Callable[[str], Awaitable[object]]], ...] = (
         ("runs", service.runs.get),
         ("tasks", service.tasks.get),
@@ -59,7 +59,7 @@ def add(site: Site) -> None:
 
     @site.page("/go/{value}")
     async def go(request: Request, service: Service) -> Response:
-        """The page of whatever has an id that a message names."""
+        """The page of the record with an id that a message names."""
         return RedirectResponse(await _page_of(service, parse_id(request.path_params["value"], "id")), 303)
 
     @site.page("/")

@@ -247,7 +247,7 @@ class Context:
     def tag(self, tags: Tags | None = None, /, **more: TagValue) -> None:
         """Set search attributes of this task, and of its run if it has one: `ctx.tag(customer="acme")`.
 
-        They are stored when the attempt ends, whatever its outcome, under its claim; a lost attempt stores none.
+        They are stored when the attempt ends, with any outcome, under its claim; a lost attempt stores none.
         """
         self.tags.update(check_tags({**(tags or {}), **more}))
         if self.on_tags is not None:

@@ -75,7 +75,7 @@ class Dependencies:
     # registration
 
     def provide(self, kind: Any, factory: Callable[..., Any], scope: Scope) -> None:
-        """Inject what the factory returns, or yields, into parameters of the type."""
+        """Inject the object that the factory returns, or yields, into parameters of the type."""
         if scope not in ("worker", "task"):
             raise InvalidInput(f"The scope of a dependency is 'worker' or 'task', not {shown(scope)}.")
         if not callable(factory):
@@ -291,7 +291,7 @@ async def _run_hook(hook: Hook) -> None:
 
 
 async def _make(provider: Provider, instances: dict[Provider, Any], stack: AsyncExitStack) -> Any:
-    """Return the instance, made together with what it needs unless it exists; `stack` cleans it up."""
+    """Return the instance, made together with its dependencies unless it exists; `stack` cleans it up."""
     if provider in instances:
         return instances[provider]
     factory = provider.factory

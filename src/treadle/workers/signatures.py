@@ -431,7 +431,7 @@ def _callers_names() -> Mapping[str, Any]:
 
 
 def _without_outcomes(annotation: Any) -> tuple[bool, Any]:
-    """Return whether None is allowed, and the annotation without None and outcomes; the result's type is what is left."""
+    """Return whether None is allowed, and the annotation without None and outcomes; the rest is the result's type."""
     if get_origin(annotation) not in (Union, types.UnionType):
         return False, _EMPTY if isinstance(annotation, type) and issubclass(annotation, OUTCOMES) else annotation
     parts = [part for part in get_args(annotation) if not (isinstance(part, type) and issubclass(part, OUTCOMES))]

@@ -28,7 +28,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The consequences of an evaluation: the new causes of the rule, and the causes by what happens to them."""
+    """The consequences of an evaluation: the new causes of the rule, and the causes by verdict."""
 
     causes: dict[str, Cause]
     fired: tuple[str, ...]

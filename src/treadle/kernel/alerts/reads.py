@@ -1,6 +1,6 @@
 """The causes that exist now for the condition of a rule, by key.
 
-A cause is what an operator would repair in one go: the failed runs of one workflow with one error code, one task list, one
+A cause is repaired in one go: the failed runs of one workflow with one error code, one task list, one
 schedule, one server. Many failures of one cause are one alert with a count.
 """
 

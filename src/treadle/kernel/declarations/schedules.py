@@ -31,7 +31,7 @@ def schedule_value(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def definition(body: ScheduleBody) -> dict[str, Any]:
-    """Return what a schedule is, without its progress."""
+    """Return the definition of a schedule, without its progress."""
     found: dict[str, Any] = decode(encode(plain(body), "schedule"))
     return {name: found[name] for name in _DEFINITION if found.get(name) not in (None, {})}
 

@@ -233,7 +233,7 @@ async def read_response(outcome: EffectOutcome, value_store: ValueStore) -> Json
 
 
 def check_response(outcome: EffectOutcome, stored: dict[str, Json]) -> dict[str, Json]:
-    """Return what was stored as the outcome's response; raises `UnreadableValue` unless it has the shape of one."""
+    """Return the outcome's stored response; raises `UnreadableValue` unless it has the shape of one."""
     if outcome.status == SUCCEEDED:
         shaped = outcome.response is None or "response" in stored
     else:

@@ -1,4 +1,4 @@
-"""Whether a run or a task matches a query: the one definition of what a query means. Pure."""
+"""Whether a run or a task matches a query: the one definition of a query's meaning. Pure."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _LOADED = _VALUES | {"doing", "tag"}
 T = TypeVar("T", Run, Task)
 
 ListDoing = Callable[[Sequence[Run]], Awaitable[dict[str, str]]]
-"""Returns what the unfinished ones of the runs are doing, by id."""
+"""Returns the activities of the unfinished runs, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Search:
         return Found(found, at.id, searched)
 
     async def _matching(self, query: Query, fields: frozenset[str], batch: Sequence[T], now: int) -> list[T]:
-        """The records that match; loads what is not in their rows only for those that the row does not exclude."""
+        """The records that match; loads values outside their rows only for those that the row does not exclude."""
         plain = _plain_part(query)
         wants_error = "error" in fields
         left = [each for each in batch if plain is None or matches(plain, _subject(each, wants_error), now)]

@@ -203,7 +203,7 @@ class TraceReads:
 
 
 class _Tree:
-    """The rows of a trace, arranged by what follows from what."""
+    """The rows of a trace, arranged by cause."""
 
     def __init__(self, runs: Sequence[Run], tasks: Sequence[TreeTask], records: Sequence[Record], group: str | None) -> None:
         self._runs = {run.id: run for run in runs}

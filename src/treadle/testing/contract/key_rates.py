@@ -1,4 +1,4 @@
-"""Rates of limit keys: in any span of time, no more tasks of a key start than its burst and its rate allow, whoever claims them."""
+"""Rates of limit keys: in any span of time, no more tasks of a key start than its burst and its rate allow, across all workers."""
 
 from __future__ import annotations
 

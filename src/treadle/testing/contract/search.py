@@ -43,7 +43,7 @@ def tagged(number: int) -> dict[str, str]:
 
 
 async def fill(store: Store, clock: StoreClock) -> dict[str, Subject]:
-    """Store runs of all kinds, some created in the same millisecond; return what queries see of them, by id."""
+    """Store runs of all kinds, some created in the same millisecond; return their searchable records, by id."""
     subjects: dict[str, Subject] = {}
     for number in range(RUNS):
         error, inputs = ERRORS[number % len(ERRORS)], {"order": {"id": number % 4, "lines": [{"sku": f"s{number % 3}"}, None]}}

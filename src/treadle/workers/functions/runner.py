@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from treadle.model.tasks import Task
@@ -12,18 +12,21 @@ from treadle.workers.functions.context import FunctionContext
 from treadle.workers.functions.determinism import watch
 from treadle.workers.functions.driver import Driver, SetSettling, Settled
 from treadle.workers.functions.execution import Runtime
-from treadle.workers.functions.registry import FunctionRegistry
+from treadle.workers.functions.registry import Function, FunctionRegistry
 from treadle.workers.handlers import Handler
 
 WARM_LIMIT = 1000
 """Suspended functions that a process keeps warm; it replays all others when they continue."""
 
 
+MakeDriver = Callable[[Runtime, Function, Task], Driver]
+
+
 class FunctionRunner:
     """Runs the functions of one worker; the least recently used warm ones are evicted first."""
 
     def __init__(
-        self, registry: FunctionRegistry, runtime: Runtime, warm_limit: int = WARM_LIMIT, driver: type[Driver] = Driver
+        self, registry: FunctionRegistry, runtime: Runtime, warm_limit: int = WARM_LIMIT, driver: MakeDriver = Driver
     ) -> None:
         self._registry = registry
         self.runtime = runtime

@@ -54,7 +54,7 @@ class OperatorStore(StoreClock, Protocol):
     async def set_key_rate(self, namespace: str, key: str, rate: float | None, burst: int | None) -> tuple[int, ...]:
         """Let tasks of the key start at `rate` per second with bursts of up to `burst`; None removes the rate.
 
-        Of any span of t seconds, no more than `burst + rate * t` claims of the key's tasks fall into it, whoever claims them. A
+        Of any span of t seconds, no more than `burst + rate * t` claims of the key's tasks fall into it, across all workers. A
         change applies to waiting tasks immediately; tokens that are left stay, up to the new burst. Returns the lanes in which
         tasks became ready.
         """
