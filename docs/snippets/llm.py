@@ -6,7 +6,7 @@ from treadle import Engine
 from treadle.llm import use_llm
 from treadle.model.usage import total
 from treadle.settings import Settings
-from treadle.testing.llm import MessagesServer, uses
+from treadle.testing.llm import ModelServer, uses
 
 FLOW = """
 namespace desk {
@@ -26,7 +26,7 @@ namespace desk {
 """
 
 
-async def main(server: MessagesServer) -> None:
+async def main(server: ModelServer) -> None:
     engine = Engine("memory://", settings=Settings(anthropic_api_key="any", anthropic_base_url=server.url))
     use_llm(engine, max_tokens=2000)
     async with engine, engine.worker():
@@ -36,6 +36,6 @@ async def main(server: MessagesServer) -> None:
         print(f"${spent.cost_micros / 1e6} for {spent.input_tokens} tokens in, {spent.output_tokens} out")
 
 
-with MessagesServer() as server:
+with ModelServer() as server:
     server.script(uses(("desk__Summarize", {"summary": "Nothing new.", "urgent": False})))
     asyncio.run(main(server))

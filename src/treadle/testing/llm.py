@@ -1,21 +1,30 @@
-"""A local server that answers the Messages API from a script, so that tests use the real SDK without the real service.
+"""A local model server that answers from a script, so that tests and examples use the real SDKs without a real service.
 
-with MessagesServer() as server:
+It speaks Messages, Chat Completions and Responses, each plain and streamed:
+
+with ModelServer() as server:
     server.script(status(429, after=0.01), uses(("ns__Facet", {"answer": 42})))
     settings = Settings(anthropic_api_key="key", anthropic_base_url=server.url)
+    client = AsyncOpenAI(api_key="key", base_url=f"{server.url}/v1")
+
+A conversation answers by the number of turns in the request instead, so that a repeated request gets the same reply, and counts
+the requests of each turn:
+
+    server.conversation(uses(("search", {"q": "tea"})), text("Found."), key="tea")
+    assert server.repeated() == {}
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-_PIECES = 3
-"""The number of deltas that a text or an input is split into."""
+from treadle.testing import llm_wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +68,45 @@ def raw(body: bytes, content_type: str = "text/event-stream") -> Reply:
     return Reply(body=body, headers={"content-type": content_type})
 
 
-class MessagesServer:
-    """The server on a free local port; replies are sent in the order of the script."""
+class ModelServer:
+    """The server on a free local port; replies are sent in the order of the script, or by turn of a conversation."""
 
     def __init__(self) -> None:
         self._replies: list[Reply] = []
+        self._conversations: dict[str, tuple[Reply, ...]] = {}
         self._lock = threading.Lock()
         self.requests: list[dict[str, Any]] = []
         """The requests, as JSON."""
         self.keys: list[str] = []
-        """The key of each request."""
+        """The API key of each request."""
+        self.counts: Counter[tuple[str, int]] = Counter()
+        """The number of requests by key and turn of a conversation."""
         self._closing = threading.Event()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), name="messages-server", daemon=True)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), name="model-server", daemon=True)
 
     @property
     def url(self) -> str:
-        """The SDK's `base_url`."""
+        """The `base_url` of Anthropic's SDK; that of OpenAI's ends with `/v1`."""
         return f"http://127.0.0.1:{self._http.server_port}"
 
     def script(self, *replies: Reply) -> None:
         """Append replies to the script."""
         with self._lock:
             self._replies += replies
+
+    def conversation(self, *replies: Reply, key: str = "") -> None:
+        """Answer every request whose first user text contains the key with the reply of its turn, counted from 0.
+
+        A turn is the number of times that the model has spoken in the request.
+        """
+        with self._lock:
+            self._conversations[key] = replies
+
+    def repeated(self) -> dict[tuple[str, int], int]:
+        """Return the turns of conversations that were requested more than once, by key and turn."""
+        return {turn: count for turn, count in self.counts.items() if count > 1}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -94,12 +118,19 @@ class MessagesServer:
         self._http.server_close()
         self._thread.join()
 
-    def take(self, request: dict[str, Any], key: str) -> Reply:
-        """Return the reply to a request; after the end of the script, an error that is not retried."""
+    def take(self, request: dict[str, Any], key: str) -> tuple[Reply, str]:
+        """Return the reply to a request and the id of its message; after the end of the script, an error that is not retried."""
         with self._lock:
             self.requests.append(request)
             self.keys.append(key)
-            return self._replies.pop(0) if self._replies else status(400, "invalid_request_error", "the script is over")
+            if self._conversations:
+                said, turn = llm_wire.first_text(request), llm_wire.turn_of(request)
+                for about in sorted(self._conversations, key=len, reverse=True):
+                    if about in said:
+                        self.counts[about, turn] += 1
+                        replies = self._conversations[about]
+                        return (replies[turn] if turn < len(replies) else _OVER), f"{about}_{turn}"
+            return (self._replies.pop(0) if self._replies else _OVER), str(len(self.requests))
 
     def wait(self, gate: threading.Event) -> bool:
         """Return whether the gate was opened before the server closed."""
@@ -109,57 +140,42 @@ class MessagesServer:
         return True
 
 
-def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
+_OVER = status(400, "invalid_request_error", "the script is over")
+
+MessagesServer = ModelServer
+
+
+def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            reply = server.take(
-                json.loads(body), (self.headers.get("authorization") or self.headers.get("x-api-key") or "").removeprefix("Bearer ")
-            )
+            request = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
+            key = (self.headers.get("authorization") or self.headers.get("x-api-key") or "").removeprefix("Bearer ")
+            reply, message_id = server.take(request, key)
             try:
-                self._send(reply)
+                self._send(reply, llm_wire.format_of(self.path), message_id, bool(request.get("stream")))
             except OSError:
                 return  # the client has disconnected
 
-        def _send(self, reply: Reply) -> None:
+        def _send(self, reply: Reply, wire: llm_wire.Format, message_id: str, streamed: bool) -> None:
             self.send_response(reply.status)
-            for name, value in {"content-type": "text/event-stream", "connection": "close", **reply.headers}.items():
+            kind = "text/event-stream" if streamed else "application/json"
+            for name, value in {"content-type": kind, "connection": "close", **reply.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            if reply.body is not None:
-                self.wfile.write(reply.body)
+            if reply.body is not None or not streamed:
+                self.wfile.write(json.dumps(wire.whole(reply, message_id)).encode() if reply.body is None else reply.body)
                 return
-            for number, event in enumerate(_events(reply, len(server.requests))):
+            for number, event in enumerate(wire.events(reply, message_id)):
                 if reply.cut_after is not None and number >= reply.cut_after:
                     return
-                self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+                named = f"event: {event['type']}\n" if "type" in event else ""
+                self.wfile.write(f"{named}data: {json.dumps(event)}\n\n".encode())
                 self.wfile.flush()
-                if event["type"] == "content_block_delta" and reply.gate is not None and not server.wait(reply.gate):
+                if wire.is_delta(event) and reply.gate is not None and not server.wait(reply.gate):
                     return
+            self.wfile.write(wire.end)
 
         def log_message(self, *_: Any) -> None:
             """Log nothing."""
 
     return Handler
-
-
-def _events(reply: Reply, number: int) -> Iterator[dict[str, Any]]:
-    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "scripted", "content": []}
-    usage = {"input_tokens": reply.input_tokens, "output_tokens": 1}
-    yield {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}}
-    for index, block in enumerate(reply.content):
-        if block["type"] == "text":
-            start: dict[str, Any] = {"type": "text", "text": ""}
-            whole, delta = block["text"], ("text_delta", "text")
-        else:
-            given = block["input"]
-            start = {"type": "tool_use", "id": f"toolu_{number}_{index}", "name": block["name"], "input": {}}
-            whole, delta = given if isinstance(given, str) else json.dumps(given), ("input_json_delta", "partial_json")
-        yield {"type": "content_block_start", "index": index, "content_block": start}
-        size = max(len(whole) // _PIECES, 1)
-        for piece in (whole[at : at + size] for at in range(0, len(whole), size)):
-            yield {"type": "content_block_delta", "index": index, "delta": {"type": delta[0], delta[1]: piece}}
-        yield {"type": "content_block_stop", "index": index}
-    ended = {"stop_reason": reply.stop_reason, "stop_sequence": None}
-    yield {"type": "message_delta", "delta": ended, "usage": {"output_tokens": reply.output_tokens}}
-    yield {"type": "message_stop"}
