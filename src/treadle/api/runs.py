@@ -186,6 +186,12 @@ class RunDetail(Run):
     """The last 20 takeovers, oldest first."""
     missing_handlers: list[str] = field(default_factory=list)
     """Handlers that it may still need and that no live worker of its task list has; empty after its end."""
+    continued_as: str | None = None
+    """The current run of its chain, if `continue_as_new` continued this run; calls that name this run reach that one."""
+    chain_id: str | None = None
+    """The first run of the chain that this run continues."""
+    link: int = 0
+    """Its number in its chain, from 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+from treadle.kernel.functions.chains import current_run
 from treadle.kernel.functions.steps import is_function
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
@@ -12,9 +14,6 @@ from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 from treadle.wiring.kernel import Kernel
-from treadle.wiring.results import Ended, Results
-
-T = TypeVar("T", bound=Ended)
 
 
 async def task_result(kernel: Kernel, task_id: str, timeout: Duration | None) -> dict[str, Json]:
@@ -22,7 +21,8 @@ async def task_result(kernel: Kernel, task_id: str, timeout: Duration | None) ->
     waiters, _ = kernel.results
     found = await kernel.reads.get_task(task_id)
     if not found.finished:
-        found = await _wait(waiters, "Task", task_id, timeout)
+        async with _bound("Task", task_id, timeout):
+            found = await waiters.wait(task_id)
     if found.state == TaskState.COMPLETED:
         return await kernel.value_store.unpack(found.result)
     raise _error_of(found)
@@ -32,27 +32,26 @@ async def run_result(kernel: Kernel, run_id: str, timeout: Duration | None) -> J
     """Wait for the run and return its outputs, or a function's return value, or raise the error that it ended with."""
     _, waiters = kernel.results
     runs = kernel.run_services.runs
-    found = await runs.get_run(run_id)
-    if not found.finished:
-        found = await _wait(waiters, "Run", run_id, timeout)
+    found = await kernel.run_reads.get_current(run_id)
+    async with _bound("Run", run_id, timeout):
+        while not found.finished:
+            found = await current_run(kernel.store, await waiters.wait(found.id))
     if found.state == RunState.COMPLETED:
         outputs = await runs.outputs(found)
-        if not is_function(found.flow_id):
-            return outputs
-        if (successor := outputs.get("continued_as")) is not None:
-            return await run_result(kernel, str(successor), timeout)
-        return outputs.get("result")
+        return outputs.get("result") if is_function(found.flow_id) else outputs
     message = (decode(found.error) or {}).get("message", "")
     if found.state == RunState.CANCELED:
         raise RunCanceled(f"Run {found.id} was canceled: {message}")
     raise RunFailed(found.id, found.failed_step_id, message)
 
 
-async def _wait(waiters: Results[T], entity: str, entity_id: str, timeout: Duration | None) -> T:
+@asynccontextmanager
+async def _bound(entity: str, entity_id: str, timeout: Duration | None) -> AsyncIterator[None]:
+    """Bound the wait for the end of a task or a chain of runs."""
     seconds = None if timeout is None else milliseconds(timeout, "timeout") / 1000
     try:
         async with asyncio.timeout(seconds):
-            return await waiters.wait(entity_id)
+            yield
     except TimeoutError:
         message = f"{entity} {entity_id} has not ended after {seconds:g} s and continues; `why` explains its state."
         raise TimeoutError(message) from None

@@ -143,6 +143,7 @@ class Runs(RunGroup, RunsApi):
     async def get(self, run_id: str) -> RunDetail:
         run = await self.find_run(run_id)
         engine = self.engine
+        current = await engine.kernel.run_reads.get_current(run.id)
         reason = await engine.kernel.run_reads.why(run.id)
         rows, budget = await engine.kernel.run_reads.usage(run.id)
         return await self.shown(
@@ -156,6 +157,9 @@ class Runs(RunGroup, RunsApi):
             awaited_signals=await engine.kernel.run_reads.list_awaited_signals(run.id),
             takeovers=await _takeovers(engine.kernel.run_reads, run.id),
             missing_handlers=await self.missing_handlers(run),
+            continued_as=None if current.id == run.id else current.id,
+            chain_id=run.chain_id,
+            link=run.link,
         )
 
     async def _opened(self, stored: str | None) -> Json:
@@ -174,14 +178,8 @@ class Runs(RunGroup, RunsApi):
                 await self.engine.run_result(asked.id, timeout=wait_for)
             except (TimeoutError, RunFailed, RunCanceled):
                 pass  # the outcome is read below
-        run = await self.engine.kernel.run_reads.get_run(asked.id)
-        outputs = None
-        while run.state == RunState.COMPLETED:
-            outputs = await self._opened(run.outputs)
-            successor = outputs.get("continued_as") if is_function(run.flow_id) else None
-            if successor is None:
-                break
-            run, outputs = await self.engine.kernel.run_reads.get_run(str(successor)), None
+        run = await self.engine.kernel.run_reads.get_current(asked.id)
+        outputs = await self._opened(run.outputs) if run.state == RunState.COMPLETED else None
         reason = await self.engine.kernel.run_reads.why(run.id)
         return RunOutputs(
             id=asked.id,
@@ -237,7 +235,7 @@ class Runs(RunGroup, RunsApi):
         return await self.shown(Run, await self.engine.runs.pause(run_id, actor=self.actor))
 
     async def resume(self, run_id: str) -> Run:
-        run = await self.find_run(run_id)
+        run = await self.engine.kernel.run_reads.get_current((await self.find_run(run_id)).id)
         if run.finished:
             raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
         return await self.shown(Run, await self.engine.runs.resume(run.id, actor=self.actor))
@@ -247,6 +245,7 @@ class Runs(RunGroup, RunsApi):
 
     async def retry(self, run_id: str, *, step: str | None = None) -> Run:
         run = await self.find_run(run_id)
+        run = await self.engine.kernel.run_reads.get_current(run.id)
         step_id = None if step is None else (await self.engine.kernel.run_reads.get_step(run.id, step)).id
         return await self.shown(Run, await self.engine.runs.retry(run.id, step_id, actor=self.actor))
 

@@ -92,10 +92,10 @@ class System(Group, SystemApi):
 
     async def _why_run(self, run_id: str) -> Why | None:
         try:
-            run = await self.engine.kernel.run_reads.get_run(run_id)
+            run = await self.engine.kernel.run_reads.get_current(run_id)
         except RunNotFound:
             return None
-        return why_run(run, await self.engine.kernel.run_reads.why(run.id))
+        return why_run(run, await self.engine.kernel.run_reads.why(run_id))
 
     async def _why_record(self, record_id: str) -> Why | None:
         record = await self.engine.kernel.store.find_record(record_id)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from treadle.kernel.approvals.decide import why_ended, why_waiting
 from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
+from treadle.kernel.functions.chains import current_run
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit, every_record
@@ -52,7 +53,7 @@ class ApprovalReads:
             namespace=self._namespace,
             states=states,
             task_id=None if task_id is None else await find_id(self._store, self._namespace, "task", task_id),
-            run_id=None if run_id is None else await find_id(self._store, self._namespace, "run", run_id),
+            run_id=None if run_id is None else await self._run_id(run_id, current=states == (PENDING,)),
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
         shown = [await self._shown(record) for record in await self._store.list_records(which, limit)]
@@ -62,6 +63,12 @@ class ApprovalReads:
             replace(each, about=about_task(tasks[each.task_id], self._value_store)) if each.task_id in tasks else each
             for each in shown
         ]
+
+    async def _run_id(self, named: Ref, *, current: bool) -> str:
+        """The id of the run, or of the current run of its chain: only that one can have pending approvals."""
+        run_id = await find_id(self._store, self._namespace, "run", named)
+        run = await self._store.find_run(run_id) if current else None
+        return run_id if run is None else (await current_run(self._store, run)).id
 
     async def show(self, approval_id: Ref) -> ShownApproval:
         """Return one approval with its history, or raise `ApprovalNotFound`."""

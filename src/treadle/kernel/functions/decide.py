@@ -44,8 +44,9 @@ def new_run(
     deadline_at: int | None = None,
     fairness_key: str | None = None,
     tags: Tags | None = None,
+    continues: Run | None = None,
 ) -> tuple[Run, NewTask, tuple[Row, ...]]:
-    """A new run, the task that executes it, and its rows; it is running from the start."""
+    """A new run, the task that executes it, and its rows; it is running from the start. `continues`: the link before it."""
     if payload is not None and not isinstance(payload, Mapping):
         raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
     root_id = root_id or run_id
@@ -68,6 +69,8 @@ def new_run(
         steps=steps,
         deadline_at=deadline_at,
         fairness_key=fairness_key,
+        chain_id=None if continues is None else continues.chain_id or continues.id,
+        link=0 if continues is None else continues.link + 1,
     )
     task = own_task(run, version, derived_id(run_id, "task"), scope)
     started = MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor)

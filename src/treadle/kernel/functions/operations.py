@@ -65,6 +65,8 @@ class FunctionRuns:
         self._payload_limit = payload_limit
         self._patience = patience
 
+    # each move applies to the current run of the chain
+
     async def pause(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Hold the run and all runs below it: no worker claims their tasks; attempts in progress finish and count (D20).
 
@@ -100,7 +102,7 @@ class FunctionRuns:
         run_id = (await self._functions.get(run_id)).id
 
         async def attempt() -> Run:
-            run = await self._functions.get(run_id)
+            run = await self._functions.get_current(run_id)
             below = [each for each in await self._functions.descendants(run.id) if RUN.target(each.state, move)]
             if run.state in unless and (not below or move == "resume"):
                 return run
@@ -123,7 +125,7 @@ class FunctionRuns:
 
     async def retry(self, run_id: Ref, chosen: str | None = None, *, actor: str = "operator") -> Run:
         """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again."""
-        run = await self._functions.get(run_id)
+        run = await self._functions.get_current(run_id)
         if run.state != RunState.FAILED:
             raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
         recorded = await self._functions.recorded(run.id)
@@ -229,7 +231,7 @@ class FunctionRuns:
         run_id = (await self._functions.get(run_id)).id
 
         async def attempt() -> Run:
-            run = await self._functions.get(run_id)
+            run = await self._functions.get_current(run_id)
             if run.finished:
                 raise IllegalMove("run", run.id, run.state, "adopt", RUN.possible(run.state))
             task = await self._functions.own_task(run.id)

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Unpack
 
+import msgspec
+
 from treadle.api.functions import Function
 from treadle.api.options import FunctionOptions
+from treadle.kernel.functions.chains import current_run
 from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_run, task_message
 from treadle.kernel.functions.steps import (
     Recorded,
@@ -215,7 +218,8 @@ class Functions:
     async def signal(
         self, run_id: Ref, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
     ) -> bool:
-        """Send a signal to an unfinished run; returns False if the run already received one with this key.
+        """Send a signal to an unfinished run, or to the run that continues it; returns False if the chain already received one
+        with this key.
 
         The signal is kept until the function waits for it. Raises `IllegalMove` for a finished run. `actor`, if given, is named
         in the run's log.
@@ -223,9 +227,10 @@ class Functions:
         check_name(name, "signal name")
         run = await self.get(run_id)
         keyed = idempotency_key is not None
-        message_id = (
-            derived_id(run.id, f"signal/{name}/{check_key(idempotency_key, 'idempotency key')}") if idempotency_key else None
-        )
+        message_id = None
+        if idempotency_key:
+            key = check_key(idempotency_key, "idempotency key")
+            message_id = derived_id(run.chain_id or run.id, f"signal/{name}/{key}")
         text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._payload_limit)
         body = {"payload": text} | ({"keyed": True} if keyed else {})
         sealed = self._value_store.seal(encode(body, "signal", 2 * self._payload_limit))
@@ -234,13 +239,14 @@ class Functions:
 
         async def attempt() -> bool:
             nonlocal seen
-            now, seen = seen or await self.get(run.id), None
+            now, seen = await current_run(self._store, seen or await self.get(run.id)), None
             if keyed and await self._was_received(now.id, message.id):
                 return False
             if now.finished:
                 raise IllegalMove("run", now.id, now.state, "signal", RUN.possible(now.state))
             guard = RunGuard(now.id, now.version if keyed else None, live=True)  # a key must be new at that version
-            await self._committer.commit(Unit(run=guard, rows=(*blobs, PutMessage(message))), self._patience)
+            unit = Unit(run=guard, rows=(*blobs, PutMessage(msgspec.structs.replace(message, run_id=now.id))))
+            await self._committer.commit(unit, self._patience)
             if actor is not None:
                 await self._note_signal(now.id, name, actor)
             return True
@@ -369,6 +375,10 @@ class Functions:
             TaskFilter(kind=FUNCTION, run_id=await find_id(self._store, self._namespace, "run", run_id)), _PAGE
         )
         return max(tasks, key=lambda task: (not task.finished, task.finished_at or 0, task.created_at), default=None)
+
+    async def get_current(self, run_id: Ref) -> Run:
+        """The current run of the function's chain, or `RunNotFound`."""
+        return await current_run(self._store, await self.get(run_id))
 
     async def get(self, run_id: Ref) -> Run:
         """The run of a function, or `RunNotFound`."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from treadle.evaluator import RunRef, StepRow
+from treadle.kernel.functions.chains import current_run
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.owners import find_pause
@@ -74,6 +75,10 @@ class RunReads:
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         return run
+
+    async def get_current(self, run_id: Ref) -> Run:
+        """The current run of the chain, which is the run itself unless it was continued; or `RunNotFound`."""
+        return await current_run(self._store, await self.get_run(run_id))
 
     async def usage(self, run_id: Ref) -> tuple[list[Usage], Budget | None]:
         """The run's model usage, oldest request first, and its budget."""
@@ -263,7 +268,7 @@ class RunReads:
 
     async def list_awaited_signals(self, run_id: Ref) -> list[str]:
         """The names of the signals that a function's run waits for and that were not sent yet; none for a workflow."""
-        run = await self.get_run(run_id)
+        run = await self.get_current(run_id)
         if run.finished or not is_function(run.flow_id):
             return []
         waiting = [step for step in await all_steps(self._store, run.id) if step.kind == WAIT]
@@ -275,12 +280,14 @@ class RunReads:
         return list(awaited)
 
     async def why(self, run_id: Ref) -> Reason:
-        """The reason why the run is in its state, and its deadline."""
-        run = await self.get_run(run_id)
+        """The reason why the run, or the run that continues it, is in its state, and its deadline."""
+        asked = await self.get_run(run_id)
+        run = await current_run(self._store, asked)
         reason = await self._why(run)
-        if run.deadline_at is None or run.finished:
-            return reason
-        return Reason(reason.code, f"{reason.text}; deadline at {as_text(run.deadline_at)}")
+        text = reason.text if run is asked else f"continued as the run {run.id}: {reason.text}"
+        if run.deadline_at is not None and not run.finished:
+            text += f"; deadline at {as_text(run.deadline_at)}"
+        return Reason(reason.code, text)
 
     async def _why(self, run: Run) -> Reason:
         tasks = [] if run.finished else await self.list_live_tasks(run.id, _COUNTED)

@@ -240,6 +240,11 @@ class SealedStore:
         run = await self._inner.find_run(run_id)
         return None if run is None else self._run(run)
 
+    async def find_last_link(self, chain_id: str) -> Run | None:
+        """Return the last run of the chain, opened."""
+        run = await self._inner.find_last_link(chain_id)
+        return None if run is None else self._run(run)
+
     async def find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
         """Return finished runs, opened."""
         return [self._run(run) for run in await self._inner.find_finished_runs(run_ids)]

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.functions.decide import continued_id
-from treadle.kernel.functions.steps import is_function
+from treadle.kernel.functions.chains import current_run
 from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Row
@@ -117,10 +116,10 @@ class Starters:
         if started.kind != RUN:
             task = await self._store.find_task(started.id)
             return None if task is None or task.finished else started
-        run = await self._store.find_run(started.id)
-        while run is not None and run.finished:
-            run = await self._store.find_run(continued_id(run.id)) if is_function(run.flow_id) else None
-        return None if run is None else msgspec.structs.replace(started, id=run.id)
+        if (run := await self._store.find_run(started.id)) is None:
+            return None
+        run = await current_run(self._store, run)
+        return None if run.finished else msgspec.structs.replace(started, id=run.id)
 
     async def cancel(self, started: Started, reason: str, actor: str) -> None:
         """Cancel the work, if it is live."""

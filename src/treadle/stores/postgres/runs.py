@@ -55,6 +55,10 @@ class Runs(Part):
         return next(iter(await fetch_as(connection, Run, _SQL["find_run"], run_id)), None)
 
     @works
+    async def find_last_link(self, connection: Connection, chain_id: str) -> Run | None:
+        return next(iter(await fetch_as(connection, Run, _SQL["find_last_link"], chain_id)), None)
+
+    @works
     async def find_finished_runs(self, connection: Connection, run_ids: Sequence[str]) -> list[Run]:
         return await fetch_as(connection, Run, _SQL["find_finished_runs"], sorted(set(run_ids)))
 

@@ -2,6 +2,10 @@
 -- Find a run by id.
 select * from runs where id = $1::uuid;
 
+-- name: find_last_link
+-- Find the last run of a chain.
+select * from runs where chain_id = $1::uuid order by link desc limit 1;
+
 -- name: find_finished_runs
 -- Find the finished runs among $1. (`offset 0` prevents the use of the index by state.)
 select found.*

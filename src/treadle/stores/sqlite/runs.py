@@ -52,6 +52,10 @@ class Runs(Part):
         return next(iter(fetch_as(connection, Run, _SQL["find_run"], {"id": run_id})), None)
 
     @reads
+    def find_last_link(self, connection: apsw.Connection, chain_id: str) -> Run | None:
+        return next(iter(fetch_as(connection, Run, _SQL["find_last_link"], {"chain_id": chain_id})), None)
+
+    @reads
     def find_finished_runs(self, connection: apsw.Connection, run_ids: Sequence[str]) -> list[Run]:
         return fetch_as(connection, Run, _SQL["find_finished_runs"], {"ids": to_json(list(dict.fromkeys(run_ids)))})
 

@@ -2,6 +2,10 @@
 -- Find a run by id.
 select * from runs where id = :id;
 
+-- name: find_last_link
+-- Find the last run of a chain.
+select * from runs where chain_id = :chain_id order by link desc limit 1;
+
 -- name: find_finished_runs
 -- Find finished runs by id.
 select runs.*

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from treadle.kernel.functions.decide import continued_id, new_run, run_message
 from treadle.kernel.functions.steps import VALUE_LIMIT
 from treadle.kernel.queue.deadlines import deadline_tasks
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.store.pages import kept_tags
-from treadle.kernel.store.records import PutMessage
+from treadle.kernel.store.records import PutMessage, TakeMessages
 from treadle.kernel.store.units import Finish, MoveRun, Park, Row
 from treadle.model.errors import InvalidInput, NonRetryable
-from treadle.model.ids import derived_id
 from treadle.model.outcomes import Problem
 from treadle.model.records import Message
 from treadle.model.runs import Run
@@ -102,15 +103,14 @@ async def _continued(
         deadline_at=None if run is None else run.deadline_at,
         fairness_key=task.fairness_key,
         tags=await kept_tags(runtime.store, run_id, ending.tags),
+        continues=run,
     )
     outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
     moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
-    messages = [
-        PutMessage(Message(id=derived_id(new.id, f"mail/{each.id}"), run_id=new.id, name=each.name, body=each.body))
-        for each in ending.signals
-    ]
+    signals = [msgspec.structs.replace(each, run_id=new.id) for each in ending.signals]
+    moves = (TakeMessages(run_id, tuple(each.id for each in signals)), *map(PutMessage, signals)) if signals else ()
     timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
-    return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *messages)
+    return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *moves)
 
 
 def stuck_park(task: Task, problem: Problem) -> Park:

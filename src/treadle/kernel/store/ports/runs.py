@@ -16,6 +16,9 @@ class RunStore(StoreClock, Protocol):
     async def find_run(self, run_id: str) -> Run | None:
         """Return the run."""
 
+    async def find_last_link(self, chain_id: str) -> Run | None:
+        """Return the last run of the chain; None if its first run was not continued."""
+
     async def find_finished_runs(self, run_ids: Sequence[str]) -> list[Run]:
         """Return those of the runs that are finished."""
 

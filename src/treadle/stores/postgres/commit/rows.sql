@@ -1,9 +1,11 @@
 -- name: insert_runs
 -- Insert runs (as JSON) except those whose id or idempotency key exists; return the ids of the inserted ones.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, deadline_at, fairness_key)
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, deadline_at, fairness_key,
+  chain_id, link)
 select id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now()), deadline_at, fairness_key
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now()), deadline_at, fairness_key,
+  chain_id, link
 from json_populate_recordset(null::runs, $1::text::json)
 on conflict do nothing
 returning id::text;

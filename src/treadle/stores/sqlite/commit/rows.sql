@@ -6,10 +6,10 @@ update runs set version = version + 1, steps = steps + :added where id = :id;
 -- Insert a run.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, finished_at,
-  deadline_at, fairness_key)
+  deadline_at, fairness_key, chain_id, link)
 values (:id, :namespace, :kind, :flow_id, :workflow, :state, :version, :moves, :steps, :task_list, :priority, :inputs, :outputs,
   :error, :failed_step_id, :idempotency_key, :parent_id, :parent_step_id, :awaiting, :root_id, :trace_id, :now, null,
-  :deadline_at, :fairness_key);
+  :deadline_at, :fairness_key, :chain_id, :link);
 
 -- name: move_run
 -- Move the run to its next state.

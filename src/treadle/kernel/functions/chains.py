@@ -1,0 +1,25 @@
+"""Chains of runs that `ctx.continue_as_new` makes. The id of any link names the chain: calls reach its current run.
+
+A writer that loses to a continuation reads the chain again, so nothing is sent to a run that has just been continued.
+"""
+
+from __future__ import annotations
+
+from treadle.kernel.functions.decide import continued_id
+from treadle.kernel.functions.steps import is_function
+from treadle.kernel.store.ports import Store
+from treadle.model.runs import Run
+from treadle.model.states import RunState
+
+
+async def current_run(store: Store, run: Run) -> Run:
+    """Return the last run of the chain; the run itself if nothing continued it.
+
+    One indexed read for a chain of any length. Links that an older version made have no chain id: these are followed one by one.
+    """
+    while run.state == RunState.COMPLETED and is_function(run.flow_id):
+        found = await store.find_last_link(run.chain_id or run.id) or await store.find_run(continued_id(run.id))
+        if found is None or found.id == run.id:
+            break
+        run = found
+    return run

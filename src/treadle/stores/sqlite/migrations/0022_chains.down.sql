@@ -1,0 +1,3 @@
+drop index runs_chain;
+alter table runs drop column link;
+alter table runs drop column chain_id;
