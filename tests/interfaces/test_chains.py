@@ -146,6 +146,6 @@ async def test_a_long_chain_is_resolved_by_one_read(scene: Scene):
             reads.append(name)
             return getattr(store, name)
 
-    scene.engine.kernel.run_reads._store = Counted()  # type: ignore[assignment]
+    scene.engine.kernel.run_reads._store = Counted()
     assert (await scene.engine.kernel.run_reads.get_current(first)).id == last
     assert reads == ["find_run", "find_last_link"]

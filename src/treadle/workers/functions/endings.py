@@ -108,7 +108,7 @@ async def _continued(
     outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
     moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
     signals = [msgspec.structs.replace(each, run_id=new.id) for each in ending.signals]
-    moves = (TakeMessages(run_id, tuple(each.id for each in signals)), *map(PutMessage, signals)) if signals else ()
+    moves: list[Row] = [TakeMessages(run_id, tuple(each.id for each in signals)), *map(PutMessage, signals)]
     timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
     return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *moves)
 
