@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from treadle.kernel.functions.chains import current_run
 from treadle.kernel.functions.steps import is_function
+from treadle.kernel.store.chains import current_run
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
 from treadle.model.states import RunState, TaskState

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from treadle.kernel.approvals.decide import why_ended, why_waiting
 from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
-from treadle.kernel.functions.chains import current_run
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
+from treadle.kernel.store.chains import current_run
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit, every_record
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter, unreadable

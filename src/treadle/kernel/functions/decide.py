@@ -77,11 +77,6 @@ def new_run(
     return run, task, (*blobs, PutRun(run), started, *tag_rows("run", run_id, check_tags(tags)))
 
 
-def continued_id(run_id: str) -> str:
-    """The id of the run that continues this one (`ctx.continue_as_new`)."""
-    return derived_id(run_id, "continued")
-
-
 def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> NewTask:
     """The task that executes the run; `scope` marks a run that already has steps."""
     return NewTask(

@@ -17,7 +17,6 @@ import msgspec
 
 from treadle.api.functions import Function
 from treadle.api.options import FunctionOptions
-from treadle.kernel.functions.chains import current_run
 from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_run, task_message
 from treadle.kernel.functions.steps import (
     Recorded,
@@ -33,6 +32,7 @@ from treadle.kernel.functions.steps import (
 from treadle.kernel.queue.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
+from treadle.kernel.store.chains import current_run
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import all_steps

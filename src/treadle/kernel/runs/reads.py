@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from treadle.evaluator import RunRef, StepRow
-from treadle.kernel.functions.chains import current_run
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.owners import find_pause
@@ -15,6 +14,7 @@ from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_s
 from treadle.kernel.runs.activity import Activity, activity_of
 from treadle.kernel.runs.shown_steps import ENDED, RunWork, ShownStep, took_for
 from treadle.kernel.runs.step_codec import show_step
+from treadle.kernel.store.chains import current_run
 from treadle.kernel.store.pages import PAGE_LIMIT, all_steps, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import OpenWork, RunFilter, TaskFilter

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.functions.decide import continued_id, new_run, run_message
+from treadle.kernel.functions.decide import new_run, run_message
 from treadle.kernel.functions.steps import VALUE_LIMIT
 from treadle.kernel.queue.deadlines import deadline_tasks
 from treadle.kernel.queue.decide import failure
+from treadle.kernel.store.chains import continued_id
 from treadle.kernel.store.pages import kept_tags
 from treadle.kernel.store.records import PutMessage, TakeMessages
 from treadle.kernel.store.units import Finish, MoveRun, Park, Row

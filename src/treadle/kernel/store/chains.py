@@ -5,11 +5,15 @@ A writer that loses to a continuation reads the chain again, so nothing is sent 
 
 from __future__ import annotations
 
-from treadle.kernel.functions.decide import continued_id
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.store.ports import Store
+from treadle.model.ids import derived_id
 from treadle.model.runs import Run
 from treadle.model.states import RunState
+
+
+def continued_id(run_id: str) -> str:
+    """The id of the run that continues this one (`ctx.continue_as_new`)."""
+    return derived_id(run_id, "continued")
 
 
 async def current_run(store: Store, run: Run) -> Run:
@@ -17,7 +21,7 @@ async def current_run(store: Store, run: Run) -> Run:
 
     One indexed read for a chain of any length. Links that an older version made have no chain id: these are followed one by one.
     """
-    while run.state == RunState.COMPLETED and is_function(run.flow_id):
+    while run.state == RunState.COMPLETED and run.kind == "function":
         found = await store.find_last_link(run.chain_id or run.id) or await store.find_run(continued_id(run.id))
         if found is None or found.id == run.id:
             break
