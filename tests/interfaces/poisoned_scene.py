@@ -24,6 +24,7 @@ from treadle.model.alerts import AlertBody
 from treadle.model.records import Record
 from treadle.model.stored import write
 from treadle.model.tasks import Server
+from treadle.model.threads import ThreadItem
 from treadle.service import Service
 from treadle.testing import StubExternalSpecialist
 
@@ -165,6 +166,10 @@ async def until(holds: Callable[[], Any]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def checkpointed(_: str | None) -> dict[str, ThreadItem | None]:
+    return {"c//0~": ThreadItem(type="json", data="e30=", metadata_type="json", metadata="e30=", checkpoint_id="n")}
+
+
 async def fill(url: str, folder: Path) -> None:
     """Store three rows of everything."""
     incoming = folder / "incoming"
@@ -207,6 +212,7 @@ async def fill(url: str, folder: Path) -> None:
             await Service(engine, OPEN).handlers.register(f"film.Watch{n}", "missing", metadata={"n": n})
             server = Server(id=engine.kernel.ids.new_id(), name=f"s{n}", host="h", pid=1, version="1", state="running")
             await engine.kernel.store.save_server(server)
+            await engine.kernel.threads.write(f"thread{n}", checkpointed, None, None)
             await engine.enqueue("work", {"n": n}, retry=3)
             await engine.goals.objectives.add(f"new {n}", actor="ada")
         for n in EACH:

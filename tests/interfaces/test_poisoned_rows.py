@@ -325,7 +325,7 @@ async def test_verify_reads_every_column_also_those_that_are_mostly_empty(poison
         if (table, column) == ("tasks", "result"):
             continue  # live tasks have none
         if table == "record_items":
-            where = " where record_id in (select id from records where entity = 'watcher')"
+            where = " where record_id in (select id from records where entity in ('watcher', 'thread'))"
         owner = poison.query(f"select {key} from {table}{where} order by {key} limit 1")[0][0]
         poison.query(f"update {table} set {column} = ? where {key} = ?", f'{{"{column}', owner)
         expected.append((str(owner), "retry policy" if column == "policy" else column))

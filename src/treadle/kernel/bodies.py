@@ -41,10 +41,12 @@ from treadle.model.states import (
     SESSION,
     STEP,
     TASK,
+    THREAD,
     TOKEN,
     WATCHER,
 )
 from treadle.model.stored import convert, read
+from treadle.model.threads import ThreadItem
 from treadle.model.values import BlobRef, decode, decode_object
 from treadle.model.watchers import Item, WatcherBody
 
@@ -62,6 +64,7 @@ _KINDS: dict[str, Any] = {
     REQUEST.entity: RequestBody,
     DECLARATIONS.entity: DeclarationsBody,
 }
+_ITEMS: dict[str, Any] = {WATCHER.entity: Item, THREAD.entity: ThreadItem}
 _REPAIRS = {
     TASK.entity: "`treadle tasks retry ID --payload JSON` after its end, or cancel it",
     RUN.entity: "`treadle runs cancel ID`, then `treadle runs rerun ID`",
@@ -79,7 +82,8 @@ _REPAIRS = {
     "handler": "register it again",
     "server": "its next heartbeat replaces the row",
     "move": "none is needed: nothing depends on it, and only this part of the history is lost",
-    "item": "the next scan replaces it",
+    "item of a watcher": "the next scan replaces it",
+    "item of a thread": "continue from an earlier checkpoint, or delete the thread (`adelete_thread`)",
     "effect": "find out whether the effect was made; then retry its task or rerun its run",
 }
 
@@ -128,7 +132,7 @@ TEXTS: dict[str, dict[str, Reader | str]] = {
     },
     "mail": {"body": _object},
     "records": {"body": _body},
-    "record_items": {"value": lambda bodies, item, text: read(Item, text)},
+    "record_items": {"value": lambda bodies, item, text: read(_ITEMS[item.entity], text)},
     "log": {"data": lambda bodies, move, text: decode_object(text)},
     "idempotency_outcomes": {
         "response": lambda bodies, outcome, text: check_response(outcome, bodies.value_store.unfold(text)),
@@ -218,17 +222,19 @@ class Bodies:
                     yield problem
 
     async def _check_record(self, record: Record) -> AsyncIterator[str]:
-        """Check a record and, of a watcher, its items; records and items of external jobs are compared with each other elsewhere,
-        and those of objectives have only keys."""
+        """Check a record and, of a watcher or a thread, its items; records and items of external jobs are compared with each
+        other elsewhere, and those of objectives have only keys."""
         what = f"{record.entity} {record.id}" + (f" ({record.name})" if record.name else "")
         if record.entity != EXTERNAL.entity:
             for problem in self._check("records", record.entity, what, record):
                 yield problem
         after_key: str | None = None
-        while items := await self._store.list_items(record.id, after_key, PAGE_LIMIT) if record.entity == WATCHER.entity else ():
+        while items := await self._store.list_items(record.id, after_key, PAGE_LIMIT) if record.entity in _ITEMS else ():
             after_key = items[-1][0]
             for key, value in items:
-                for problem in self._check("record_items", "item", f"item {key[:100]} of the {what}", _Stored(value)):
+                for problem in self._check(
+                    "record_items", f"item of a {record.entity}", f"item {key[:100]} of the {what}", _Stored(value, record.entity)
+                ):
                     yield problem
 
     async def _check_flows(self, flow_ids: Iterable[str]) -> Problems:
@@ -274,6 +280,7 @@ class Bodies:
 
 class _Stored(NamedTuple):
     value: str
+    entity: str
 
 
 def _problem(entity: str, what: str, error: str) -> str:

@@ -250,6 +250,9 @@ REQUEST = Machine("request", "kept", frozenset({"kept"}), {})
 DECLARATIONS = Machine("declarations", "current", frozenset(), {("current", "sync"): "current"})
 """The limits and schedules that programs declare in code; one record per namespace. Each change of it is a move."""
 
+THREAD = Machine("thread", "kept", frozenset({"removed"}), {("kept", "remove"): "removed"})
+"""The checkpoints of one thread of an agent framework; they are items of the record, and its task is the writer."""
+
 OBJECTIVE = Machine(
     "objective",
     "NEW",
@@ -310,6 +313,7 @@ MACHINES: dict[str, Machine] = {
         SESSION,
         REQUEST,
         DECLARATIONS,
+        THREAD,
         *GOAL_MACHINES,
     )
 }

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.search.service import Search
     from treadle.kernel.telemetry.call_times import CallTimer
+    from treadle.kernel.threads.service import Threads
     from treadle.kernel.traces.reads import TraceReads
     from treadle.wiring.services import RunServices, TriggerServices
     from treadle.workers.alerts import AlertSender
@@ -186,6 +187,8 @@ class Kernel:
         self._results: tuple[Results[Task], Results[Run]] | None = None
         self.open_access: bool | None = None
         """Whether this process serves HTTP to callers without a token; None: it serves no HTTP."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop on which the engine was opened."""
         self.before_close: list[Callable[[], Awaitable[None]]] = []
         """Callbacks for the start of `close`, run once, last one first."""
         for extension in extensions:
@@ -247,6 +250,13 @@ class Kernel:
     def traces(self) -> TraceReads:
         """Everything that followed from one start."""
         return self.run_services.traces
+
+    @cached_property
+    def threads(self) -> Threads:
+        """Checkpoints of agent frameworks."""
+        from treadle.kernel.threads.service import Threads
+
+        return Threads(self.store, self.committer, self.ids, namespace=self.settings.namespace)
 
     @cached_property
     def alert_sender(self) -> AlertSender:
@@ -425,6 +435,7 @@ class Kernel:
         """Connect to the store, and migrate its schema unless told otherwise."""
         if self.settings.otlp_endpoint and self.telemetry.spans is None:
             self.use_tracing()
+        self.loop = asyncio.get_running_loop()
         await self.store.open(migrate=migrate)
         of_tasks = Results(self.store.find_finished, self.clock, self.emit)
         self._results = of_tasks, Results(self.store.find_finished_runs, self.clock, self.emit)

@@ -42,6 +42,7 @@ from treadle.workers.context import Context
 from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.handlers import Handler, Settled
+from treadle.workers.holder import holder
 from treadle.workers.lease_renewer import LeaseRenewer
 
 _NO_HANDLER_FOR = 30_000
@@ -135,6 +136,7 @@ class AttemptRunner:
         started_at = self._clock.monotonic()
         attempt.started = True
         current_attempt.set((task.id, task.trace_id))
+        holder.set(attempt.context)
         try:
             if self.lease_renewer is not None and not self.lease_renewer.start(attempt.context.token):
                 await self._return_unstarted(attempt)

@@ -37,6 +37,8 @@ POINTS = (
     "external.before_start",
     "external.after_start",
     "external.after_poll",
+    "thread.before_commit",
+    "thread.after_commit",
 )
 
 _armed: Callable[[str], None] | None = None

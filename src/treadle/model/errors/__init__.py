@@ -55,6 +55,7 @@
     │   ├── ExternalAlreadyResolved  the external job has ended
     │   ├── PollNotSupported    no live server could poll the job that was handed off
     │   ├── RequestInProgress   a request with the same idempotency key is still running
+    │   ├── ThreadHeld          a thread of checkpoints belongs to another task that has not ended
     │   ├── HandlerExists       two handlers of one name in one process
     │   ├── ScheduleExists      a schedule of that name exists
     │   ├── TokenExists         a token of that name exists

@@ -63,6 +63,17 @@ class RequestInProgress(Refused):
         self.key = key
 
 
+class ThreadHeld(Refused):
+    code = "thread_held"
+
+    def __init__(self, thread_id: str, task_id: str) -> None:
+        super().__init__(
+            f"The thread {thread_id} belongs to the task {task_id}, which has not ended: only its worker may write it. "
+            "Wait for its end or cancel it, or use another thread."
+        )
+        self.thread_id, self.task_id = thread_id, task_id
+
+
 class HandlerExists(Refused):
     code = "handler_exists"
 

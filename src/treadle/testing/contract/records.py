@@ -13,6 +13,7 @@ from treadle.kernel.store.units import Unit
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.states import MACHINES
+from treadle.model.tasks import Claim
 from treadle.testing.contract.record_steps import approve, get_record, new_record, new_schedule, put_record, write
 from treadle.testing.contract.run_steps import begin, unit_of
 from treadle.testing.contract.task_steps import UNKNOWN_ID, put_and_claim, put_one, succeed
@@ -267,6 +268,19 @@ async def test_items_come_with_their_new_record_and_only_where_there_is_one(stor
     assert await store.list_items(record.id, None, 10) == [("a", "1")]
     assert (await write(store, PutItems(UNKNOWN_ID, (("a", "1"),)))).verdict == "done"
     assert await store.list_items(UNKNOWN_ID, None, 10) == []
+
+
+async def test_items_and_records_of_a_lost_claim_are_not_stored(store):
+    task, record, new = await put_and_claim(store), await put_record(store), new_record()
+    rows = (PutRecord(new), PutItems(record.id, (("a", "2"),)))
+    units = [
+        Unit(task.claim, rows=(PutItems(record.id, (("a", "1"),)),)),
+        Unit(Claim(task.id, task.claim_version, "owner-2"), rows=rows),
+        Unit(Claim(task.id, task.claim_version - 1, "owner-1"), rows=rows),
+    ]
+    assert [answer.verdict for answer in await store.commit(units)] == ["done", "claim_lost", "claim_lost"]
+    assert await store.list_items(record.id, None, 10) == [("a", "1")]
+    assert await store.find_record(new.id) is None
 
 
 async def test_a_record_is_written_with_the_run_that_it_follows_from_or_not_at_all(store):

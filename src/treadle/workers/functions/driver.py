@@ -36,6 +36,7 @@ from treadle.workers.functions.journal import Journal
 from treadle.workers.functions.permits import Permits
 from treadle.workers.functions.recorder import Recorder
 from treadle.workers.functions.registry import Function
+from treadle.workers.holder import holder
 from treadle.workers.interruptions import stops_caller
 
 SAFETY_NET_FOR = 86_400_000
@@ -134,6 +135,7 @@ class Driver:
             await self.journal.load()
             await self.inbox.receive(run)
         payload = await self.execution.runtime.value_store.unpack(task.payload)
+        holder.set(self.execution)
         self.branches.start(Branch(), self._run(start(payload)))
         self._started = True
 

@@ -1,0 +1,1 @@
+"""Threads of agent frameworks: their checkpoints, written by one task at a time."""
