@@ -28,6 +28,10 @@ Sources = Annotated[
     Sequence[SourceText],
     Doc("AFL sources, compiled together; up to 512 Ki characters in total", [{"name": "shop.afl", "text": "namespace shop {}"}]),
 ]
+ANSWERS = (
+    'Results by event facet: one for every call, a list to use in order, or `{"@error": "message", "@code": "code"}`; '
+    "`sys.approval: {}` approves"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +242,38 @@ class FlowGraph(ApiRecord):
     """The graph for Graphviz."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrialCall(ApiRecord):
+    """A call of a facet in a trial."""
+
+    path: str
+    """The step's path."""
+    facet: str
+    params: Json
+    """The parameters that its handler would receive."""
+    expects: dict[str, str]
+    """Types of the declared results, by name."""
+    result: Json
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTrial(ApiRecord):
+    """The end of a trial, of which nothing is stored."""
+
+    state: str
+    """`completed`, `failed`, or `waiting` for answers that were not given."""
+    outputs: Json
+    """Null unless it completed."""
+    error: str | None
+    calls: list[TrialCall]
+    """Answered calls, in order."""
+    waiting: list[TrialCall]
+    """Calls without an answer."""
+    unused: list[str]
+    """Facets whose answers were not all used."""
+
+
 class FlowsApi(Protocol):
     """AFL sources, compiled together and published by name."""
 
@@ -269,6 +305,18 @@ class FlowsApi(Protocol):
         workflow: Annotated[str | None, Doc("Only this workflow; null: all", "shop.Checkout")] = None,
     ) -> FlowGraph:
         """The graph of unpublished sources."""
+
+    @contract.post("/flows/trial", Scope.PUBLISH)
+    async def trial(
+        self,
+        sources: Sources,
+        workflow: Annotated[str | None, Doc("The workflow; optional if there is only one", "shop.Checkout")] = None,
+        inputs: Annotated[dict[str, Json] | None, Doc("Inputs of the workflow", {"order": 12})] = None,
+        *,
+        answers: Annotated[dict[str, Json] | None, Doc(ANSWERS, {"shop.Pay": {"receipt": "r-1"}})] = None,
+        lenient: Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters")] = False,
+    ) -> FlowTrial:
+        """Run a workflow of unpublished AFL with given answers in place of handlers; nothing is stored, no handler is called."""
 
     @contract.get("/flows/{name}")
     async def get(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
@@ -85,6 +85,8 @@ class Step(ApiRecord):
     """The id of the server that executes or last executed it; null if unknown."""
     created_at: Instant
     updated_at: Instant
+    expects: dict[str, str] | None = field(default=None, kw_only=True)
+    """For the step of an event facet that has not ended: types of the declared results, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from treadle.api.contract import ApiRecord, Doc
+from treadle.api.flows import ANSWERS, SourceText, TrialCall
 from treadle.api.runs import Inputs
 from treadle.api.tasks import Task
 from treadle.mcp.flows import Source, Sources, Strict, check, texts
 from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.mcp.tool import tool
-from treadle.mcp.truncate import error_line, line, shown
+from treadle.mcp.truncate import error_line, last, line, shown
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
 from treadle.model.names import DEFAULT_LIST, FUNCTION
 from treadle.model.values import Json
 
 _OUTPUTS = 20_000
+_WAITING, _CALLS = 10, 20
+_RESULT = "a worker with its handler, or `afl_continue_step`"
+_NEEDS = {
+    "awaiting_approval": "a decision: `approval_decide`",
+    "awaiting_external": "an external job",
+    "paused": "`afl_resume_workflow`",
+}
 
 WorkflowName = Annotated[str | None, Doc("The workflow; optional if there is only one", "shop.Checkout")]
 WaitFor = Annotated[float, Doc(f"Seconds to wait for its end, up to {LONGEST_WAIT:g}; the run continues afterwards", 10)]
@@ -27,7 +35,22 @@ Lenient = Annotated[bool, Doc("Skip the check of the inputs against the workflow
 Key = Annotated[str | None, Doc("A repeated start with this key returns the first run")]
 TaskList = Annotated[str, Doc("The task list that workers select tasks from")]
 Deadline = Annotated[float | None, Doc("Cancel the run this many seconds after its start", 7200)]
+Answers = Annotated[dict[str, Json] | None, Doc(ANSWERS, {"shop.Pay": {"receipt": "r-1"}})]
 Status = Literal["COMPLETED", "RUNNING", "PAUSED", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStep(ApiRecord):
+    """A step that waits for a result."""
+
+    step_id: str | None
+    """Null in a trial."""
+    path: str
+    facet: str
+    params: Json
+    expects: dict[str, str]
+    """Types of its declared results."""
+    needs: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +60,7 @@ class Execution(ApiRecord):
     success: bool
     """False: it failed or was canceled."""
     workflow_id: str
-    """The run's id, as used by all other tools."""
+    """The run's id, as used by all other tools; empty for a trial."""
     status: Status
     """`COMPLETED`; `RUNNING`: a worker executes it; `PAUSED`: it waits, see `why`; `ERROR`: failed or canceled."""
     iterations: int
@@ -51,6 +74,10 @@ class Execution(ApiRecord):
     failed_step_id: str | None
     missing_handlers: list[str]
     """Needed handlers that no live worker has: the run waits for a worker, or for `afl_continue_step`."""
+    waiting: list[WaitingStep] = field(default_factory=list)
+    """The first 10 steps that wait."""
+    calls: list[TrialCall] = field(default_factory=list)
+    """In a trial: the last 20 answered calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +108,11 @@ async def execution(context: RequestContext, run_id: str, wait_for: float) -> Ex
     ended = await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for)
     run = await context.api.runs.get(ended.ended_as)
     status: Status = "COMPLETED" if ended.state == "completed" else "ERROR"
+    waiting: list[WaitingStep] = []
     if not ended.finished:
-        tasks = [] if ended.state == "paused" else (await context.api.runs.tasks(run.id)).tasks
+        tasks = (await context.api.runs.tasks(run.id)).tasks
+        waiting = await _waiting(context, run.id, tasks)
+        tasks = [] if ended.state == "paused" else tasks
         status = "RUNNING" if any(_progresses(task, run.missing_handlers) for task in tasks) else "PAUSED"
     return Execution(
         success=status != "ERROR",
@@ -95,6 +125,57 @@ async def execution(context: RequestContext, run_id: str, wait_for: float) -> Ex
         why=line(ended.why) or "",
         failed_step_id=ended.failed_step_id,
         missing_handlers=run.missing_handlers,
+        waiting=waiting,
+    )
+
+
+async def _waiting(context: RequestContext, run_id: str, tasks: Sequence[Task]) -> list[WaitingStep]:
+    """The steps whose tasks are not being executed."""
+    idle = {task.step_id: task.state for task in tasks if task.step_id is not None and task.state != "running"}
+    if not idle:
+        return []
+    steps = (await context.api.steps.list(run_id, state=("pending", "running", "paused"), blocks=False)).steps
+    return [
+        WaitingStep(
+            step.id, step.path, step.facet or step.name, shown(step.params), step.expects or {}, _NEEDS.get(idle[step.id], _RESULT)
+        )
+        for step in steps
+        if step.id in idle
+    ][:_WAITING]
+
+
+async def trial(
+    context: RequestContext,
+    sources: Sequence[SourceText],
+    workflow: str | None,
+    inputs: dict[str, Json] | None,
+    answers: dict[str, Json],
+    *,
+    lenient: bool,
+) -> Execution:
+    """Run a trial with the answers; nothing is stored."""
+    ended = await context.api.flows.trial(sources, workflow, inputs, answers=answers, lenient=lenient)
+    status: Status = "COMPLETED" if ended.state == "completed" else "ERROR" if ended.state == "failed" else "PAUSED"
+    asked = ", ".join(sorted({each.facet for each in ended.waiting}))
+    why = f"The trial needs answers for {asked}." if asked else f"The trial {ended.state}; nothing was stored."
+    if ended.unused:
+        why += f" Unused answers: {', '.join(ended.unused)}."
+    return Execution(
+        success=status != "ERROR",
+        workflow_id="",
+        status=status,
+        iterations=len(ended.calls),
+        outputs=shown(ended.outputs or {}, most=_OUTPUTS),
+        error=line(ended.error),
+        state=ended.state,
+        why=why,
+        failed_step_id=None,
+        missing_handlers=[],
+        waiting=[
+            WaitingStep(None, each.path, each.facet, shown(each.params), each.expects, "an answer")
+            for each in ended.waiting[:_WAITING]
+        ],
+        calls=[replace(each, params=shown(each.params), result=shown(each.result)) for each in last(ended.calls, _CALLS)],
     )
 
 
@@ -117,15 +198,19 @@ async def afl_execute_workflow(
     task_list: TaskList = DEFAULT_LIST,
     strict: Strict = True,
     deadline: Deadline = None,
+    answers: Answers = None,
 ) -> Execution:
     """Run a workflow of AFL sources, published or not, and wait briefly for its end.
 
+    With `answers`, it is a trial: they stand for the handlers, and nothing is stored; `waiting` lists calls without an answer.
     The run is durable: workers execute its steps, even after this returns. If it has not ended, call `run_outputs` later
     (`workflow_id` is the run's id); `why` has the reason, such as an approval (`approval_list`) or a missing handler. Sources that
     do not compile are an error with diagnostics.
     """
     given = texts(source, sources)
     await check(context, given, strict=strict)
+    if answers is not None:
+        return await trial(context, given, workflow_name, inputs, answers, lenient=lenient)
     started = await context.api.runs.start_from_source(
         given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list, deadline=deadline
     )

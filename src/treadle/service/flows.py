@@ -19,6 +19,7 @@ from treadle.api.flows import (
     FlowReturn,
     FlowsApi,
     FlowSchema,
+    FlowTrial,
     FlowVersion,
     FormattedSource,
     SourceText,
@@ -32,6 +33,8 @@ from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, for
 from treadle.lang.program import Doc, Facet, Param
 from treadle.lang.signatures import literal_of, schemas_of, type_words
 from treadle.model.errors import InvalidInput
+from treadle.model.values import Json
+from treadle.service.flow_trial import run_trial
 from treadle.service.run_group import RunGroup
 
 SOURCES_LIMIT = 512 * 1024
@@ -57,6 +60,18 @@ class Flows(RunGroup, FlowsApi):
 
     async def draw(self, sources: Sequence[SourceText], *, workflow: str | None = None) -> FlowGraph:
         return _drawn((await self.engine.kernel.flows.compile_aside(pairs(sources)))[1], workflow)
+
+    async def trial(
+        self,
+        sources: Sequence[SourceText],
+        workflow: str | None = None,
+        inputs: dict[str, Json] | None = None,
+        *,
+        answers: dict[str, Json] | None = None,
+        lenient: bool = False,
+    ) -> FlowTrial:
+        program = (await self.engine.kernel.flows.compile_aside(pairs(sources)))[1]
+        return await run_trial(program, find_workflow(program, workflow), inputs or {}, answers or {}, lenient=lenient)
 
     async def get(self, name: str, *, version: int | None = None) -> FlowDetail:
         flow = await self.engine.kernel.flows.get_flow(name, version)

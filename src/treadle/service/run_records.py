@@ -8,6 +8,7 @@ from treadle.api.runs import Activity, Run, RunLogLine, UsageRequest, UsageSums
 from treadle.api.steps import Step, StepFailure
 from treadle.api.wire import record_of
 from treadle.kernel.runs import activity as kernel
+from treadle.kernel.runs.preflight import declared_returns
 from treadle.kernel.runs.shown_steps import ShownStep
 from treadle.kernel.runs.step_reads import folds
 from treadle.lang.program import Program
@@ -46,6 +47,7 @@ def step_record(
 ) -> S:
     """A record with the fields of a step or block, and `more`; `program` is that of its run, None for a function."""
     row, error = shown.row, shown.row.error
+    facet = None if program is None or row.facet is None or row.is_terminal else program.find_facet(row.facet)
     return record_of(
         kind,
         shown,
@@ -56,6 +58,7 @@ def step_record(
         params=by_size(params),
         returns=by_size(returns),
         error=None if error is None else StepFailure(error.type, error.text, error.step_id, error.message),
+        expects=None if facet is None or not facet.is_event else declared_returns(facet),
         **more,
     )
 

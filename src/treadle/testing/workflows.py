@@ -157,6 +157,10 @@ class SimulatedRun:
         """Return all rows, as stored."""
         return [unpack(text) for text in self._rows.values()]
 
+    def step(self, row_id: str) -> StepRow:
+        """Return the row with this id."""
+        return unpack(self._rows[row_id])
+
     def row(self, path: str) -> StepRow:
         """Return the row at this place, or the step with this readable path."""
         return next(row for row in self.rows() if row.place == path or (row.is_step and row.path == path))

@@ -67,12 +67,29 @@ async def run(
     lenient: LenientOption = False,
     strict: StrictOption = False,
     llm: Llm = False,
+    answers: Annotated[
+        list[str] | None,
+        option(
+            "--answer",
+            metavar="FACET=JSON",
+            help='A trial: the result of an event facet, a list of results to use in order, or {"@error": "message"}; repeatable',
+        ),
+    ] = None,
+    trial: Annotated[bool, option("--trial", help="A trial without handlers: print the calls that need an --answer")] = False,
 ) -> None:
     """Run a workflow to its end in this process and print its outputs.
 
     The run is durable: Ctrl-C pauses it, and `treadle runs resume ID --handlers MODULE` continues it.
     With --server, the workers there execute it, and this command only watches.
+    With --answer or --trial, nothing is stored and no handler is called.
     """
+    if answers or trial:
+        from treadle.cli.output.trial import try_workflow
+
+        if handlers or llm:
+            raise InvalidInput("A trial calls no handlers: omit --handlers and --llm, or --answer and --trial.")
+        await try_workflow(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), answers or ())
+        return
     arm_crash(session.settings.crash_at)
     check_name(task_list, "task list")
     if session.chosen.remote:

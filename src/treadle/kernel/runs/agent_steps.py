@@ -16,6 +16,7 @@ from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Finish, Seen, Verdict
 from treadle.lang import Program
+from treadle.lang.program import Step
 from treadle.model.errors import IllegalMove, InvalidInput, Refused
 from treadle.model.ids import Ref
 from treadle.model.outcomes import Problem
@@ -55,13 +56,13 @@ class AgentSteps(ABC):
         """Complete a waiting event step, regardless of the holder of its task; returns False without changes if it already has
         a result.
 
-        Raises `IllegalMove` for a step that never waits for a handler, and `InvalidInput` for names that its facet does not
-        return, unless `lenient`.
+        Raises `IllegalMove` for a step that never waits for a handler, and `InvalidInput` for a result that does not match the
+        declaration of its facet, unless `lenient`.
         """
         if result is not None and not isinstance(result, Mapping):
             raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
         finish = Finish("succeed", TaskState.COMPLETED, result=encode(dict(result or {}), "result", INPUTS_LIMIT), actor=actor)
-        return await self._end_step(run_id, step_id, "continue", finish, None if lenient else result)
+        return await self._end_step(run_id, step_id, "continue", finish, None if lenient else dict(result or {}))
 
     async def fail_step(
         self, run_id: Ref, step_id: str, message: str | Problem, *, code: str = "failed", actor: str = "agent"
@@ -101,13 +102,15 @@ class AgentSteps(ABC):
             row = await self.get_step(run_id, step_id)
             if not await self._waits(row, move):
                 return False
-            program = await self._program_of(row)
-            facet = program.find_facet(row.facet or "")
-            if facet is not None:
-                check_result(program, facet, checked or {})
             task = None if row.task_id is None else await self._store.find_task(row.task_id)
             if task is None or task.finished:
                 return False
+            program = await self._program_of(row)
+            facet = program.find_facet(row.facet or "")
+            if facet is not None and checked is not None:
+                statement = program.find_node(row.statement_id)
+                has_body = isinstance(statement, Step) and statement.body is not None
+                check_result(program, facet, checked, known={*row.params, *row.returns}, partial=has_body)
             if task.state == TaskState.AWAITING_APPROVAL:
                 raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
             if task.state == TaskState.AWAITING_EXTERNAL:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from treadle.kernel.queue.why import shown_server_state
 from treadle.lang.fits import misfits
-from treadle.lang.program import Block, Facet, Program
+from treadle.lang.program import Block, Facet, OptionalType, Program
 from treadle.lang.signatures import type_words
 from treadle.model.errors import InvalidInput, InvalidInputs
 from treadle.model.names import short_name
@@ -37,24 +37,55 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
         raise InvalidInputs(f"{workflow.qualified_name} cannot start: {'; '.join(problems)}. It takes {takes}.")
 
 
-def check_result(program: Program, facet: Facet, result: Mapping[str, Json]) -> None:
-    """Raise `InvalidInput` for names that the facet does not return, and for values of other types.
+def check_result(
+    program: Program,
+    facet: Facet,
+    result: Mapping[str, Json],
+    *,
+    place: str = "",
+    known: Collection[str] = (),
+    partial: bool = False,
+) -> None:
+    """Raise `InvalidInput` with every value of another type, unknown name and missing name, and the declared returns.
 
-    A facet without declared returns accepts any.
+    Names in `known` are not missing, and with `partial` none is: blocks may still yield them. A facet without declared returns
+    accepts any. `place` is the place of the result, for the message.
     """
+    dot = f"{place}." if place else ""
     names = [each.name for each in facet.returns]
     problems = [
-        p for each in facet.returns if each.name in result for p in misfits(program, each.name, each.type, result[each.name])
+        problem
+        for each in facet.returns
+        if each.name in result and not each.reference
+        for problem in misfits(program, f"{dot}{each.name}", each.type, result[each.name])
+    ]
+    unknown = [str(each) for each in result if each not in names] if names else []
+    meant = {
+        each: near[0] for each in unknown if (near := get_close_matches(each, [name for name in names if name not in result], 1))
+    }
+    if not partial and not facet.blocks:
+        needed = [each.name for each in facet.returns if each.default is None and not isinstance(each.type, OptionalType)]
+        there = {*result, *known, *meant.values()}
+        problems += [f"{dot}{name} is missing" for name in needed if name not in there]
+    problems += [
+        f"{dot}{each if each.isidentifier() else shown(each, 100)} is not one of its returns"
+        + (f"; did you mean {meant[each]}?" if each in meant else "")
+        for each in unknown
     ]
     if problems:
-        raise InvalidInput(f"This is not a result of {facet.qualified_name}: {'; '.join(problems)}. Nothing was changed.")
-    unknown = [name for name in result if name not in names] if names else []
-    if unknown:
-        near = get_close_matches(str(unknown[0]), names, 1)
-        hint = f"; did you mean {near[0]}?" if near else "."
-        returns = ", ".join(f"{each.name}: {type_words(each.type)}" for each in facet.returns)
-        wrong = f"{facet.qualified_name} does not return {shown(unknown[0])}{hint}"
-        raise InvalidInput(f"{wrong} It returns {returns}. Nothing was changed.")
+        wrong = f"This is not a result of {facet.qualified_name}: {'; '.join(problems)}".removesuffix("?")
+        stop = "?" if problems[-1].endswith("?") else "."
+        raise InvalidInput(f"{wrong}{stop} It returns {returns_words(facet)}. Nothing was changed.")
+
+
+def returns_words(facet: Facet) -> str:
+    """The declared returns in one line."""
+    return ", ".join(f"{name}: {kind}" for name, kind in declared_returns(facet).items()) or "nothing"
+
+
+def declared_returns(facet: Facet) -> dict[str, str]:
+    """The types of the declared returns, by name."""
+    return {each.name: type_words(each.type) for each in facet.returns}
 
 
 # --- handlers ---
