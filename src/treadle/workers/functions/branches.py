@@ -17,6 +17,7 @@ from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
     from treadle.workers.functions.execution import Execution
+    from treadle.workers.functions.hosts import Host
     from treadle.workers.functions.journal import Journal
     from treadle.workers.functions.waits import Group
 
@@ -55,7 +56,7 @@ class PendingUnit:
 class Branch:
     """The position of one branch, and the rows that it has decided. Its places begin with `scope`."""
 
-    __slots__ = ("busy", "names", "parent", "pending", "position", "randoms", "scope")
+    __slots__ = ("busy", "host", "hosting", "names", "parent", "pending", "position", "randoms", "scope", "waiting")
 
     def __init__(self, scope: str = "", parent: Branch | None = None) -> None:
         self.scope = scope
@@ -66,6 +67,12 @@ class Branch:
         self.pending: PendingUnit | None = None
         self.busy: str | None = None
         """The step whose code it executes, in which `ctx` cannot be used."""
+        self.host: Host | None = None
+        """The host whose operation it is."""
+        self.hosting: Host | None = None
+        """The host of the operations that other asyncio tasks await for it."""
+        self.waiting: asyncio.Future[None] | None = None
+        """The future that an operation of a host awaits while it waits durably."""
 
     def next_unit(self) -> PendingUnit:
         """Return the unit that collects its rows until its next commit."""
@@ -101,7 +108,29 @@ class Branches:
             )
         if branch.busy is not None:
             raise MisusedContext(f"ctx cannot be used inside the step {branch.busy}; a step is one unit of work.")
+        branch.hosting = None
         return branch
+
+    def enter_as(self, task: asyncio.Task[Any], branch: Branch) -> Branch | None:
+        """Let the task continue as that branch; return the branch that it was."""
+        before = self._branches.get(task)
+        if before is not None and before.busy is not None:
+            raise MisusedContext(f"ctx cannot be used inside the step {before.busy}; a step is one unit of work.")
+        self._branches[task] = branch
+        return before
+
+    def leave(self, task: asyncio.Task[Any], before: Branch | None) -> None:
+        """Let the task be the branch again that it was."""
+        if before is not None and not self._execution.closed:
+            self._branches[task] = before
+        else:
+            self._branches.pop(task, None)
+
+    def is_abandoned(self) -> bool:
+        """Return whether a framework cancels the calling task, which awaits an operation of a host."""
+        task = asyncio.current_task()
+        branch = None if task is None else self._branches.get(task)
+        return task is not None and branch is not None and branch.host is not None and task.cancelling() > 0
 
     def start(self, branch: Branch, code: Coroutine[Any, Any, None]) -> None:
         """Execute the code as that branch; the code calls `ended` at its end."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from treadle.kernel.effects.decide import current_keys
 from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG
@@ -22,7 +23,9 @@ from treadle.model.tasks import Task
 from treadle.model.user_values import CODE_LIMIT, shown, storable, type_name
 from treadle.model.values import Json, decode, encode
 from treadle.workers.code import unwrapped
+from treadle.workers.functions.determinism import executing
 from treadle.workers.functions.effects import EffectOperation
+from treadle.workers.functions.hosts import Operation, host_of
 from treadle.workers.functions.operations import (
     CallOperation,
     ChildRun,
@@ -75,6 +78,16 @@ class CallOptions(TypedDict, total=False):
     deadline: Duration | None
     limit_key: str | None
     limit: int | None
+
+
+current: ContextVar[FunctionContext | None] = ContextVar("function_context", default=None)
+"""The run that this code belongs to; also inside steps, and in asyncio tasks that its code creates."""
+
+
+def current_function() -> FunctionContext | None:
+    """Return the durable function that calls this code; None outside functions, and inside a step."""
+    ctx, place = current.get(), executing.get()
+    return ctx if place is not None and place[2].busy is None else None
 
 
 class FunctionContext:
@@ -291,6 +304,15 @@ class FunctionContext:
             "priority": task.priority if priority is None else priority,
         }
         return StartOperation(self._driver, check_name(function, "function name"), _payload(payload), version, key, options)
+
+    def hosted(self, name: str, operation: Awaitable[R]) -> Coroutine[Any, Any, R]:
+        """Await an operation of `ctx` in an asyncio task that a framework created, such as one that calls a tool.
+
+        A replay finds its steps by name, so the order in which the tasks come does not matter. A name that is used again is
+        numbered in the order of the calls. While all such operations wait for approvals, calls or timers, the run occupies no
+        worker.
+        """
+        return host_of(self._driver).run(name, cast("Operation[R]", operation))
 
     def gather(self, *awaitables: Any) -> Coroutine[Any, Any, list[Any]]:
         """Run operations and coroutines concurrently, and return their results in order.

@@ -90,6 +90,8 @@ class Driver:
             while True:
                 await execution.rest()
                 if (settled := await self._settle(set_settling)) is not None:
+                    if execution.resting:
+                        self.close()
                     return settled
                 if execution.lost:
                     self.close()

@@ -21,6 +21,8 @@ from treadle.model.outcomes import Problem
 from treadle.model.tasks import Task
 from treadle.workers.call import Executor
 from treadle.workers.context import Context
+from treadle.workers.functions.branches import Branch
+from treadle.workers.functions.determinism import executing
 from treadle.workers.functions.registry import Function
 
 _LONG_FOR = 1000
@@ -72,6 +74,9 @@ class Execution:
         """The error of a commit or a read that a branch requested."""
         self.on_turn: Callable[[], None] = lambda: None
         """Called at the end of a turn of the event loop in which branches decided something while others still execute."""
+        self.resting = 0
+        """Hosts whose operations all wait."""
+        self._hosted: dict[asyncio.Future[None], Branch] = {}
         self._scheduled = False
         self._resting: asyncio.Future[None] | None = None
         self._paused: list[asyncio.Future[None]] = []
@@ -119,13 +124,26 @@ class Execution:
         """Count the calling branch as waiting; it awaits the returned future until `resume`."""
         self.active -= 1
         self.schedule()
-        return asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        current = executing.get()
+        if current is not None and (host := current[2].host) is not None:
+            current[2].waiting = future
+            self._hosted[future] = current[2]
+            host.suspended()
+        return future
 
     def resume(self, future: asyncio.Future[None] | None) -> None:
         """Let the branch that awaits the future continue, if it still waits."""
         if future is not None and not future.done():
-            self.active += 1
+            self.abandon(future)
             future.set_result(None)
+
+    def abandon(self, future: asyncio.Future[None]) -> None:
+        """Count the branch that awaits the future as active again."""
+        self.active += 1
+        if (branch := self._hosted.pop(future, None)) is not None and branch.host is not None:
+            branch.waiting = None
+            branch.host.resumed()
 
     async def wait_while_held(self) -> None:
         """Suspend the calling branch while the run is paused."""

@@ -31,7 +31,7 @@ _PAGE = 1000
 class History:
     """Recorded steps that the function has not reached in this replay; empty for a new run."""
 
-    __slots__ = ("_furthest", "_redone", "_replaced", "_steps", "_widest", "begun", "count")
+    __slots__ = ("_furthest", "_redone", "_redone_names", "_replaced", "_steps", "_widest", "begun", "count")
 
     def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
         self._steps: dict[str, Recorded] = {}
@@ -41,6 +41,7 @@ class History:
         """Attempts begun at effects, by the step of the first attempt."""
         self._furthest: dict[str, int] = {}
         self._widest: dict[str, int] = {}
+        self._redone_names: dict[str, str] = {}
         self.count = 0
         """Number of rows."""
         for each in recorded:
@@ -49,6 +50,7 @@ class History:
                 self.begun[each.of] = max(self.begun.get(each.of, 0), each.attempt)
             if each.kind == VOID:
                 self._redone[each.place] = max(self._redone.get(each.place, 0), each.redo + 1)
+                self._redone_names[each.place] = each.name
                 if each.attempt and (each.place not in self._replaced or each.attempt > self._replaced[each.place].attempt):
                     self._replaced[each.place] = each
             elif each.kind != SIGNAL:
@@ -90,6 +92,12 @@ class History:
     def width(self, place: str) -> int:
         """Return the least number of branches that the gather at the place had."""
         return self._widest.get(place, 0)
+
+    def named(self, place: str) -> dict[str, int]:
+        """Return the indexes of a host's recorded operations by name."""
+        names = {**self._redone_names, **{each.place: each.name for each in self._steps.values() if each.place.startswith(place)}}
+        found = ((at.removeprefix(f"{place}.").split("."), name) for at, name in names.items() if at.startswith(f"{place}."))
+        return {name: int(parts[0]) for parts, name in found if len(parts) == 2 and parts[1] == "0"}
 
     def unreached(self) -> Recorded | None:
         """Return the first step that the replay has not reached."""

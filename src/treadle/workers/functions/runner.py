@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.model.tasks import Task
 from treadle.workers.context import Context
-from treadle.workers.functions.context import FunctionContext
+from treadle.workers.functions.context import FunctionContext, current
 from treadle.workers.functions.determinism import watch
 from treadle.workers.functions.driver import Driver, SetSettling, Settled
 from treadle.workers.functions.execution import Runtime
@@ -53,10 +53,16 @@ class FunctionRunner:
 
         def start(payload: Any) -> Coroutine[Any, Any, Any]:
             handler = function.handler
-            code: Coroutine[Any, Any, Any] = handler.call(*(payload, FunctionContext(driver))[: handler.arguments])
+            ctx = FunctionContext(driver)
+            current.set(ctx)
+            code: Coroutine[Any, Any, Any] = handler.call(*(payload, ctx)[: handler.arguments])
             return code
 
-        settled = await driver.execute(task, context, start, set_settling)
+        token = current.set(None)
+        try:
+            settled = await driver.execute(task, context, start, set_settling)
+        finally:
+            current.reset(token)
         if settled is not None and driver.parked:
             self._keep(task.id, driver)
         return settled

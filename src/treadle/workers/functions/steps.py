@@ -125,7 +125,9 @@ class StepOperation:
 
     def _is_stopped_by(self, error: BaseException) -> bool:
         """Return whether the branch itself is stopped; otherwise the code of the step raised the error."""
-        return stops_caller(error) or (isinstance(error, asyncio.CancelledError) and self.driver.execution.closed)
+        if isinstance(error, asyncio.CancelledError):
+            return self.driver.execution.closed or self.driver.branches.is_abandoned()
+        return stops_caller(error)
 
     async def _call(self) -> Any:
         if self.timeout_for is None:
