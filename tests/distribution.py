@@ -49,11 +49,22 @@ LONG = (
 KEPT_ON_POSTGRES = {"tests/agents/": 1, "tests/contract/": 1, "tests/crash/": 1, "tests/dispatch/": 1, "tests/interfaces/": 1}
 """The cases of each test that `make test` runs on PostgreSQL; all run on SQLite, where a case takes a tenth of the time."""
 
-ABOVE_THE_STORES = ("tests/agents/", "tests/dispatch/", "tests/interfaces/")
+ABOVE_THE_STORES = ("tests/agents/", "tests/crash/", "tests/dispatch/", "tests/interfaces/")
+"""Tests of the engine, which use few of the store's operations each."""
+
+MODULE_ON_POSTGRES = 2
+"""The tests of each module above the stores that it runs on PostgreSQL too: the conformance suite covers what the stores do."""
+
+NOT_IN_MEMORY = (
+    *ABOVE_THE_STORES,
+    "tests/contract/test_schedules.py",
+    "tests/contract/test_watchers.py",
+    "tests/contract/test_catch_up.py",
+)
 """Tests that `make test` does not run in memory, which is SQLite's code without threads, if they run on a file too."""
 
-MODULE_ON_POSTGRES = 3
-"""The tests of each module above the stores that it runs on PostgreSQL too: the conformance suite covers what the stores do."""
+CRASH_POINTS = 5
+"""The cases of each crash test that `make test` runs on SQLite, spread over all of them; `make soak` runs them all."""
 
 
 class Together(LoadScopeScheduling):  # type: ignore[misc]
@@ -92,6 +103,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     keep_few_on_postgres(items)
     keep_one_sqlite(items)
+    keep_some_crash_points(items)
     yield
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
@@ -117,11 +129,25 @@ def keep_one_sqlite(items: list[pytest.Item]) -> None:
     on_file = {item.nodeid for item in items if "sqlite" in item.name}
     for item in items:
         if (
-            item.nodeid.startswith(ABOVE_THE_STORES)
+            item.nodeid.startswith(NOT_IN_MEMORY)
             and item.nodeid.replace("memory", "sqlite", 1) in on_file
             and "sqlite" not in item.name
         ):
             item.add_marker(pytest.mark.soak)
+
+
+def keep_some_crash_points(items: list[pytest.Item]) -> None:
+    """Leave most of the many points at which a process dies to `make soak`, but never the first and the last."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.nodeid.startswith("tests/crash/") and not item.get_closest_marker("soak"):
+            cases.setdefault(function_of(item), []).append(item)
+    for several in cases.values():
+        if len(several) > CRASH_POINTS:
+            kept = {round(place * (len(several) - 1) / (CRASH_POINTS - 1)) for place in range(CRASH_POINTS)}
+            for place, item in enumerate(several):
+                if place not in kept:
+                    item.add_marker(pytest.mark.soak)
 
 
 def function_of(item: pytest.Item) -> str:

@@ -27,6 +27,7 @@ from treadle.http.routes import RouteTable
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.mcp.catalog import TOOLS
 from treadle.model.access import Scope
+from treadle.service import alerts
 from treadle.stores.sqlite import connect_for_reading
 from treadle.testing import ManualClock
 from treadle.web.site import FLASH_COOKIE, add_pages
@@ -42,7 +43,8 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(alerts, "TEST_WITHIN", 0.01)  # no worker sends it
     clock, path = ManualClock(), tmp_path / "treadle.db"
     async with Engine(f"sqlite:///{path}", clock=clock) as engine:
         stage = Stage(engine, clock, make_app(engine, more=[add_pages]))

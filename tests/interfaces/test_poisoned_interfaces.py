@@ -21,7 +21,7 @@ from treadle.mcp.resources import RESOURCES
 from treadle.model.access import Scope
 from treadle.web.site import make_site
 
-DAMAGES = ("truncated", "mistyped")
+DAMAGES = (pytest.param("truncated", marks=pytest.mark.soak), "mistyped")
 VIEWS = ("steps", "source", "logs", "moves", "values")
 
 

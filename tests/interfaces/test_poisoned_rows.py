@@ -29,7 +29,11 @@ from treadle.model.errors import TaskFailed, TreadleError, UnreadableValue
 from treadle.service import Service
 from treadle.settings import Settings
 
-DAMAGES = ("truncated", "empty", "list", "number", "null", "text", "mistyped", "newer")
+SOAKED = ("empty", "list", "number", "text")
+DAMAGES = [
+    pytest.param(kind, marks=[pytest.mark.soak] * (kind in SOAKED))
+    for kind in ("truncated", "empty", "list", "number", "null", "text", "mistyped", "newer")
+]
 Query = Callable[..., list[Any]]
 
 

@@ -17,9 +17,9 @@ from treadle.testing.simulation import Fault
 
 HISTORIES = 64
 PARTS = 8
-IN_EVERY_RUN = 4
+IN_EVERY_RUN = 2
 """Parts that `make test` plays, besides the varied ones below; `make soak` plays all, `make simulate` any number."""
-VARIED = (21, 3, 91, 76, 58, 149, 98, 136, 75, 142, 54, 56, 120, 63, 46)
+VARIED = (41, 90, 14, 21, 40, 124, 10, 46, 44, 86, 85, 142)
 """Seeds of histories that have much in them; together they had all signs when they were chosen."""
 SIGNS = (
     "= deferred",
@@ -69,7 +69,7 @@ def test_whatever_goes_wrong_nothing_is_lost(part: int) -> None:
 
 
 def test_a_seed_gives_the_same_history_again_in_whatever_process() -> None:
-    seeds = (1, 6, 17)
+    seeds = (1, 17)
     here = [play(seed).digest for seed in seeds]
     assert [play(seed).digest for seed in seeds] == here
     environment = dict(os.environ) | {"PYTHONHASHSEED": "17"}  # noqa: TID251

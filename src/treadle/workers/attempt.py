@@ -179,7 +179,7 @@ class AttemptRunner:
         try:
             await self._committer.submit(unit, _LONGEST_DELAY)
         except StoreError as error:
-            self._emit(_unsettled(attempt.task, error))
+            self._emit(StoreTrouble("returning a task to the queue", str(error), 0.0))
 
     def _end(self, attempt: Attempt) -> None:
         if self.lease_renewer is not None:

@@ -41,9 +41,12 @@ class Look:
     """Pixels by which it is wider than a phone."""
 
 
-@pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def looks(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Look]:
-    """Every page, opened once for all tests."""
+ALL = pytest.param(1, marks=pytest.mark.soak, id="all")
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module", params=[pytest.param(3, id="a third"), ALL])
+async def looks(request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Look]:
+    """Every page, opened once for all tests; axe, which takes seconds, examines a third of them and those for phones."""
     script = AXE.read_text() if AXE.is_file() else None
     looks: dict[str, Look] = {}
     async with set_scene(tmp_path_factory.mktemp("pages"), evil) as scene:
@@ -61,14 +64,14 @@ async def looks(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> d
                 await dialog.dismiss()
 
             page.on("dialog", dismiss)
-            for name, path in scene.paths.items():
+            for number, (name, path) in enumerate(scene.paths.items()):
                 await screen.go(path)
                 await settled(page)
                 if name == "trouble":
                     screen.complaints.clear()  # that there is no such run
                 ran = await page.evaluate("[window.evil ?? null, document.querySelectorAll('x-evil, [x-evil], main img').length]")
                 looks[name] = look = Look(ran, list(screen.complaints), list(dialogs))
-                if script is not None:
+                if script is not None and (name in NARROW or number % request.param == 0):
                     await page.evaluate(script)
                     look.violations += await page.evaluate(FOUND, {})
                     await page.emulate_media(color_scheme="dark")
