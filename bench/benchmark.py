@@ -21,6 +21,7 @@ Found = dict[str, Figures]
 
 BENCHMARKS = (
     "queue",
+    "conversion",
     "commits",
     "transactional",
     "turns",

@@ -136,6 +136,7 @@ async def drain(url: str, name: str, count: int, workers: int) -> dict[str, floa
         "": count / (last - first),
         "_start_ms": (begun - first) * 1000,
         "_once_started": (count - by_then) / max(last - begun, 0.001),
+        "_cpu_us": sum(span["cpu"] for span in spans.values()) / count * 1e6,
     }
 
 

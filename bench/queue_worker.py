@@ -20,6 +20,17 @@ QUIET = 0.05
 def noop_engine(name: str) -> Engine:
     """An engine with one handler, which gives back what it gets."""
     engine = Engine(own_store(), settings=Settings())
+    if name.startswith("bench.typed."):
+        from bench.conversion import ORDERS
+
+        order = ORDERS[name.split(".")[2]]
+
+        async def typed(order: Any) -> Any:
+            return order
+
+        typed.__annotations__ = {"order": type(order), "return": type(order)}
+        engine.handler(name)(typed)
+        return engine
 
     @engine.handler(name)
     async def noop(payload: dict[str, Any]) -> dict[str, Any]:
@@ -40,6 +51,7 @@ async def drain(name: str, count: str) -> None:
         tell_parent(ready=True)
         await told()
         first = last = time.time()
+        cpu = time.process_time()
         begun, by_then, done, reported = 0.0, 0, 0, -1
         async with engine.worker(concurrency=2000) as host:
             while True:
@@ -49,7 +61,9 @@ async def drain(name: str, count: str) -> None:
                     begun, by_then = (begun, by_then) if begun else (last, done)
                 elif done != reported and (done == int(count) or time.time() - last > QUIET):
                     reported = done
-                    tell_parent(handled=done, first=first, begun=begun or last, by_then=by_then, last=last)
+                    tell_parent(
+                        handled=done, first=first, begun=begun or last, by_then=by_then, last=last, cpu=time.process_time() - cpu
+                    )
 
 
 async def idle() -> None:

@@ -1,7 +1,9 @@
 """Conversion between values of annotated types and the plain JSON that is stored. Pure.
 
 A `Converter` is built once per annotation. `dump` checks a value before it is stored, `load` returns it as its type. Both raise
-`InvalidPayload` with the path of the wrong field. Pydantic (v2) models are recognised by their methods; nothing imports pydantic.
+`InvalidPayload` with the path of the wrong field. A value whose JSON text is read back as an equal value matches its
+annotation; only the others are looked at in detail, to convert them or to find the wrong field. Pydantic (v2) models are
+recognised by their methods; nothing imports pydantic.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from msgspec import inspect as shapes
 
 from treadle.model.errors import InvalidPayload
 from treadle.model.user_values import shown, storable, text_of, type_name
-from treadle.model.values import Json
+from treadle.model.values import Encoded, Json, encoded
 
 _NATIVE = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
 """Types that JSON writes as text: while a value is checked, they are told apart from text."""
@@ -71,7 +73,7 @@ def is_model(cls: Any) -> bool:
 class Converter:
     """Converts values of one type. Raises `TypeError` with the reason for a type whose values cannot be stored."""
 
-    __slots__ = ("_single", "annotation", "is_object")
+    __slots__ = ("_quick", "_read", "_single", "annotation", "is_object")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -83,10 +85,18 @@ class Converter:
             if isinstance(each, shapes.RawType | shapes.ExtType):
                 raise TypeError(f"{place + ': ' if place else ''}a {type(each).__name__} cannot be stored as JSON")
         self._single = not any(isinstance(each, _NATIVE_SHAPES) for _, each in nested)
+        self._quick = all(_compares_all(each) for _, each in nested)
+        self._read = (
+            annotation.__pydantic_validator__.validate_json
+            if is_model(annotation)
+            else msgspec.json.Decoder(annotation, dec_hook=_load_custom).decode
+        )
         self.is_object = _is_object(shape)
 
     def dump(self, value: Any) -> Json:
         """Return the value as JSON, which `load` is known to accept."""
+        if (written := self._written(value)) is not None:
+            return _decode(written)
         native: tuple[type, ...] = _NATIVE
         try:
             built = msgspec.to_builtins(value, builtin_types=native, str_keys=True, enc_hook=_dump_custom)
@@ -95,9 +105,32 @@ class Converter:
         self._convert(built, native)
         return built if self._single else plain(value)
 
+    def dump_text(self, value: Any) -> Encoded | Json:
+        """Return the value as JSON text if that is quickly done, and else as JSON."""
+        written = self._written(value)
+        found = None if written is None else encoded(written)
+        return self.dump(value) if found is None else found
+
+    def _written(self, value: Any) -> bytes | None:
+        """Return the JSON text of a value that surely matches; None for any other."""
+        if not self._quick:
+            return None
+        try:
+            written = _write(value)
+            return written if _same(self._read(written), value, self.annotation) else None
+        except Exception:
+            return None
+
     def load(self, value: Json) -> Any:
         """Return the stored JSON as a value of the type."""
         return self._convert(value, ())
+
+    def find(self, text: str) -> Any:
+        """Return the stored JSON text as a value of the type; None if it does not match, which `load` explains."""
+        try:
+            return self._read(text)
+        except Exception:
+            return None
 
     def _convert(self, value: Any, native: tuple[type, ...]) -> Any:
         try:
@@ -171,6 +204,42 @@ def _converted(value: Any, annotation: Any, native: tuple[type, ...]) -> Any:
     return msgspec.convert(value, annotation, builtin_types=native, str_keys=True, dec_hook=_load_custom)
 
 
+def _same(loaded: Any, value: Any, annotation: Any) -> bool:
+    """Return whether the loaded value is the given one. Arguments are given as a dict; a model has validated its own JSON."""
+    if type(value) is annotation and is_model(annotation):
+        return True
+    if type(value) is dict and hasattr(type(loaded), "__struct_fields__"):
+        return all(getattr(loaded, name) == each for name, each in value.items())
+    return bool(loaded == value)
+
+
+def _compares_all(shape: Any) -> bool:
+    """Return whether equal values of the type have equal fields: none is left out of the comparison, none compares itself."""
+    cls: Any = getattr(shape, "cls", None)
+    if isinstance(shape, shapes.StructType):
+        return bool(cls.__struct_config__.eq) and cls.__eq__ is msgspec.Struct.__eq__
+    if isinstance(shape, shapes.NamedTupleType):
+        return cls.__eq__ is tuple.__eq__
+    if isinstance(shape, shapes.DataclassType):
+        generated = getattr(vars(cls).get("__eq__"), "__code__", None)
+        return (
+            generated is not None
+            and generated.co_filename == "<string>"
+            and all(field.compare for field in cls.__dataclass_fields__.values())
+        )
+    return not is_model(cls) or cls.__eq__.__module__ == "pydantic.main"
+
+
+def _write_custom(value: Any) -> Any:
+    if is_model(type(value)):
+        return msgspec.Raw(value.__pydantic_serializer__.to_json(value, by_alias=True, round_trip=True, warnings=False))
+    return _dump_custom(value)
+
+
+_decode = msgspec.json.Decoder().decode
+_write = msgspec.json.Encoder(enc_hook=_write_custom).encode
+
+
 def _dump_custom(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
@@ -187,7 +256,7 @@ def _load_custom(cls: type[Any], value: Any) -> Any:
             raise _Within((), f"Expected `path`, got `{type_name(value)}`")
         return cls(value)
     try:
-        return cls.model_validate_json(msgspec.json.encode(value))
+        return cls.__pydantic_validator__.validate_json(msgspec.json.encode(value))
     except ValueError as error:
         first = error.errors(include_url=False)[0] if hasattr(error, "errors") else None
         if first is None:

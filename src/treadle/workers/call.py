@@ -27,11 +27,12 @@ from treadle.model.outcomes import (
     Waiting,
 )
 from treadle.model.user_values import error_code, error_text, shown, storable, type_name
-from treadle.model.values import decode
+from treadle.model.values import Encoded, decode, encode
 from treadle.workers.activity import noted
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled
 from treadle.workers.interruptions import origin, stops_caller
+from treadle.workers.signatures import Adapter
 
 _TRACEBACK_LIMIT = 16 * 1024
 
@@ -52,11 +53,14 @@ class Executor(Protocol):
 async def call(handler: Handler, context: Context, executor: Executor) -> Outcome:
     """Run the handler once. Only `CancelledError` is raised; everything else becomes an outcome."""
     result = await attempt_handler(handler, context, executor)
-    return outcome_of(result) if isinstance(result, Settled) else result
+    outcome = outcome_of(result) if isinstance(result, Settled) else result
+    if isinstance(outcome, Succeeded) and not isinstance(outcome.result, dict):
+        return Succeeded(decode(encode(outcome.result)))  # type: ignore[unreachable]
+    return outcome
 
 
 async def attempt_handler(handler: Handler, context: Context, executor: Executor) -> Outcome | Settled:
-    """Run the handler once, as `call` does; the engine's own handlers may also settle their tasks themselves."""
+    """Run the handler once, as `call` does; its result may be text. The engine's own handlers may settle their tasks themselves."""
     task = context.task
     timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
     now = task.claimed_at or 0
@@ -95,7 +99,8 @@ async def _invoke(handler: Handler, context: Context, executor: Executor) -> Any
         return await handler.executes(context, executor, handler)
     if handler.isolation == "process":
         return await executor.in_process(handler, context)
-    arguments = (decode(context.task.payload), context)[: handler.arguments]
+    payload = context.task.payload if isinstance(handler.call, Adapter) else decode(context.task.payload)
+    arguments = (payload, context)[: handler.arguments]
     if handler.isolation == "thread":
         return await executor.in_thread(handler, arguments)
     return await noted(handler.name, handler.call(*arguments))
@@ -113,8 +118,8 @@ def outcome_of(returned: Any) -> Outcome:
 
 
 def _outcome_of(returned: Any) -> Outcome:
-    if isinstance(returned, dict):
-        return Succeeded(returned)
+    if isinstance(returned, dict | Encoded):
+        return Succeeded(returned)  # type: ignore[arg-type]  # text is stored as it is
     if isinstance(returned, Succeeded | Retry | Failed | Waiting | AwaitingApproval | Paused | Released):
         return _checked(returned)
     if isinstance(returned, AwaitingExternal | StillWorking | Produced):

@@ -27,7 +27,7 @@ from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.external import ExternalProductionHandle
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
 from treadle.model.user_values import type_name
-from treadle.model.values import Json
+from treadle.model.values import Json, decode
 from treadle.workers.code import importable, unwrapped
 from treadle.workers.injection import is_async
 
@@ -71,6 +71,10 @@ class Signature:
     """The signature without `ctx`, for callers."""
     context: str | None = None
     """The name of the parameter for the context, in the style of arguments."""
+    positional: int = 0
+    """Number of parameters, except `ctx`, that may be given by position."""
+    required: frozenset[str] = frozenset()
+    """Names of the parameters without a default."""
     leading: tuple[str, ...] = ()
     """Positional-only parameters, including the context."""
     result: Converter | None = None
@@ -92,7 +96,11 @@ class Signature:
         if self.names is None or self.fields is None or self.bound is None:
             return self._dump_payload(args, kwargs)
         try:
-            given = self.bound.bind(*args, **kwargs).arguments
+            given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+            if self.leading or len(args) > self.positional or len(given) < len(args) + len(kwargs):
+                given = self.bound.bind(*args, **kwargs).arguments
+            elif not self.required <= given.keys() <= set(self.names):
+                self.bound.bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidPayload(f"{self.name} cannot be called like this: {error}.{self._hint(kwargs)}") from None
         try:
@@ -134,23 +142,36 @@ class Signature:
     # workers
 
     def load(self, payload: Json, context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments for the code; raises `NonRetryable` for a payload that does not match."""
+        """Return the arguments for the code, from the payload or its text; raises `NonRetryable` if the payload does not match."""
         try:
-            if self.fields is None:
-                given = payload if self.payload is None else self.payload.load(payload)
-                return (given, context)[: self.arguments], {}
-            if TRIGGERED & payload.keys():
-                payload = {key: value for key, value in payload.items() if key not in TRIGGERED or key in (self.names or ())}
-            loaded = self.fields.load(payload)
+            loaded = self._loaded(payload)
         except InvalidPayload as error:
             raise NonRetryable(f"The payload of {self.name} does not match its signature: {error}", error.code) from None
-        values = {name: value for name in self.names or () if (value := getattr(loaded, name)) is not _ABSENT}
+        if self.names is None:
+            return (loaded, context)[: self.arguments], {}
+        values = msgspec.structs.asdict(loaded)
+        if len(self.required) < len(values):
+            values = {name: value for name, value in values.items() if value is not _ABSENT}
         if self.context is not None:
             values[self.context] = context
+        if not self.leading:
+            return (), values
         return tuple(values.pop(name) for name in self.leading if name in values), values
 
-    def dump_result(self, returned: Any) -> Any:
-        """Return the result as JSON, or an outcome as it is; raises `NonRetryable` for a value that does not match."""
+    def _loaded(self, payload: Json) -> Any:
+        converter = self.fields or self.payload
+        if isinstance(payload, str):
+            if converter is not None and (found := converter.find(payload)) is not None:
+                return found
+            payload = decode(payload)
+        if converter is None:
+            return payload
+        if self.names is not None and TRIGGERED & payload.keys():
+            payload = {key: value for key, value in payload.items() if key not in TRIGGERED or key in self.names}
+        return converter.load(payload)
+
+    def dump_result(self, returned: Any, *, as_text: bool = False) -> Any:
+        """Return the result as JSON or its text, or an outcome as it is; raises `NonRetryable` for a value that does not match."""
         if isinstance(returned, OUTCOMES):
             if type(returned) is not Succeeded or self.result is None:
                 return returned
@@ -159,6 +180,8 @@ class Signature:
             return None
         if self.result is not None:
             try:
+                if as_text and not self.wrapped:
+                    return self.result.dump_text(returned)
                 returned = self.result.dump(returned)
             except InvalidPayload as error:
                 message = f"The result of {self.name} does not match its annotation: {error}"
@@ -167,7 +190,7 @@ class Signature:
 
 
 class Adapter:
-    """Sync code as a function of (payload, ctx) that takes and returns JSON. It is pickled by the name of the code."""
+    """Sync code as a function of (payload, ctx) that takes and returns JSON or its text. It is pickled by the name of the code."""
 
     def __init__(self, signature: Signature, fn: Callable[..., Any], kind: Kind) -> None:
         self.signature, self.fn, self.kind = signature, fn, kind
@@ -175,7 +198,7 @@ class Adapter:
 
     def __call__(self, payload: Json, context: Any) -> Any:
         args, kwargs = self.signature.load(payload, context)
-        return self.signature.dump_result(self.fn(*args, **kwargs))
+        return self.signature.dump_result(self.fn(*args, **kwargs), as_text=isinstance(payload, str))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _adapted, (self.signature.name, importable(self.fn), self.kind)
@@ -186,7 +209,7 @@ class AsyncAdapter(Adapter):
 
     async def __call__(self, payload: Json, context: Any) -> Any:
         args, kwargs = self.signature.load(payload, context)
-        return self.signature.dump_result(await self.fn(*args, **kwargs))
+        return self.signature.dump_result(await self.fn(*args, **kwargs), as_text=isinstance(payload, str))
 
 
 def adapted(signature: Signature, fn: Callable[..., Any], kind: Kind) -> Callable[..., Any]:
@@ -318,6 +341,8 @@ class _Reader:
             "names": tuple(each.name for each in rest),
             "fields": Converter(struct),
             "bound": self.signature.replace(parameters=rest, return_annotation=_EMPTY),
+            "positional": sum(each.kind in _POSITIONAL for each in rest),
+            "required": frozenset(each.name for each in rest if each.default is _EMPTY),
             "context": None if context is None else context.name,
             "leading": tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY),
         }
