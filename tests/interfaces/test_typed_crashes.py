@@ -122,7 +122,7 @@ async def test_every_wrong_value_is_refused_with_its_path_wherever_it_appears() 
 
 
 async def refused_as_result(scene: Scene, process: Process, place: str) -> None:
-    """Whatever code returns is checked: the failure names the field."""
+    """Check what code returns: the failure names the field."""
     engine = scene.engine
     programs = []
     for number, (annotation, strategy) in enumerate(TYPES):
