@@ -193,6 +193,7 @@ def change(side: Side) -> None:
     side("runs cancel", brew)
     side("runs rerun", of["done 0"])
     side("runs fork", of["done 0"], "Brew.water")
+    side("runs redo", of["done 0"], "Brew.water", "--result", '{"degrees": 90}', "--yes")
     side("runs retry", of["failed 0"])
     side("runs bulk", "cancel", "--search", of["failed 0"])
     side("functions start", "order")

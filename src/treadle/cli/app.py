@@ -141,7 +141,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "runs",
         "Show and operate runs of workflows and functions.",
-        _commands("runs", "list show watch steps logs usage pause resume cancel retry rerun fork bulk"),
+        _commands("runs", "list show watch steps logs usage pause resume cancel retry rerun fork redo bulk"),
     ),
     Branch(
         "functions",

@@ -5,7 +5,7 @@ in the middle of another.
 """
 
 from treadle.evaluator.advance import advance, steps_of
-from treadle.evaluator.fork import fork
+from treadle.evaluator.fork import CannotGive, fork, list_repeated
 from treadle.evaluator.records import (
     BlobRef,
     Changes,
@@ -35,6 +35,7 @@ from treadle.evaluator.states import State, StepKind
 
 __all__ = [
     "BlobRef",
+    "CannotGive",
     "Changes",
     "Errored",
     "Event",
@@ -59,6 +60,7 @@ __all__ = [
     "View",
     "advance",
     "fork",
+    "list_repeated",
     "open_ends",
     "path_of",
     "steps_of",

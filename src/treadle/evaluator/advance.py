@@ -142,7 +142,7 @@ def _take(draft: Draft, event: Event) -> str | None:
         case Started():
             return _start(draft, event)
         case Finished():
-            return _finish(draft, event)
+            return finish(draft, event)
         case Errored():
             return _err(draft, event)
         case Updated():
@@ -181,7 +181,8 @@ def _waiting(draft: Draft, event: Finished | Errored | Updated | Resend) -> Step
     return draft.edit(row.id)
 
 
-def _finish(draft: Draft, event: Finished) -> str | None:
+def finish(draft: Draft, event: Finished) -> str | None:
+    """Give a waiting row its result and continue; returns the reason if it does not wait for it."""
     row = _waiting(draft, event)
     if isinstance(row, str):
         return row

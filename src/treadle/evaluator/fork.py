@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.evaluator.advance import advance, drain
+from treadle.evaluator.advance import advance, drain, finish
 from treadle.evaluator.draft import Draft, LimitReached, Missing
 from treadle.evaluator.plan import Plan, plan_of
-from treadle.evaluator.records import Changes, Limits, Need, RunRef, Started, StepError, StepRow, View
+from treadle.evaluator.records import Changes, Finished, Limits, Need, RunRef, Started, StepError, StepRow, View
 from treadle.evaluator.repair import has_more
 from treadle.evaluator.retry import is_cause, resume, stopped_beside, waits_for
 from treadle.evaluator.scope import LINK
@@ -36,17 +36,19 @@ def fork(
     changed: Mapping[str, Json] | None = None,
     blobs: Mapping[str, Json] | None = None,
     limits: Limits | None = None,
+    result: Mapping[str, Json] | None = None,
 ) -> Changes | Need:
     """Return all initial rows and tasks of the new run `run`, from all rows of the old run and the id of one of them.
 
-    `inputs` are all inputs of the new run, `changed` those that are new or different: only repeated work sees these. A signature
-    alias belongs to its step, which is repeated as a whole. Needs only blobs.
+    `inputs` are all inputs of the new run, `changed` those that are new or different: only repeated work sees these. With `result`,
+    the step has this result, and its handler is not called; raises `CannotGive` if it does not wait for a handler as soon as it
+    begins. A signature alias belongs to its step, which is repeated as a whole. Needs only blobs.
     """
     old = {row.id: row for row in rows}
-    target = old[step_id]
-    while target.kind is StepKind.MIXIN:
-        target = old[target.parent_id or ""]
+    target = _repeatable(old, step_id)
     if target.parent_id is None:
+        if result is not None:
+            raise CannotGive
         view = _view_of([], blobs or {})
         view.add_absent(run.root_id)
         return advance(program, run, view, [Started(dict(inputs), target.stops)], limits)
@@ -54,7 +56,27 @@ def fork(
     copies = _Cut(plan, run, old, target).copies()
     copies[0].params = {**copies[0].params, **(changed or {})}
     run = msgspec.structs.replace(run, rows=len(copies))
-    return _go_on(Draft(plan, run, _view_of(copies, blobs or {}), limits or Limits()), copies, target)
+    return _go_on(Draft(plan, run, _view_of(copies, blobs or {}), limits or Limits()), copies, target, result)
+
+
+def list_repeated(program: Program, run: RunRef, rows: Iterable[StepRow], step_id: str) -> list[StepRow]:
+    """Return the rows of the old run that a fork at the step repeats."""
+    old = {row.id: row for row in rows}
+    target = _repeatable(old, step_id)
+    if target.parent_id is None:
+        return list(old.values())
+    return _Cut(plan_of(program), run, old, target).dropped()
+
+
+def _repeatable(old: Mapping[str, StepRow], step_id: str) -> StepRow:
+    target = old[step_id]
+    while target.kind is StepKind.MIXIN:
+        target = old[target.parent_id or ""]
+    return target
+
+
+class CannotGive(Exception):
+    """The step does not wait for a handler when it begins, so that no result can be given in its place."""
 
 
 class _Cut:
@@ -110,6 +132,10 @@ class _Cut:
             grew = bool(more)
             found |= more
         return found - {name}
+
+    def dropped(self) -> list[StepRow]:
+        """Return the rows of the old run that the new one does not keep."""
+        return [row for row in self._old.values() if row.id in self._dropped]
 
     def copies(self) -> list[StepRow]:
         """Return the rows of the new run, parents first; the root is the first."""
@@ -196,7 +222,7 @@ def _view_of(copies: Sequence[StepRow], blobs: Mapping[str, Json]) -> View:
     return view
 
 
-def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow) -> Changes | Need:
+def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow, result: Mapping[str, Json] | None = None) -> Changes | Need:
     """Recreate the row, request the tasks that rows wait for, and list the blocks that have not begun."""
     try:
         parent = draft.edit(derived_id(draft.run.id, target.place.rpartition("/")[0]))
@@ -208,6 +234,11 @@ def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow) -> Changes 
             again.params = dict(target.params)
         resume(draft, stopped_beside(draft, again))
         drain(draft)
+        if result is not None:
+            if draft.get(again.id).state is not State.EVENT_TRANSMIT:
+                raise CannotGive
+            finish(draft, Finished(again.id, dict(result)))
+            drain(draft)
         for copy in copies:
             if copy.error is not None and copy.error.stopped and is_cause(draft.get(copy.id)):
                 resume(draft, [draft.get(copy.id)])

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import ANSWERS, SourceText, TrialCall
 from treadle.api.runs import Inputs
+from treadle.api.steps import StepRedo
 from treadle.api.tasks import Task
 from treadle.mcp.flows import Source, Sources, Strict, check, texts
 from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
@@ -20,7 +21,7 @@ from treadle.model.names import DEFAULT_LIST, FUNCTION
 from treadle.model.values import Json
 
 _OUTPUTS = 20_000
-_WAITING, _CALLS = 10, 20
+_WAITING, _CALLS, _REPEATED = 10, 20, 100
 _RESULT = "a worker with its handler, or `afl_continue_step`"
 _NEEDS = {
     "awaiting_approval": "a decision: `approval_decide`",
@@ -305,6 +306,22 @@ async def afl_retry_step(context: RequestContext, step_id: StepId) -> StepDone:
 
 
 @tool(Scope.OPERATE, ends=True, repeatable=True)
+async def afl_redo_step(
+    context: RequestContext,
+    step_id: StepId,
+    result: Annotated[dict[str, Json] | None, Doc("The right result; null: call the handler again")] = None,
+    confirm: Annotated[bool, Doc("Redo it; otherwise only preview the repeated calls")] = False,
+) -> StepRedo:
+    """Redo an ended step, such as one with a wrong result, in a new run that keeps what does not depend on it.
+
+    The old run is canceled unless it has ended. First call it without `confirm`: `calls` lists the calls that are made again.
+    """
+    found = await context.api.steps.find(step_id)
+    done = await context.api.steps.redo(found.run_id, found.step_id, result, confirm=confirm)
+    return replace(done, calls=done.calls[:_REPEATED])
+
+
+@tool(Scope.OPERATE, ends=True, repeatable=True)
 async def afl_manage_runner(
     context: RequestContext,
     runner_id: Annotated[str, Doc("The run's id")],
@@ -330,5 +347,6 @@ TOOLS = (
     afl_continue_step,
     afl_fail_step,
     afl_retry_step,
+    afl_redo_step,
     afl_manage_runner,
 )

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from treadle.api.steps import (
     Order,
+    RepeatedCall,
     Step,
     StepCompletion,
     StepDetail,
     StepLocation,
     StepPage,
+    StepRedo,
     StepsApi,
     StepTime,
     Timeline,
@@ -143,6 +145,14 @@ class Steps(RunGroup, StepsApi):
         row = await self.engine.kernel.run_reads.get_step(run.id, step)
         done = await self.engine.runs.fail_step(run.id, row.id, message, code=code, actor=self.actor)
         return StepCompletion(run.id, row.id, row.path, done)
+
+    async def redo(self, run_id: str, step: str, result: dict[str, Json] | None = None, *, confirm: bool = False) -> StepRedo:
+        run = await self.find_run(run_id)
+        row = await self.engine.kernel.run_reads.get_step(run.id, step)
+        redos = self.engine.kernel.run_services.redos
+        calls = [record_of(RepeatedCall, each) for each in await redos.list_calls(run, row.id, result)]
+        new_id = await redos.redo(run, row.id, result, actor=self.actor) if confirm else None
+        return StepRedo(run.id, row.id, row.path, confirm, new_id, not run.finished, calls)
 
 
 def _step(shown: ShownStep, program: Program | None, *, values: bool = True) -> Step:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph
 from treadle.api.runs import Run, RunAction, RunCounts, RunPage
+from treadle.model.access import Scope
 from treadle.model.activity import Doing
 from treadle.model.errors import InvalidInput, InvalidQuery
 from treadle.model.runs import TEXT
@@ -144,12 +145,14 @@ def add(site: Site) -> None:
     async def step(request: Request, service: Service) -> Response:
         run_id, name = request.path_params["run_id"], request.path_params["step"]
         found = await service.steps.get(run_id, name)
+        asked = "redo" in request.query_params and service.access.may(Scope.OPERATE)
         return await site.render(
             request,
             "step.html",
             service=service,
             run=await service.runs.get(run_id),
             step=found,
+            redo=await service.steps.redo(run_id, found.id) if asked else None,
             servers=await server_names(service),
         )
 
@@ -172,6 +175,9 @@ def add(site: Site) -> None:
             case "fork":
                 new = await service.runs.fork(run_id, step or "", inputs=parse_object(form, "inputs"))
                 return site.back(request, f"Forked from {step}.", to=f"/runs/{new.id}")
+            case "redo":
+                again = await service.steps.redo(run_id, step or "", parse_object(form, "result"), confirm=True)
+                return site.back(request, f"Redone from {again.path}.", to=f"/runs/{again.new_run_id}")
             case "signal":
                 told = await service.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
                 said = "The run was waiting for it." if told.awaited else "The run is not waiting for it yet; it is kept."

@@ -17,6 +17,7 @@ from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.bulk import BulkRuns
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.reads import RunReads
+from treadle.kernel.runs.redo import Redos
 from treadle.kernel.runs.service import Runs
 from treadle.kernel.runs.step_reads import StepReads
 from treadle.kernel.schedules.fire import Firer
@@ -89,6 +90,7 @@ class RunServices:
             finishing=kernel.settings.finish_on_failure,
             deadlines=kernel.settings.run_deadlines,
         )
+        self.redos = Redos(self.runs, self.functions, self.flows)
         self.bulk = BulkRuns(self.runs, self.reads, lambda: kernel.search)
         self.settler = Settler(
             committer,

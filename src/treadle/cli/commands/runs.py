@@ -225,6 +225,32 @@ async def fork(
         await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=given), handlers, source=run_id)
 
 
+async def redo(
+    session: Session,
+    run_id: RunId,
+    step: StepName,
+    result: Annotated[
+        str | None,
+        option("--result", metavar="JSON", help="The right result, as a JSON object, @file or -; default: the handler's"),
+    ] = None,
+    yes: Annotated[bool, option("--yes", help="Redo it; otherwise print only the calls that would be repeated")] = False,
+) -> None:
+    """Redo an ended step, such as one with a wrong result, in a new run that keeps what does not depend on it.
+
+    The old run is canceled unless it has ended.
+    """
+    given = None if result is None else parse_payload(result, ())
+    async with session.api() as api:
+        done = await api.steps.redo(run_id, step, given, confirm=yes)
+    calls = [f"  {each.path}: {each.name} ({each.state})" for each in done.calls]
+    lines = ["These calls were made, and are made again:" if calls else "No call is made again.", *calls]
+    if done.done:
+        lines.append(f"Run {done.new_run_id} continues{'; the old one is canceled' if done.cancels else ''}.")
+    else:
+        lines.append(f"Nothing was changed{'; the run would be canceled' if done.cancels else ''}. --yes redoes the step.")
+    session.show(to_builtins(done), lambda: plain("\n".join(lines)))
+
+
 async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
     """The inputs for a run like that one: a JSON object, overridden by `key=value` pairs."""
     if whole is None and not pairs:

@@ -1,4 +1,4 @@
-"""The trial of a workflow: `treadle run --trial` and `--answer`."""
+"""The trial of a workflow by `treadle run flow.afl --trial` and `--answer`."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Unpack
 
 import msgspec
@@ -394,14 +395,21 @@ class Runs(AgentSteps):
         )
 
     async def fork(
-        self, run_id: Ref, step_id: str, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None
+        self,
+        run_id: Ref,
+        step_id: str,
+        *,
+        inputs: Mapping[str, Json] | None = None,
+        result: Mapping[str, Json] | None = None,
+        idempotency_key: str | None = None,
+        actor: str | None = None,
     ) -> StartedRun:
         """Start a new run of the same flow that keeps the results that do not depend on the step, and repeats the step and the
         rest.
 
         The old run, finished or not, is unchanged; its pending waits are requested again. `inputs` override the old run's:
-        repeated steps use them, kept results, defaults and pre-scripts do not change. The cost is proportional to the steps of
-        the old run.
+        repeated steps use them, kept results, defaults and pre-scripts do not change. With `result`, the step has this result
+        and its handler is not called. The cost is proportional to the steps of the old run.
         """
         if (functions := await self._functions_for(run_id)) is not None:
             return StartedRun(await functions.fork(run_id, step_id, payload=inputs, actor=actor))
@@ -429,11 +437,13 @@ class Runs(AgentSteps):
             trace_id=run.trace_id,
             deadline_at=ends_at,
             fairness_key=run.fairness_key,
+            idempotency_key=idempotency_key,
         )
         steps = await self._repairs.all_steps(run.id)
         blobs = dict(folded.values)
         ref = RunRef(id=new_id, workflow=run.workflow)
-        while isinstance(changes := fork(program, ref, steps, target.id, folded.attributes, changed, blobs), Need):
+        make = partial(fork, program, ref, steps, target.id, folded.attributes, changed, result=result)
+        while isinstance(changes := make(blobs), Need):
             blobs |= await self._value_store.load(changes.blobs)
         rows = (*folded.blobs, *tag_rows("run", new_id, check_tags(await kept_tags(self._store, run.id))))
         return await self._begin(self._new(new, None, rows, Known(new, View()), changes, actor, timers=deadline_tasks(new, now)))

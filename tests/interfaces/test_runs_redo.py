@@ -1,0 +1,152 @@
+"""A step with a wrong result is redone: its dependents are repeated, the rest is kept, and nothing happens twice unseen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.interfaces.run_driver import hands_on
+from tests.interfaces.test_runs_fork import FLOW as EVERYTHING
+from tests.interfaces.test_runs_fork import answer, finished
+from tests.mcp.test_tools import at_work
+
+from treadle import Engine
+from treadle.evaluator import State
+from treadle.model.access import Access, Scope
+from treadle.model.errors import InvalidInput, Refused
+from treadle.service import Service
+
+FLOW = """namespace shop {
+    event facet Price(count: Long) => (total: Double)
+    event facet Stock(count: Long) => (left: Long)
+    event facet Charge(total: Double) => (receipt: String)
+    event facet Ship(receipt: String) => (parcel: String)
+    workflow Buy(count: Long) => (parcel: String, left: Long) andThen {
+        priced = Price(count = $.count)
+        stock = Stock(count = $.count)
+        paid = Charge(total = priced.total)
+        sent = Ship(receipt = paid.receipt)
+        yield Buy(parcel = sent.parcel, left = stock.left)
+    }
+}
+"""
+RESULTS: dict[str, dict[str, Any]] = {
+    "shop.Price": {"total": 1.0},
+    "shop.Stock": {"left": 3},
+    "shop.Charge": {"receipt": "r"},
+    "shop.Ship": {"parcel": "p"},
+}
+
+
+def shop() -> tuple[Engine, list[str]]:
+    engine, called = Engine("memory://"), list[str]()
+    for name in RESULTS:
+
+        def handle(payload: dict[str, Any], name: str = name) -> dict[str, Any]:
+            called.append(name)
+            return {"receipt": f"r{payload['total']}"} if name == "shop.Charge" else RESULTS[name]
+
+        engine.handler(name)(handle)
+    return engine, called
+
+
+async def test_a_redo_of_any_call_with_its_own_result_comes_to_the_same_without_calling_it() -> None:
+    async with hands_on("memory://") as hands:
+        run_id, outputs = await finished(hands)
+        run = await hands.engine.runs.get_run(run_id)
+        redos = hands.engine.kernel.run_services.redos
+        program = await hands.engine.kernel.flows.program(run.flow_id)
+        done = 0
+        for row in await hands.engine.runs.list_steps(run_id):
+            facet = program.find_facet(row.facet or "")
+            if facet is None or not facet.is_event or not row.is_step or row.state is not State.STATEMENT_COMPLETE or row.error:
+                continue
+            result = {"out": row.params["n"] * 3}
+            made = await redos.list_calls(run, row.id, result)
+            assert row.path not in [each.path for each in made]
+            new_id = await redos.redo(run, row.id, result, actor="ann")
+            live = [task.step_id for task in await hands.live(new_id)]
+            again = {each.place: each for each in await hands.engine.runs.list_steps(new_id)}
+            assert again[row.place].id not in live, row.place
+            await hands.work(answer)
+            assert await hands.engine.run_result(new_id) == outputs, row.place
+            await hands.nothing_is_left(new_id)
+            done += 1
+        assert done > 8, EVERYTHING
+
+
+async def test_a_model_previews_the_calls_and_redoes_a_step_with_the_right_result() -> None:
+    engine, called = shop()
+    async with at_work(engine) as call:
+        async with engine.worker():
+            bought = await call("afl_execute_workflow", source=FLOW, inputs={"count": 2}, wait_for=30)
+            assert bought["outputs"] == {"parcel": "p", "left": 3}
+            steps = {each["path"]: each["id"] for each in (await call("run_steps", run_id=bought["workflow_id"]))["steps"]}
+            called.clear()
+            seen = await call("afl_redo_step", step_id=steps["Buy.priced"], result={"total": 2.5})
+            assert (seen["done"], seen["new_run_id"], seen["cancels"]) == (False, None, False)
+            assert [(each["path"], each["name"], each["state"]) for each in seen["calls"]] == [
+                ("Buy.paid", "shop.Charge", "completed"),
+                ("Buy.sent", "shop.Ship", "completed"),
+            ]
+            whole = await call("afl_redo_step", step_id=steps["Buy.priced"])
+            assert [each["path"] for each in whole["calls"]] == ["Buy.priced", "Buy.paid", "Buy.sent"]
+            wrong = await call.refused("afl_redo_step", step_id=steps["Buy.priced"], result={"totl": 2.5}, confirm=True)
+            assert "did you mean total?" in wrong["error"]
+            assert (await call("run_list"))["runs"][1:] == []
+            done = await call("afl_redo_step", step_id=steps["Buy.priced"], result={"total": 2.5}, confirm=True)
+            again = await call("afl_redo_step", step_id=steps["Buy.priced"], result={"total": 2.5}, confirm=True)
+            assert again["new_run_id"] == done["new_run_id"]
+            assert (await call("run_outputs", run_id=done["new_run_id"], wait_for=30))["finished"]
+        charged = (await call("run_steps", run_id=done["new_run_id"], values=True))["steps"]
+        assert {each["path"]: each["returns"] for each in charged}["Buy.paid"] == {"receipt": "r2.5"}
+        assert called == ["shop.Charge", "shop.Ship"]
+        assert (await call("run_show", run_id=bought["workflow_id"]))["state"] == "completed"
+
+
+async def test_only_the_new_run_goes_on_and_a_refused_redo_leaves_the_old_one_running() -> None:
+    async with hands_on("memory://") as hands:
+        engine = hands.engine
+        service = Service(engine, Access("ann", frozenset(Scope)))
+        run = await engine.start_run([("shop.afl", FLOW)], None, {"count": 2})
+        while tasks := await hands.claim(limit=1):
+            if tasks[0].name == "shop.Charge":
+                break
+            await hands.settle(tasks[0], RESULTS[tasks[0].name])
+        with pytest.raises(Refused, match="has not ended"):
+            await service.steps.redo(run.id, "Buy.paid")
+        seen = await service.steps.redo(run.id, "Buy.priced", {"total": 2.5})
+        assert (seen.cancels, seen.calls, (await service.runs.get(run.id)).state) == (True, [], "running")
+        done = await service.steps.redo(run.id, "Buy.priced", {"total": 2.5}, confirm=True)
+        old = await service.runs.get(run.id)
+        assert (old.state, str(done.new_run_id) in old.error["message"]) == ("canceled", True)
+        await hands.work(lambda name, payload: RESULTS[name])
+        assert await engine.run_result(str(done.new_run_id)) == {"parcel": "p", "left": 3}
+        await hands.nothing_is_left(str(done.new_run_id))
+
+
+async def test_a_step_of_a_function_is_redone_by_its_code() -> None:
+    engine, taken = Engine("memory://"), list[str]()
+
+    def take(what: str) -> int:
+        taken.append(what)
+        return len(taken)
+
+    @engine.function("trip")
+    async def trip(payload: dict[str, Any], ctx: Any) -> str:
+        first = await ctx.step(take, "first", name="first")
+        await ctx.step(take, "second", name="second")
+        return f"{first}"
+
+    async with engine, engine.worker():
+        service = Service(engine, Access("ann", frozenset(Scope)))
+        run_id = (await engine.start_function("trip", {})).id
+        assert (await service.runs.outputs(run_id, wait_for=30)).outputs == {"result": "1"}
+        steps = {each.name: each.id for each in (await service.steps.list(run_id)).steps}
+        with pytest.raises(InvalidInput, match="takes no result"):
+            await service.steps.redo(run_id, steps["second"], {})
+        seen = await service.steps.redo(run_id, steps["second"])
+        assert ([each.path for each in seen.calls], seen.done) == (["second"], False)
+        done = await service.steps.redo(run_id, steps["second"], confirm=True)
+        assert (await service.runs.outputs(str(done.new_run_id), wait_for=30)).outputs == {"result": "1"}
+        assert taken == ["first", "second", "second"]
