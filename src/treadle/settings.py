@@ -12,6 +12,7 @@ from treadle.model.clock import milliseconds, parse_duration
 from treadle.model.errors import InvalidInput
 from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_NAMESPACE, check_name
+from treadle.model.streams import STREAM_LIMIT
 from treadle.model.values import PAYLOAD_LIMIT
 
 DEFAULT_STORE = "sqlite:///treadle.db"
@@ -133,6 +134,8 @@ class Settings:
     shorter interval only matters when they are lost, and costs queries."""
     payload_limit: int = _setting(PAYLOAD_LIMIT, _integer(1024, 2**30))
     """Maximum size of a payload or a result, in bytes of JSON."""
+    stream_limit: int = _setting(STREAM_LIMIT, _integer(1024, 2**30))
+    """Maximum size of a stream, in bytes of JSON, without abandoned entries. A full stream drops further entries."""
     run_depth: int = _setting(RUN_DEPTH, _integer(1, 1000))
     """Maximum number of steps within steps in a run of a workflow. A run that nests deeper, such as one of a facet that calls
     itself endlessly, is stopped with the error `too_deep`."""

@@ -39,7 +39,20 @@ from treadle.testing.contract.run_steps import new_step
 from treadle.testing.contract.task_steps import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
 
 LANES = [WORK, OTHER, WORK._replace(namespace="elsewhere")]
-TABLES = ("tasks", "finished", "log", "lanes", "runs", "steps", "records", "record_items", "mail", "idempotency_outcomes")
+TABLES = (
+    "tasks",
+    "finished",
+    "log",
+    "lanes",
+    "runs",
+    "steps",
+    "records",
+    "record_items",
+    "mail",
+    "idempotency_outcomes",
+    "streams",
+    "stream_chunks",
+)
 KEYS = ("id", "entity_id", "record_id", "idempotency_key", "key")
 
 

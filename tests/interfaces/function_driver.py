@@ -23,6 +23,7 @@ from treadle.model.tasks import Task
 from treadle.settings import Settings
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
+from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.functions.driver import Settled
 from treadle.workers.functions.execution import Runtime
@@ -47,13 +48,16 @@ class Dying:
     async def submit(self, unit: Unit, patience: float | None = None) -> Answer:
         self.count += 1
         dies = self.count == self._at
-        if dies and not self._after:
+        if (dies and not self._after) or (self._at is not None and self.count > self._at):
             raise Died
         answer: Answer = await self._inner.submit(unit, patience)
         self.units.append(unit)
         if dies:
             raise Died
         return answer
+
+    def streamed(self) -> None:
+        self._inner.streamed()
 
 
 class Process:
@@ -95,7 +99,10 @@ class Process:
 
     async def execute(self, task: Task) -> Settled | None:
         self.claims += 1
-        context = Context(task, self.engine.kernel.clock.now, lambda _: None)
+        kernel = self.engine.kernel
+        services = EffectKernel(kernel.store, self.committer, kernel.value_store, kernel.clock)  # type: ignore[arg-type]
+        services.loop = asyncio.get_running_loop()
+        context = Context(task, kernel.clock.now, lambda _: None, effects=services)
         return await self.runner.execute(task, context, lambda _: None)
 
     async def turn(self, answer: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None) -> int:

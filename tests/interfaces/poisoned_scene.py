@@ -57,6 +57,7 @@ TEXTS = {
     "mail": ("body",),
     "idempotency_outcomes": ("response", "details"),
     "blobs": ("value",),
+    "stream_chunks": ("entries",),
 }
 """The columns that hold JSON, or words that a newer version may add to, by table."""
 
@@ -88,6 +89,8 @@ WORDS = {
     "blob_uses": ("digest",),
     "seqs": ("name",),
     "tags": ("key", "value", "entity", "namespace"),
+    "streams": ("namespace", "name"),
+    "stream_chunks": ("name", "kind", "writer", "session"),
     "error_texts": ("entity", "namespace", "words"),
 }
 """The other columns of text: names, keys, states that the schema checks, and text for people. Ids are not listed."""
@@ -105,6 +108,7 @@ KEYS = {
     "handler_registrations": "facet_name",
     "blobs": "digest",
     "idempotency_outcomes": "idempotency_key",
+    "stream_chunks": "owner_id",
 }
 """The column that identifies rows to damage, where it is not `id`."""
 
@@ -115,7 +119,8 @@ def make(url: str, folder: Path) -> Engine:
     engine.specialist("film.Render", StubExternalSpecialist([ExternalProductionHandle("job", 3600, "on it")] * 99))
 
     @engine.handler("work")
-    async def work(payload: Any) -> dict[str, Any]:
+    async def work(payload: Any, ctx: Context) -> dict[str, Any]:
+        ctx.stream("tokens").write(payload["n"])
         return {"done": payload["n"]}
 
     @engine.handler("fail")

@@ -323,6 +323,7 @@ READ = [
 
 async def test_verify_reads_every_column_also_those_that_are_mostly_empty(poison: Poison, tmp_path: Path) -> None:
     owners = {"log": "entity_id", "mail": "id", "record_items": "record_id", "idempotency_outcomes": "task_id"}
+    owners |= {"stream_chunks": "owner_id"}
     expected = []
     for table, column in READ:
         key, where = owners.get(table, "id"), " where entity = 'task'" if table == "log" else ""

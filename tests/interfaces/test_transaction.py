@@ -38,7 +38,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
 
 
 async def orders(engine: Engine) -> list[Any]:
-    connection = engine.read_connection()
+    connection = engine.kernel.read_connection()
     try:
         return [row[0] for row in connection.execute("select id from main.orders order by id")]
     finally:
@@ -201,7 +201,7 @@ async def test_a_store_without_a_file_says_what_to_do(postgres_url):
                 async with engine.transaction():
                     pass
             with pytest.raises(Unsupported):
-                engine.read_connection()
+                engine.kernel.read_connection()
 
 
 async def test_sqlite3_is_refused_and_the_read_connection_reads_but_cannot_write(engine, tmp_path):
@@ -210,7 +210,7 @@ async def test_sqlite3_is_refused_and_the_read_connection_reads_but_cannot_write
     with pytest.raises(StoreFileInUse, match="read_connection"):
         sqlite3.connect(tmp_path / "shop.db")
     await engine.enqueue("work")
-    connection = engine.read_connection()
+    connection = engine.kernel.read_connection()
     assert connection.execute("select count(*) from tasks").fetchall() == [(1,)]
     with pytest.raises(apsw.ReadOnlyError):
         connection.execute("delete from tasks")

@@ -124,6 +124,8 @@ class PruneStep(ApiRecord):
     blobs: int
     records: int
     outcomes: int
+    chunks: int
+    """Of streams."""
     dedupe_keys: int
     servers: int
     freed: int

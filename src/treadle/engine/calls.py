@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from treadle.engine.mapped import Mapped, Progress
@@ -18,6 +18,7 @@ from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function,
 
 if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
+    from treadle.api.streams import StreamEntry
     from treadle.kernel.runs.records import StartedRun
     from treadle.wiring.kernel import Kernel
 
@@ -48,6 +49,10 @@ class Handle(Generic[R_co]):
         if self._reference is not None:
             result = self._reference.signature.load_result(result)
         return result  # type: ignore[no-any-return]
+
+    def stream(self, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
+        """Follow a stream of the task or run; see `Engine.stream`."""
+        return self._calls.kernel.streams.follow(self.id, name, offset=offset)
 
 
 class Calls:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -34,9 +34,8 @@ from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Registry
 
 if TYPE_CHECKING:
-    import apsw
-
     from treadle.api.options import FunctionOptions
+    from treadle.api.streams import StreamEntry
     from treadle.engine.sync import BlockingEngine
     from treadle.engine.within import Transaction, Within
     from treadle.kernel.alerts.service import Alerts
@@ -169,12 +168,6 @@ class Engine(Registration, Calls, FormerNames):
             yield Transaction(self, lambda url, clock: held)
         self.kernel.committer.notify(tuple(held.ready))
 
-    def read_connection(self) -> apsw.Connection:
-        """Open a connection to the store's SQLite file that cannot write; unlike `sqlite3`, it is safe beside the store."""
-        from treadle.wiring.borrowed import read_connection
-
-        return read_connection(self.kernel._plain_store)
-
     @asynccontextmanager
     async def worker(
         self,
@@ -296,6 +289,14 @@ class Engine(Registration, Calls, FormerNames):
             run_id=None if run_id is None else parse_id(run_id, "run id"),
             root_id=None if root_id is None else parse_id(root_id, "root id"),
         )
+
+    def stream(self, work: Ref, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
+        """Follow a stream of a run or a task: `async for entry in engine.stream(run, "tokens"): print(entry.value)`.
+
+        Yields the stored entries from `offset` on, then new ones as they are written, and ends with the work. An entry has an
+        `offset`, so that a reader can resume after it, a `kind` and a `value`; of another kind than `entry`, it is a notice.
+        """
+        return self.kernel.streams.follow(work, name, offset=offset)
 
     # runs
 

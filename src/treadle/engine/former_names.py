@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import apsw
+
     from treadle.goals.service import Objectives
     from treadle.goals.topology import Topology
     from treadle.kernel.access.sessions import Sessions
@@ -39,6 +41,7 @@ class FormerNames:
     store: Store
     telemetry: Telemetry
     tokens: Tokens
+    read_connection: Callable[[], apsw.Connection]
     use_tracing: Callable[..., None]
     verify: Callable[[], Awaitable[VerifyReport]]
     desired_workers: Callable[..., Awaitable[Scaling]]

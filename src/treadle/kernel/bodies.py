@@ -22,6 +22,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
+from treadle.kernel.streams.reads import check_entries
 from treadle.model.alerts import AlertBody, AlertRuleBody
 from treadle.model.approvals import Approval
 from treadle.model.errors import TreadleError, UnreadableValue
@@ -46,6 +47,7 @@ from treadle.model.states import (
     WATCHER,
 )
 from treadle.model.stored import convert, read
+from treadle.model.streams import Stream
 from treadle.model.threads import ThreadItem
 from treadle.model.values import BlobRef, decode, decode_object
 from treadle.model.watchers import Item, WatcherBody
@@ -138,6 +140,7 @@ TEXTS: dict[str, dict[str, Reader | str]] = {
         "response": lambda bodies, outcome, text: check_response(outcome, bodies.value_store.unfold(text)),
         "details": lambda bodies, outcome, text: decode_object(text),
     },
+    "stream_chunks": {"entries": lambda bodies, chunk, text: check_entries(chunk, decode(text))},
     "flows": {"program": _FLOW, "sources": "read together with the program"},
     "handler_registrations": {"requirements": _BY_STORE, "metadata": _BY_STORE},
     "servers": {**dict.fromkeys(("handlers", "task_lists", "topics", "counts"), _BY_STORE), "error": _error},
@@ -202,6 +205,20 @@ class Bodies:
             for outcome in outcomes:
                 what = f"effect {outcome.idempotency_key} of the task {outcome.task_id or outcome.root_id}"
                 problems += self._check("idempotency_outcomes", "effect", what, outcome)
+        for stream in await self._store.list_streams(list(errors)) if errors else ():
+            problems += await self._check_stream(stream)
+        return problems
+
+    async def _check_stream(self, stream: Stream) -> Problems:
+        problems: Problems = []
+        offset = 0
+        while chunks := await self._store.list_chunks(stream.owner_id, stream.name, offset, PAGE_LIMIT):
+            if (after := chunks[-1].first_offset + chunks[-1].count) <= offset:
+                break
+            for chunk in chunks:
+                what = f"offset {chunk.first_offset} of the stream {stream.name} of {stream.owner_id}"
+                problems += self._check("stream_chunks", "stream", what, chunk) if chunk.first_offset >= offset else ()
+            offset = after
         return problems
 
     async def _check_run(self, run: Run) -> AsyncIterator[str]:

@@ -38,6 +38,7 @@ FEATURES = (
         "steps",
         "activities",
         "search",
+        "streams",
         "traces",
     ),
     *("flows", "records", "messages", "outcomes", "histories", "events", "servers", "handlers", "usage", "retention"),

@@ -28,6 +28,7 @@ from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
 from treadle.kernel.store.value_store import Codec, ValueLost, ValueStore
 from treadle.kernel.store.verify import VerifyReport, verify
+from treadle.kernel.streams.reads import StreamReads
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
@@ -47,6 +48,8 @@ from treadle.workers.keeper.link import KeptBy
 from treadle.workers.webhooks import Notifier
 
 if TYPE_CHECKING:
+    import apsw
+
     from treadle.kernel.access.requests import Requests
     from treadle.kernel.access.sessions import Sessions
     from treadle.kernel.access.tokens import Tokens
@@ -150,6 +153,7 @@ class Kernel:
             allowed=settings.webhook_allow,
         )
         self.effects = EffectReads(store, namespace)
+        self.streams = StreamReads(store, committer, clock, namespace=namespace)
         self.external_jobs = ExternalJobs(
             store,
             committer,
@@ -203,6 +207,12 @@ class Kernel:
         url = f"{scheme}///{Path(path).absolute()}" if scheme == "sqlite:" else self._keepable  # the keeper has another directory
         arguments = {"url": url, "owner_id": owner_id, "lease_for": lease_for}
         return KeptBy("treadle.wiring.kept_leases:KeptLeases", arguments, keep_for)
+
+    def read_connection(self) -> apsw.Connection:
+        """Open a connection to the store's SQLite file that cannot write; unlike `sqlite3`, it is safe beside the store."""
+        from treadle.wiring.borrowed import read_connection
+
+        return read_connection(self._plain_store)
 
     # services built on first use
 

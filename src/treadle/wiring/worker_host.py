@@ -9,7 +9,7 @@ from treadle.kernel.queue.deadlines import expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
-from treadle.kernel.store.ports import LATER
+from treadle.kernel.store.ports import LATER, STREAM
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import (
     Emit,
@@ -160,7 +160,7 @@ class WorkerHost:
                 None if settle else runs.settler.alone,
                 kernel.value_store.open_text,
                 self.functions,
-                EffectKernel(kernel.store, kernel.committer, kernel.value_store, kernel.clock),
+                EffectKernel(kernel.store, kernel.committer, kernel.value_store, kernel.clock, kernel.settings.stream_limit),
                 kernel.approvals.tend,
                 kernel.external_jobs,
                 self._log_writer.add,
@@ -349,9 +349,12 @@ class WorkerHost:
         await self._kernel.registry.dependencies.stop()
 
     def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
+        if lane_ids == (STREAM,):
+            return
         self._waker.stir()
-        if lane_ids != (LATER,):
-            self.worker.wake(lane_ids)
+        ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)
+        if ready or not lane_ids:
+            self.worker.wake(ready)
 
     def _lost(self, claim: Claim, reason: str) -> None:
         """Stop the attempt; called in the lease renewer's thread."""

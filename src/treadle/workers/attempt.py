@@ -16,7 +16,7 @@ from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.decide import unregistered_text
 from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, settlement, turned_away
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict, returned
+from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict, returned, tag_rows
 from treadle.kernel.telemetry.events import (
     LeaseLost,
     LoopError,
@@ -48,6 +48,9 @@ from treadle.workers.lease_renewer import LeaseRenewer
 _NO_HANDLER_FOR = 30_000
 """Milliseconds until a task that was claimed without a handler is claimed again."""
 
+_CONTINUING = frozenset({"wait", "ask", "hand_off", "poll"})
+"""Moves after which the handler is called again to continue, so that its streams continue, too."""
+
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 """Seconds between attempts to settle while the store cannot be reached."""
 
@@ -71,6 +74,8 @@ class Attempt:
     """Whether the committer will report the answer to a callback, so that the runner need not wait for it."""
     refused: bool = False
     """Whether the store refused the outcome, so that the attempt is settled as a failure."""
+    stream_rows: tuple[Row, ...] = ()
+    """Entries of streams that are stored with the settlement."""
     leave_span: Callable[[], None] | None = None
 
     def interrupt(self) -> None:
@@ -123,6 +128,8 @@ class AttemptRunner:
 
     async def release(self, attempt: Attempt, started_at: float) -> None:
         """Return the task to the queue because the worker stops; another worker may claim it immediately."""
+        attempt.settling = True
+        await self._close_streams(attempt)
         await self._settle(attempt, settlement(attempt.task, Released(), RetryPolicy()), started_at)
 
     # from claim to settlement
@@ -152,6 +159,7 @@ class AttemptRunner:
             decided = await self._decide_task(attempt, started_at)
             if decided is None or attempt.lost:
                 return
+            await self._close_streams(attempt, continues=decided.move in _CONTINUING)
             plain_unit = services.plain_unit
             if plain_unit is not None and (unit := plain_unit(task, attempt.context.token, decided)) is not None:
                 self._submit(attempt, unit, decided, started_at)
@@ -184,7 +192,8 @@ class AttemptRunner:
     def _end(self, attempt: Attempt) -> None:
         if self.lease_renewer is not None:
             self.lease_renewer.drop(attempt.context.token)
-        self._committer.untag(attempt.context.token)
+        self._committer.detach(attempt.context.token)
+        attempt.context.drop_streams()
         self._on_ended(attempt)
         if attempt.leave_span is not None:
             attempt.leave_span()
@@ -298,7 +307,7 @@ class AttemptRunner:
     def _submit(self, attempt: Attempt, unit: Unit, decided: Finish | Park, started_at: float) -> None:
         """Hand the unit to the committer without waiting for its answer; most attempts end like this."""
         attempt.settling = True
-        self._committer.tag(attempt.task, attempt.context.token, attempt.context.tags)
+        self._attach(attempt)
         reach("settle.before_commit")
         sent_at = self._clock.monotonic()
 
@@ -324,9 +333,22 @@ class AttemptRunner:
         failed = turned_away(attempt.task, _unstorable(error))
         self._submit(attempt, Unit(attempt.context.token, failed), failed, started_at)
 
+    async def _close_streams(self, attempt: Attempt, *, continues: bool = False) -> None:
+        """Wait for entries of streams that are being stored; the settlement stores the rest."""
+        if attempt.context.has_streams:
+            attempt.stream_rows = await attempt.context.close_streams(continues=continues)
+
+    def _attach(self, attempt: Attempt) -> None:
+        """Commit the attempt's tags and last entries of streams with its settlement."""
+        task, rows = attempt.task, attempt.stream_rows
+        if tags := attempt.context.tags:
+            of_run = () if task.run_id is None else tag_rows("run", task.run_id, tags)
+            rows = (*rows, *tag_rows("task", task.id, tags), *of_run)
+        self._committer.attach(attempt.context.token, rows)
+
     async def _settle(self, attempt: Attempt, decided: Finish | Park, started_at: float) -> None:
         attempt.settling = True
-        self._committer.tag(attempt.task, attempt.context.token, attempt.context.tags)
+        self._attach(attempt)
         reach("settle.before_commit")
         sent_at = self._clock.monotonic()
         answer = await self._commit(attempt, decided)

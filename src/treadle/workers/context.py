@@ -9,6 +9,7 @@ from typing import Any
 
 from treadle.kernel.effects.decide import current_keys
 from treadle.kernel.external.service import ExternalJobs
+from treadle.kernel.store.units import Row
 from treadle.model.approvals import split_checkpoint
 from treadle.model.errors import NonRetryable
 from treadle.model.external import Production
@@ -17,6 +18,7 @@ from treadle.model.tags import Tags, TagValue, check_tags
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.workers.effects import AttemptEffects, EffectKernel
+from treadle.workers.streams import Outlet, Streams, StreamWriter
 
 _flagging = threading.Lock()
 """Guards the creation of a context's cancellation flag, which most attempts never need."""
@@ -32,10 +34,12 @@ class Context:
         "_now",
         "_on_line",
         "_on_progress",
+        "_streams",
         "before_renewal",
         "callback_token",
         "dispatch_token",
         "external_jobs",
+        "on_stream",
         "on_tags",
         "produced",
         "progress_text",
@@ -61,6 +65,9 @@ class Context:
         self._on_progress = on_progress
         self._effect_kernel = effects
         self._effects: AttemptEffects | None = None
+        self._streams: Streams | None = None
+        self.on_stream: Callable[[str, str | None], None] | None = None
+        """Receives the entries of streams (name and JSON) where this process does not hold the claim."""
         self._cancelled: threading.Event | None = None
         self.progressed = False
         self.progress_text: str | None = None
@@ -83,6 +90,7 @@ class Context:
         context.tags = self.tags
         if self._effect_kernel is not None:
             context._effects = self._own_effects()
+            context.on_stream = self.add_entry
         return context
 
     @property
@@ -198,6 +206,53 @@ class Context:
         raise NonRetryable(
             "ctx.effect_blocking(...) is for sync handlers; await ctx.effect(...) in async handlers.", "effect_unavailable"
         )
+
+    # streams
+
+    def stream(self, name: str) -> StreamWriter:
+        """Return the stream of that name, for readers that follow the work: `ctx.stream("tokens").write("Hello")`.
+
+        It belongs to the task's run, or to the task if it has none. If this attempt is abandoned, the next one begins a new
+        generation of the entries, and readers are notified.
+        """
+        self.add_entry(name, None)
+        return StreamWriter(name, self.add_entry, self.flush_streams)
+
+    def add_entry(self, name: str, text: str | None) -> None:
+        """Append an entry (as JSON) to a stream; None only opens it."""
+        if self.on_stream is not None:
+            return self.on_stream(name, text)
+        if self._streams is None:
+            token = self.token
+            self._streams = Streams(Outlet(self.stream_kernel, self.task, lambda: token), self.task.id, str(token.version))
+        return self._streams.add(name, text)
+
+    async def flush_streams(self) -> None:
+        """Wait until all entries of streams are stored, where this process holds the claim."""
+        if self._streams is not None:
+            await self._streams.outlet.flush()
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether the attempt has opened a stream."""
+        return self._streams is not None
+
+    async def close_streams(self, *, continues: bool = False) -> tuple[Row, ...]:
+        """Return the rows of entries that are not stored yet, to commit with the end of the attempt."""
+        assert self._streams is not None
+        return await self._streams.outlet.close(self._streams, continues=continues)
+
+    def drop_streams(self) -> None:
+        """Forget entries that are not stored: the attempt is over."""
+        if self._streams is not None:
+            self._streams.outlet.drop()
+
+    @property
+    def stream_kernel(self) -> EffectKernel:
+        """The services that streams use; raises `NonRetryable` where there are none."""
+        if self._effect_kernel is None or self._effect_kernel.loop is None:
+            raise NonRetryable("Streams are not available here: they need a worker of an engine.", "stream_unavailable")
+        return self._effect_kernel
 
     @property
     def idempotency_key(self) -> str:

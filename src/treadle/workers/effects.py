@@ -38,6 +38,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
 from treadle.model.errors import ClaimLost, InvalidInput, StoreError
 from treadle.model.records import EffectOutcome
+from treadle.model.streams import STREAM_LIMIT
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json
 
@@ -62,13 +63,17 @@ class _Request(NamedTuple):
 
 
 class EffectKernel:
-    """The engine services that effects use; one per worker."""
+    """The engine services that effects and streams use; one per worker."""
 
-    def __init__(self, store: Store, committer: Committer, value_store: ValueStore, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, committer: Committer, value_store: ValueStore, clock: Clock, stream_limit: int = STREAM_LIMIT
+    ) -> None:
         self.store = store
         self.committer = committer
         self.value_store = value_store
         self.clock = clock
+        self.stream_limit = stream_limit
+        """Limit in bytes on the entries of a stream."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the running worker, through which handlers in threads reach the store."""
 

@@ -173,6 +173,8 @@ def _listen(pipe: Connection, context: Context, loop: asyncio.AbstractEventLoop,
                 context.note_progress(value)
             elif kind == "tags":
                 context.tags.update(value)
+            elif kind == "stream":
+                context.add_entry(*value)
             elif kind == "line":
                 context.add_line(msgspec.msgpack.decode(value, type=LogLine))
             else:
@@ -209,6 +211,7 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_line
         lambda line: pipe.send(("line", msgspec.msgpack.encode(line))),
         lambda text: pipe.send(("progress", text)),
     )
+    context.on_stream = lambda name, text: pipe.send(("stream", (name, text)))
     context.on_tags = lambda tags: pipe.send(("tags", tags))  # immediately: the child may be killed
     try:
         call = unwrapped(pickle.loads(code))  # noqa: S301 - made by our own parent process

@@ -63,5 +63,5 @@ def test_the_union_of_rows_is_the_one_that_the_stores_handle() -> None:
     assert {kind.__name__ for kind in get_args(Row)} == {
         *("PutRun", "MoveRun", "PutSteps", "PutInbox", "ClearInbox", "PutFlow", "PutBlob", "HoldRun", "CancelRunTasks"),
         *("Dismiss", "LimitTask", "PutTags"),
-        *("PutRecord", "ChangeRecord", "PutItems", "PutMessage", "TakeMessages", "Await", "PutOutcome"),
+        *("PutRecord", "ChangeRecord", "PutItems", "PutMessage", "TakeMessages", "Await", "PutOutcome", "AppendStream"),
     }

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import LATER, Store
+from treadle.kernel.store.ports import LATER, STREAM, Store
 from treadle.kernel.store.records import PutOutcome
-from treadle.kernel.store.units import DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict, tag_rows
+from treadle.kernel.store.units import DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
 from treadle.model.errors import Contended, IllegalMove, StoreError, StoreUnavailable
-from treadle.model.tasks import Claim, NewTask, Task
+from treadle.model.tasks import Claim, NewTask
 
 BATCH_ROWS = 1000
 """Limit on the rows (settlements and new tasks) of one commit, unless a single unit has more."""
@@ -98,12 +98,14 @@ class Committer:
         self._senders: set[asyncio.Task[None]] = set()
         self._scheduled = False
         self._trouble = False
-        self._tags: dict[Claim, tuple[Row, ...]] = {}
+        self._attached: dict[Claim, tuple[Row, ...]] = {}
         self._lanes_to_notify: set[int] = set()
         self._notifying: asyncio.Task[None] | None = None
         self.on_ready: list[Callable[[tuple[int, ...]], None]] = []
         self.on_finished: list[Callable[[list[str]], None]] = []
         self.on_fenced: list[Callable[[list[str]], None]] = []
+        self.on_streamed: list[Callable[[], None]] = []
+        """Called after entries of a stream were stored."""
         self.on_parked: list[Callable[[int], None]] = []
         """Called with the delay in milliseconds until the first of the committed tasks is due."""
 
@@ -121,26 +123,25 @@ class Committer:
         """Like `submit` without patience, but calls `on_answer` instead of waking a waiting coroutine; it must not raise."""
         self._enqueue(_Submission(unit, None, on_answer, None))
 
-    def tag(self, task: Task, claim: Claim, tags: Mapping[str, str]) -> None:
-        """Store these tags of the task and its run with every settlement under the claim, until `untag`."""
-        if tags:
-            of_run = () if task.run_id is None else tag_rows("run", task.run_id, tags)
-            self._tags[claim] = (*tag_rows("task", task.id, tags), *of_run)
+    def attach(self, claim: Claim, rows: tuple[Row, ...]) -> None:
+        """Commit these rows with every settlement under the claim, until `detach`."""
+        if rows:
+            self._attached[claim] = rows
 
-    def untag(self, claim: Claim) -> None:
-        """Forget the tags of a claim whose attempt is over."""
-        if self._tags:
-            self._tags.pop(claim, None)
+    def detach(self, claim: Claim) -> None:
+        """Forget the rows of a claim whose attempt is over."""
+        if self._attached:
+            self._attached.pop(claim, None)
 
-    def _tagged(self, unit: Unit) -> Unit:
+    def _with_attached(self, unit: Unit) -> Unit:
         claims = [unit.guard] if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Park) else []
         claims += [claim for claim, _ in unit.also]
-        rows = [row for claim in claims for row in self._tags.get(claim, ())]
+        rows = [row for claim in claims for row in self._attached.get(claim, ())]
         return msgspec.structs.replace(unit, rows=(*unit.rows, *rows)) if rows else unit
 
     def _enqueue(self, each: _Submission) -> None:
-        if self._tags:
-            each.unit = self._tagged(each.unit)
+        if self._attached:
+            each.unit = self._with_attached(each.unit)
         if each.unit.tasks and self._telemetry.observe is not None:
             spans = self._telemetry.spans
             each.sent_at, each.origin = self._clock.monotonic(), None if spans is None else spans.origin()
@@ -322,6 +323,13 @@ class Committer:
         for listener in self.on_ready:
             listener(lane_ids)
         self._lanes_to_notify.update(lane_ids)
+        self._notify_others()
+
+    def streamed(self) -> None:
+        """Report new entries of streams to readers: immediately in this process, soon to the others."""
+        for listener in self.on_streamed:
+            listener()
+        self._lanes_to_notify.add(STREAM)
         self._notify_others()
 
     def _rolled_back(self, unit: Unit) -> None:

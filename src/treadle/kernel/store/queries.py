@@ -308,6 +308,8 @@ class Pruned:
     blobs: int = 0
     records: int = 0
     outcomes: int = 0
+    chunks: int = 0
+    """Of streams."""
     more: bool = False
 
 

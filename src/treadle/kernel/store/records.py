@@ -118,7 +118,35 @@ class EffectFilter:
     """Only those that became unknown before this instant and key: the cursor of the next page, newest first."""
 
 
-EntityRow = PutRecord | ChangeRecord | PutItems | PutMessage | TakeMessages | Await | PutOutcome
+@dataclass(frozen=True, slots=True)
+class AppendStream:
+    """Append entries to a stream (`model.streams`); the first append creates it. Its units have a claim as guard.
+
+    A session is one attempt of the writer, and `start` the number of its entries before these: entries that are sent again
+    are not appended again. The first append of another session begins a generation of the writer, with the notice `abandoned`,
+    unless the session before it `continues`. Entries that do not fit into `limit` bytes are dropped, as are all after them,
+    and the first time the notice `truncated` is appended. Abandoned entries do not count; once there are some, entries that
+    fit are appended again.
+    """
+
+    owner_id: str
+    name: str
+    namespace: str
+    root_id: str
+    writer: str
+    session: str
+    start: int
+    entries: str
+    """A JSON list."""
+    count: int
+    limit: int
+    continues: bool = False
+    """Whether the writer's next session continues this one instead of replacing it."""
+    truncated: bool = False
+    """Whether the writer has dropped entries after these."""
+
+
+EntityRow = PutRecord | ChangeRecord | PutItems | PutMessage | TakeMessages | Await | PutOutcome | AppendStream
 
 
 @dataclass(frozen=True, slots=True)

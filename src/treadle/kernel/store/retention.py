@@ -69,6 +69,7 @@ class PruneReport:
     blobs: int = 0
     records: int = 0
     outcomes: int = 0
+    chunks: int = 0
     dedupe_keys: int = 0
     servers: int = 0
     freed: int = 0
@@ -177,7 +178,7 @@ class Retention:
         for used in itertools.count(1):
             pruned = await self._store.prune_trees(rules, roots, ROWS)
             report.add(pruned)
-            if not pruned.more or not pruned.tasks + pruned.steps + pruned.lines + pruned.records + pruned.outcomes:
+            if not pruned.more or not pruned.tasks + pruned.steps + pruned.lines + pruned.records + pruned.outcomes + pruned.chunks:
                 return used
         raise AssertionError("unreachable")
 

@@ -33,6 +33,7 @@ from treadle.kernel.store.queries import (
     TaskFilter,
 )
 from treadle.kernel.store.records import (
+    AppendStream,
     Await,
     ChangeRecord,
     EffectFilter,
@@ -71,6 +72,7 @@ from treadle.kernel.store.value_store import PLAIN, Codec, ValueStore, seal
 from treadle.model.errors import UnreadableValue
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
+from treadle.model.streams import StreamChunk
 from treadle.model.tasks import LogLine, Move, Task
 from treadle.model.values import decode_object, encode
 
@@ -165,6 +167,8 @@ class SealedStore:
             case PutOutcome(outcome):
                 sealed = {"response": self._seal(outcome.response), "details": self._seal(outcome.details)}
                 return replace(row, outcome=msgspec.structs.replace(outcome, **sealed))
+            case AppendStream(entries=entries):
+                return replace(row, entries=self._seal(entries))
             case (
                 PutRun()
                 | PutSteps()
@@ -330,6 +334,11 @@ class SealedStore:
     async def list_unknown(self, which: EffectFilter, limit: int) -> list[EffectOutcome]:
         """Return outcomes, opened."""
         return [self._open_outcome(each) for each in await self._inner.list_unknown(which, limit)]
+
+    async def list_chunks(self, owner_id: str, name: str, offset: int, limit: int) -> list[StreamChunk]:
+        """Return chunks of a stream, opened."""
+        found = await self._inner.list_chunks(owner_id, name, offset, limit)
+        return [msgspec.structs.replace(chunk, entries=self._open(chunk.entries)) for chunk in found]
 
     def _open_outcome(self, outcome: EffectOutcome) -> EffectOutcome:
         opened = {"response": self._open(outcome.response), "details": self._open(outcome.details)}

@@ -71,16 +71,19 @@ class Retention(Part):
             await _change(connection, "delete_tags", members)
             outcomes = await _change(connection, "delete_outcomes", sorted(sure), max(room, 0))
             room -= outcomes
+            chunks = await _change(connection, "delete_chunks", sorted(sure), max(room, 0))
+            room -= chunks
             records = [row[0] for row in await connection.fetch(_SQL["lock_records"], sorted(sure), max(room, 0))]
             room -= len(records)
             moves += await _delete_records(connection, records)
             if room <= 0 or not whole:
                 await _change(connection, "bump_runs", runs)
-                return Pruned(0, len(members), moves, lines, 0, len(steps), 0, len(records), outcomes, more=bool(sure))
+                return Pruned(0, len(members), moves, lines, 0, len(steps), 0, len(records), outcomes, chunks, more=bool(sure))
             moves += await _change(connection, "delete_log", runs)
             await _change(connection, "delete_runs", runs)
+            await _change(connection, "delete_streams", sorted(sure))
             blobs = await drop_uses(connection, sorted(sure))
-        return Pruned(len(sure), len(members), moves, lines, len(runs), len(steps), blobs, len(records), outcomes)
+        return Pruned(len(sure), len(members), moves, lines, len(runs), len(steps), blobs, len(records), outcomes, chunks)
 
     @works
     async def set_keep(

@@ -179,6 +179,22 @@ where idempotency_key in (
   limit $2::bigint
 );
 
+-- name: delete_chunks
+-- Delete up to $2 chunks of streams of the trees $1.
+delete from stream_chunks
+using (
+  select stream_chunks.owner_id, stream_chunks.name, stream_chunks.first_offset
+  from unnest($1::uuid[]) as given (id)
+  join streams on streams.root_id = given.id
+  join stream_chunks on stream_chunks.owner_id = streams.owner_id and stream_chunks.name = streams.name
+  limit $2::bigint
+) as old
+where stream_chunks.owner_id = old.owner_id and stream_chunks.name = old.name and stream_chunks.first_offset = old.first_offset;
+
+-- name: delete_streams
+-- Delete the heads of streams of the trees $1.
+delete from streams using unnest($1::uuid[]) as given (id) where streams.root_id = given.id;
+
 -- name: lock_old_records
 -- Lock up to $1 records without a tree that ended at least $2 ms ago.
 select id::text

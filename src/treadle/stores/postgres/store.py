@@ -20,13 +20,14 @@ from treadle.stores.postgres.retention import Retention
 from treadle.stores.postgres.runs import Runs
 from treadle.stores.postgres.search import Search
 from treadle.stores.postgres.servers import Servers
+from treadle.stores.postgres.streams import Streams
 from treadle.stores.postgres.tasks import Tasks
 from treadle.stores.postgres.traces import Traces
 from treadle.stores.postgres.usage import UsageLedger
 
 
 class PostgresStore(
-    Tasks, DeadLetters, Runs, Search, Records, Log, Servers, Operators, UsageLedger, Traces, Retention, HealthReport
+    Tasks, DeadLetters, Runs, Search, Records, Log, Servers, Operators, UsageLedger, Traces, Streams, Retention, HealthReport
 ):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 

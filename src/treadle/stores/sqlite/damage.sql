@@ -24,4 +24,6 @@ select 'flows', id, cast(coalesce(sources, '') || coalesce(program, '') as blob)
 union all
 select 'idempotency_outcomes', idempotency_key, cast(coalesce(response, '') || coalesce(details, '') as blob) from idempotency_outcomes
 union all
+select 'stream_chunks', owner_id, cast(entries as blob) from stream_chunks
+union all
 select 'blobs', digest, cast(value as blob) from blobs;

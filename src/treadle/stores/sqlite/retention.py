@@ -69,16 +69,19 @@ class Retention(Part):
         _change(connection, "delete_tags", ids=to_json(members))
         outcomes = _change(connection, "delete_outcomes", roots=trees, limit=max(room, 0))
         room -= outcomes
+        chunks = _change(connection, "delete_chunks", roots=trees, limit=max(room, 0))
+        room -= chunks
         records = _decode(read_value(connection, _SQL["list_records"], {"roots": trees, "limit": max(room, 0)}))
         room -= len(records)
         moves += _delete_records(connection, records)
         if room <= 0:
             _change(connection, "bump_runs", ids=to_json(runs))
-            return Pruned(0, len(members), moves, lines, 0, len(steps), 0, len(records), outcomes, more=True)
+            return Pruned(0, len(members), moves, lines, 0, len(steps), 0, len(records), outcomes, chunks, more=True)
         moves += _change(connection, "delete_log", ids=to_json(runs))
         _change(connection, "delete_runs", ids=to_json(runs))
+        _change(connection, "delete_streams", roots=trees)
         blobs = drop_uses(connection, sure)
-        return Pruned(len(sure), len(members), moves, lines, len(runs), len(steps), blobs, len(records), outcomes)
+        return Pruned(len(sure), len(members), moves, lines, len(runs), len(steps), blobs, len(records), outcomes, chunks)
 
     @writes
     def set_keep(

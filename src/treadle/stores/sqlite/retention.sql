@@ -161,6 +161,21 @@ where rowid in (
   select o.rowid from json_each(:roots) as w cross join idempotency_outcomes as o on o.root_id = w.value limit :limit
 );
 
+-- name: delete_chunks
+-- Delete chunks of the trees' streams.
+delete from stream_chunks
+where rowid in (
+  select c.rowid
+  from json_each(:roots) as w
+    cross join streams as s on s.root_id = w.value
+    cross join stream_chunks as c on c.owner_id = s.owner_id and c.name = s.name
+  limit :limit
+);
+
+-- name: delete_streams
+-- Delete the heads of the trees' streams.
+delete from streams where root_id in (select value from json_each(:roots));
+
 -- name: list_old_records
 -- List records without a tree that ended long ago.
 select json_group_array(id)

@@ -39,12 +39,15 @@ from treadle.stores.sqlite.retention import Retention
 from treadle.stores.sqlite.runs import Runs
 from treadle.stores.sqlite.search import Search
 from treadle.stores.sqlite.servers import Servers
+from treadle.stores.sqlite.streams import Streams
 from treadle.stores.sqlite.tasks import Tasks
 from treadle.stores.sqlite.traces import Traces
 from treadle.stores.sqlite.usage import UsageLedger
 
 
-class SqliteStore(Tasks, DeadLetters, Runs, Search, Records, Log, Servers, Operators, UsageLedger, Traces, Retention, HealthReport):
+class SqliteStore(
+    Tasks, DeadLetters, Runs, Search, Records, Log, Servers, Operators, UsageLedger, Traces, Streams, Retention, HealthReport
+):
     """One SQLite database: a file that several processes of one machine may share, or memory that only this store sees."""
 
     def __init__(self, path: str | None, *, clock: Clock, inline: bool = False) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from treadle.workers.functions.hosts import Host
     from treadle.workers.functions.journal import Journal
     from treadle.workers.functions.waits import Group
+    from treadle.workers.streams import Streams
 
 
 class PendingUnit:
@@ -56,7 +57,9 @@ class PendingUnit:
 class Branch:
     """The position of one branch, and the rows that it has decided. Its places begin with `scope`."""
 
-    __slots__ = ("busy", "host", "hosting", "names", "parent", "pending", "position", "randoms", "scope", "waiting")
+    __slots__ = (
+        *("busy", "host", "hosting", "names", "parent", "pending", "place", "position", "randoms", "scope", "streams", "waiting"),
+    )
 
     def __init__(self, scope: str = "", parent: Branch | None = None) -> None:
         self.scope = scope
@@ -66,13 +69,17 @@ class Branch:
         self.names: dict[str, int] = {}
         self.pending: PendingUnit | None = None
         self.busy: str | None = None
-        """The step whose code it executes, in which `ctx` cannot be used."""
+        """The step whose code it executes, in which `ctx` cannot be used, except for streams."""
         self.host: Host | None = None
         """The host whose operation it is."""
         self.hosting: Host | None = None
         """The host of the operations that other asyncio tasks await for it."""
         self.waiting: asyncio.Future[None] | None = None
         """The future that an operation of a host awaits while it waits durably."""
+        self.place = ""
+        """The place of that step."""
+        self.streams: Streams | None = None
+        """The streams of that step, once it has opened one."""
 
     def next_unit(self) -> PendingUnit:
         """Return the unit that collects its rows until its next commit."""

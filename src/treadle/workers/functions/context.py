@@ -38,6 +38,7 @@ from treadle.workers.functions.steps import StepOperation
 from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS
 from treadle.workers.references import Function as FunctionReference
 from treadle.workers.references import Handler as HandlerReference
+from treadle.workers.streams import StreamWriter
 
 if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
@@ -437,6 +438,15 @@ class FunctionContext:
             unit = branch.next_unit()
             journal.write(recorded, unit)
             unit.rows += tag_rows("run", self.run_id, stored)
+
+    def stream(self, name: str) -> StreamWriter:
+        """Return the run's stream of that name, for readers that follow the run: `ctx.stream("tokens").write("Hello")`.
+
+        Steps may use it, too. A replay repeats no entry; a step that is attempted again begins a new generation of its entries.
+        """
+        streams = self._driver.streams
+        streams.add(name, None)
+        return StreamWriter(name, streams.add, streams.flush)
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a log line about this run; a replay does not repeat it."""

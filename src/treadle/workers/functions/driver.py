@@ -6,6 +6,7 @@
     Inbox       messages and timers, and the waits that they end
     Recorder    commits while the task stays claimed
     Permits     the limit key under which a step may start
+    Streams     entries for readers
 
 A branch that waits durably is suspended in a future, so the driver knows when no code executes. At the end of that turn of the
 event loop, one unit commits everything that was decided and parks the task. While some code executes, the decisions of other
@@ -36,6 +37,7 @@ from treadle.workers.functions.journal import Journal
 from treadle.workers.functions.permits import Permits
 from treadle.workers.functions.recorder import Recorder
 from treadle.workers.functions.registry import Function
+from treadle.workers.functions.streams import FunctionStreams
 from treadle.workers.holder import holder
 from treadle.workers.interruptions import stops_caller
 
@@ -66,6 +68,7 @@ class Driver:
         self.inbox = Inbox(self.execution, self.journal)
         self.recorder = Recorder(self.execution, self.inbox, self.branches)
         self.permits = Permits(self.execution)
+        self.streams = FunctionStreams(self.execution, self.journal)
         self.execution.on_turn = self._turn
         self.successor: dict[str, Any] | None = None
         """The payload of the run that continues this one, once the function has asked for it."""
@@ -116,6 +119,7 @@ class Driver:
         self.branches.close()
         self.inbox.close()
         self.recorder.close()
+        self.streams.close()
 
     # code
 
@@ -171,6 +175,7 @@ class Driver:
         execution, inbox = self.execution, self.inbox
         await inbox.stop_polling()
         await self.recorder.flushed()
+        await self.streams.settle()
         if execution.lost or (execution.active and execution.problem is None):
             return None
         if execution.problem is None and (self._ended is not None or self.successor is not None):

@@ -87,7 +87,7 @@ class EffectOperation(StepOperation):
             if self.limit_key is not None:
                 await self.driver.permits.acquire(self.limit_key)
             begin = await self._begin(branch, recorded, effect)
-            branch.busy = name
+            branch.busy, branch.place = name, place
             began_at = self.driver.start(EFFECT, place, name, recorded, about)
             try:
                 with making(begin.keys):
@@ -101,6 +101,7 @@ class EffectOperation(StepOperation):
                 else:
                     branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
                 execution.executing.pop(place, None)
+                await self._end_streams(branch)
                 try:
                     recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
                 except StepFailed:
@@ -112,6 +113,7 @@ class EffectOperation(StepOperation):
                 branch.busy = None
                 execution.executing.pop(place, None)
             recorded.began_at, recorded.ended_at = began_at, execution.now()
+            await self._end_streams(branch)
             reach("effect.made")
             if self.limit_key is not None:
                 self.driver.permits.release(branch)

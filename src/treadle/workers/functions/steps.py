@@ -81,7 +81,7 @@ class StepOperation:
         while True:
             if self.limit_key is not None:
                 await driver.permits.acquire(self.limit_key)
-            branch.busy = name
+            branch.busy, branch.place = name, place
             began_at = driver.start(self.kind, place, name, recorded, about)
             try:
                 code = getattr(self.fn, "__code__", None)
@@ -97,6 +97,7 @@ class StepOperation:
                 if self._is_stopped_by(error):
                     raise
                 driver.execution.executing.pop(place, None)
+                await self._end_streams(branch)
                 recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
                 continue
             finally:
@@ -105,8 +106,19 @@ class StepOperation:
             break
         if self.limit_key is not None:
             driver.permits.release(branch)
+        streamed = branch.streams is not None
+        if streamed:
+            await self._end_streams(branch)
         await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value, began_at, about))
+        if streamed:
+            driver.execution.runtime.committer.streamed()
         return self._loaded(value if type(value) in _PLAIN else decode(text))
+
+    async def _end_streams(self, branch: Branch) -> None:
+        """Commit the step's last entries of streams with the step."""
+        if branch.streams is not None:
+            rows = await self.driver.streams.end_step(branch)
+            branch.next_unit().rows += rows
 
     def _loaded(self, value: Any) -> Any:
         return value if self.converter is None else self.converter.load(value)

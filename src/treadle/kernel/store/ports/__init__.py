@@ -21,12 +21,14 @@ from treadle.kernel.store.ports.records import RecordStore
 from treadle.kernel.store.ports.runs import RunStore
 from treadle.kernel.store.ports.search import SearchStore
 from treadle.kernel.store.ports.servers import LeaseConnection, ServerStore
-from treadle.kernel.store.ports.tasks import LATER, DeadLetterStore, SignalStore, TaskStore
+from treadle.kernel.store.ports.streams import StreamStore
+from treadle.kernel.store.ports.tasks import LATER, STREAM, DeadLetterStore, SignalStore, TaskStore
 from treadle.kernel.store.ports.traces import TraceStore
 from treadle.kernel.store.ports.usage import UsageStore
 
 __all__ = [
     "LATER",
+    "STREAM",
     "DeadLetterStore",
     "HealthStore",
     "LeaseConnection",
@@ -40,6 +42,7 @@ __all__ = [
     "SignalStore",
     "Store",
     "StoreClock",
+    "StreamStore",
     "TaskStore",
     "TraceStore",
     "UsageStore",
@@ -58,6 +61,7 @@ class Store(
     OperatorStore,
     UsageStore,
     TraceStore,
+    StreamStore,
     RetentionStore,
     HealthStore,
     Protocol,

@@ -23,8 +23,8 @@ class RetentionStore(StoreClock, Protocol):
         """Remove the trees in one transaction, but no more than about `limit` rows: call again while there is `more`.
 
         Leaves a tree that may not be pruned (any more) untouched. Runs are removed last, so that the next scan finds
-        the rest of a tree after a crash. A large value goes with the last tree that uses it; records, messages and
-        effect outcomes go with their tree.
+        the rest of a tree after a crash. A large value goes with the last tree that uses it; records, messages,
+        effect outcomes and streams go with their tree.
         """
 
     async def set_keep(self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None) -> None:

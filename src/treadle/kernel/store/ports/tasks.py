@@ -23,6 +23,9 @@ from treadle.model.tasks import Task
 LATER = 0
 """A marker among the lane ids of a signal: no task became ready, but a task was stored that will be due later."""
 
+STREAM = -2
+"""A marker among the lane ids of a signal: no task became ready, but entries were appended to a stream."""
+
 
 class TaskStore(StoreClock, Protocol):
     """Tasks: claim them, wake them, commit units, read them."""
@@ -156,7 +159,8 @@ class SignalStore(Protocol):
         """Call `heard` (on this event loop) soon after tasks became ready in the given lanes, in this or another process.
 
         An empty tuple means that anything may have happened: poll all lanes. `LATER` among the ids means that a task
-        was stored that will be due later. Returns a function that ends the subscription.
+        was stored that will be due later; `STREAM` that entries were appended to a stream. Returns a function that ends
+        the subscription.
         """
 
     async def notify(self, lane_ids: Sequence[int]) -> None:

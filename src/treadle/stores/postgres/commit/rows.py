@@ -8,7 +8,16 @@ from typing import assert_never
 
 import msgspec
 
-from treadle.kernel.store.records import Await, ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, TakeMessages
+from treadle.kernel.store.records import (
+    AppendStream,
+    Await,
+    ChangeRecord,
+    PutItems,
+    PutMessage,
+    PutOutcome,
+    PutRecord,
+    TakeMessages,
+)
 from treadle.kernel.store.units import (
     CLAIM_LOST,
     DONE,
@@ -39,6 +48,7 @@ from treadle.stores.postgres.commit.records import put_items
 from treadle.stores.postgres.commit.settlements import doubt_effects
 from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key
+from treadle.stores.postgres.streams import append_streams
 from treadle.stores.rules.guards import Snapshot, new_runs, with_admitted
 from treadle.stores.rules.settlements import kept_answer
 from treadle.stores.statements import load_statements
@@ -97,6 +107,7 @@ class _Kinds:
     dismissed: list[Dismiss] = field(default_factory=list)
     tags: list[PutTags] = field(default_factory=list)
     sent: list[tuple[int, Message]] = field(default_factory=list)
+    appended: list[AppendStream] = field(default_factory=list)
 
     def add(self, position: int, row: Row) -> None:
         match row:
@@ -133,6 +144,8 @@ class _Kinds:
                 self.tags.append(row)
             case PutMessage(message):
                 self.sent.append((position, message))
+            case AppendStream():
+                self.appended.append(row)
             case _:
                 assert_never(row)
 
@@ -189,6 +202,8 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
         keys_of, values = zip(*sorted(tags.tags), strict=True) if tags.tags else ((), ())
         statement = _SQL["put_run_tags" if tags.entity == "run" else "put_task_tags"]
         await connection.execute(statement, tags.owner_id, keys_of, values, KEPT_LIMIT)
+    if kinds.appended:
+        await append_streams(connection, kinds.appended)
     if kinds.sent:
         await put_messages(connection, kinds.sent, keys, lanes)
     return lanes

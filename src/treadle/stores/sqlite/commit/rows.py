@@ -8,7 +8,16 @@ from typing import Any, assert_never
 import apsw
 import msgspec
 
-from treadle.kernel.store.records import Await, ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, TakeMessages
+from treadle.kernel.store.records import (
+    AppendStream,
+    Await,
+    ChangeRecord,
+    PutItems,
+    PutMessage,
+    PutOutcome,
+    PutRecord,
+    TakeMessages,
+)
 from treadle.kernel.store.units import (
     CLAIM_LOST,
     Answer,
@@ -38,6 +47,7 @@ from treadle.stores.sqlite.commit.records import put_items, write_records
 from treadle.stores.sqlite.commit.settlements import doubt_effects, find_holds, take_seqs
 from treadle.stores.sqlite.connection.connect import read_value, to_json
 from treadle.stores.sqlite.limits import Key, list_run_keys
+from treadle.stores.sqlite.streams import append_streams
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "rows.sql")
@@ -63,6 +73,7 @@ def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now
     """
     lanes: dict[int, set[int]] = {}
     sent: list[tuple[int, Message]] = []
+    appended: list[AppendStream] = []
     for index, row in rows:
         match row:
             case PutRun() | PutRecord() | ChangeRecord():
@@ -108,8 +119,12 @@ def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now
                 await_messages(connection, row)
             case PutOutcome():
                 _put_outcome(connection, row, now)
+            case AppendStream():
+                appended.append(row)
             case _:
                 assert_never(row)
+    if appended:
+        append_streams(connection, appended, now)
     if sent:
         put_messages(connection, sent, now, keys, lanes)
     return lanes

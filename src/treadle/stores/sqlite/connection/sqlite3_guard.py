@@ -33,8 +33,8 @@ def _check(event: str, arguments: tuple[object, ...]) -> None:
         if wanted == _identity(connection.filename):
             raise StoreFileInUse(
                 f"This process has the store {connection.filename} open: a connection of Python's sqlite3 to the same file could "
-                "lose stored work. Use engine.read_connection() or treadle.stores.sqlite.connect_for_reading(PATH), or read the "
-                "file from another process; to write your own tables, use engine.transaction()."
+                "lose stored work. Use engine.kernel.read_connection() or treadle.stores.sqlite.connect_for_reading(PATH), or read "
+                "the file from another process; to write your own tables, use engine.transaction()."
             )
 
 

@@ -1,0 +1,1 @@
+"""Streams: reads and followers."""

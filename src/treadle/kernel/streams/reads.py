@@ -1,0 +1,179 @@
+"""Reads of streams: pages, and followers that wait for new entries until the work has ended.
+
+A follower needs no position but the next offset, so that it can resume anywhere, in any process. New entries of this process
+wake it immediately, those of others through the signals of the store; otherwise it polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from treadle.api.streams import Kind, StreamEntry, StreamPage, StreamSummary
+from treadle.api.wire import Instant
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.short_ids import find_short, is_short
+from treadle.model.clock import Clock
+from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, UnreadableValue
+from treadle.model.ids import Ref, parse_id
+from treadle.model.names import check_name
+from treadle.model.streams import ABANDONED, ENTRIES, TRUNCATED, StreamChunk
+from treadle.model.values import Json, decode
+
+POLL_EVERY = 0.5
+"""Seconds between reads without a signal."""
+
+LAST_OFFSET = 2**63 - 1
+_CHUNKS = 50
+
+
+class _Owner(NamedTuple):
+    """The work that a stream is read of; `writer` is the task, if it is a task of a run."""
+
+    id: str
+    is_run: bool
+    writer: str | None = None
+
+
+class StreamReads:
+    """The streams of one namespace."""
+
+    def __init__(self, store: Store, committer: Committer, clock: Clock, *, namespace: str) -> None:
+        self._store = store
+        self._committer = committer
+        self._clock = clock
+        self._namespace = namespace
+
+    async def list_streams(self, work: Ref) -> list[StreamSummary]:
+        """Return the streams of a run or a task."""
+        owner = await self._find_owner(work)
+        return [
+            StreamSummary(each.name, each.next_offset, each.bytes, each.truncated, Instant.of(each.updated_at))
+            for each in await self._store.list_streams([owner.id])
+        ]
+
+    async def read(self, work: Ref, name: str, *, offset: int = 0, limit: int = 1000) -> StreamPage:
+        """Return up to `limit` entries from an offset on."""
+        _check(name, offset)
+        check_limit(limit)
+        owner = await self._find_owner(work)
+        ended = await self._has_ended(owner)
+        entries: list[StreamEntry] = []
+        while len(entries) < limit:
+            found, after = await self._next(owner, name, offset)
+            entries += found[: limit - len(entries)]
+            if len(entries) == limit:
+                return StreamPage(entries, entries[-1].offset + 1, ended=False)
+            if after == offset:
+                break
+            offset = after
+        return StreamPage(entries, offset, ended)
+
+    async def follow(self, work: Ref, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
+        """Yield the entries from an offset on, each once, and new ones as they are stored; ends when the work has ended."""
+        _check(name, offset)
+        owner = await self._find_owner(work)
+        ended = False
+        async with self._hints(owner) as hinted:
+            while True:
+                hinted.clear()
+                entries, after = await self._next(owner, name, offset)
+                for entry in entries:
+                    yield entry
+                if after > offset:
+                    offset = after
+                elif ended:
+                    return
+                elif not (ended := await self._has_ended(owner)):
+                    await self._wait(hinted)
+
+    async def _find_owner(self, work: Ref) -> _Owner:
+        if isinstance(work, str) and is_short(work):
+            found = await find_short(self._store, self._namespace, ("run", "task"), work)
+            if len(found) > 1:
+                raise AmbiguousId("run or task", work, found)
+            work = found[0] if found else work
+        work_id = parse_id(work, "run or task id")
+        run = await self._store.find_run(work_id)
+        if run is not None and run.namespace == self._namespace:
+            return _Owner(run.id, is_run=True)
+        task = await self._store.find_task(work_id)
+        if task is None or task.namespace != self._namespace:
+            raise RunNotFound(work_id)
+        return _Owner(task.run_id or task.id, is_run=False, writer=None if task.run_id is None else task.id)
+
+    async def _has_ended(self, owner: _Owner) -> bool:
+        if owner.is_run:
+            run = await self._store.find_run(owner.id)
+            return run is None or run.finished
+        task = await self._store.find_task(owner.writer or owner.id)
+        return task is None or task.finished
+
+    async def _next(self, owner: _Owner, name: str, offset: int) -> tuple[list[StreamEntry], int]:
+        """Return the next entries from an offset on, and the offset after everything that was read."""
+        entries: list[StreamEntry] = []
+        for chunk in await self._store.list_chunks(owner.id, name, offset, _CHUNKS):
+            if owner.writer is None or chunk.writer == owner.writer:
+                entries += [entry for entry in _entries(chunk) if entry.offset >= offset]
+            offset = max(offset, chunk.first_offset + chunk.count)
+        return entries, offset
+
+    @asynccontextmanager
+    async def _hints(self, owner: _Owner) -> AsyncIterator[asyncio.Event]:
+        """Subscribe to signals that may mean new entries, or the end of the work."""
+        hinted = asyncio.Event()
+        listener: Callable[..., None] = lambda *_: hinted.set()  # noqa: E731
+        places: tuple[list[Any], ...] = (self._committer.on_streamed, self._committer.on_finished)
+        for place in places:
+            place.append(listener)
+        stop: Callable[[], None] = lambda: None  # noqa: E731
+        try:
+            stop = await self._store.subscribe(listener)
+            yield hinted
+        finally:
+            stop()
+            for place in places:
+                place.remove(listener)
+
+    async def _wait(self, hinted: asyncio.Event) -> None:
+        waiting = [asyncio.ensure_future(hinted.wait()), asyncio.ensure_future(self._clock.sleep(POLL_EVERY))]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+
+def _entries(chunk: StreamChunk) -> list[StreamEntry]:
+    at = Instant.of(chunk.created_at)
+    kind: Kind = "entry"
+    try:
+        values = check_entries(chunk, decode(chunk.entries))
+        if chunk.kind != ENTRIES:
+            kind = "abandoned" if chunk.kind == ABANDONED else "truncated"
+    except UnreadableValue as error:
+        kind, values = "unreadable", [{"message": str(error), "entries": chunk.count}]
+    return [
+        StreamEntry(chunk.first_offset + number, kind, each, chunk.generation, chunk.writer, at)
+        for number, each in enumerate(values)
+    ]
+
+
+def check_entries(chunk: StreamChunk, value: Json) -> list[Json]:
+    """Return the entries of a chunk, or its notice; raises `UnreadableValue` unless they have the shape of it."""
+    notice = value is None if chunk.kind == TRUNCATED else isinstance(value, dict)
+    if chunk.kind != ENTRIES and notice:
+        return [value]
+    if chunk.kind == ENTRIES and isinstance(value, list) and len(value) == chunk.count:
+        return value
+    raise UnreadableValue("The entries of a stream cannot be read. They are damaged, or a newer version wrote them.")
+
+
+def _check(name: str, offset: int) -> None:
+    check_name(name, "stream name")
+    if type(offset) is not int or not 0 <= offset <= LAST_OFFSET:
+        raise InvalidInput(f"offset must be zero or more, not {offset!r}.")

@@ -1,0 +1,2 @@
+drop table stream_chunks;
+drop table streams;

@@ -1,0 +1,276 @@
+"""Streams of handlers and functions: everything written is read once and in order, and abandoned attempts are announced."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interfaces.engines import ALL, make_engine, url_of
+from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, function_scene
+from tests.limits import BOUND
+
+from treadle import Context, Engine, RetryPolicy, Waiting
+from treadle.codecs import Zlib
+from treadle.model.errors import ClaimLost, InvalidInput, InvalidPayload, NonRetryable, RunNotFound
+from treadle.settings import Settings
+
+AT_ONCE = RetryPolicy.of(3, first=0)
+
+
+@pytest.fixture(params=ALL)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_of(request.param, request, tmp_path)
+
+
+async def read(engine: Engine, work: Any, name: str = "tokens", offset: int = 0) -> list[tuple[int, str, Any]]:
+    """Everything from an offset on, until the work has ended."""
+    async with asyncio.timeout(BOUND):
+        return [(each.offset, each.kind, each.value) async for each in engine.stream(work, name, offset=offset)]
+
+
+async def values(engine: Engine, work: Any, **options: Any) -> list[Any]:
+    found = await read(engine, work, **options)
+    assert all(kind == "entry" for _, kind, _ in found), found
+    return [value for _, _, value in found]
+
+
+def in_process(payload: dict[str, Any], ctx: Context) -> None:
+    for number in range(3):
+        ctx.stream("tokens").write(number)
+
+
+async def test_a_reader_follows_a_handler_from_any_offset(url: str):
+    engine = make_engine(url)
+    go_on = asyncio.Event()
+
+    @engine.handler("speak")
+    async def speak(payload: dict[str, Any], ctx: Context) -> None:
+        tokens = ctx.stream("tokens")
+        for number in range(100):
+            tokens.write(f"token {number}")
+        await tokens.flush()
+        await go_on.wait()
+        tokens.write({"done": True})
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("speak")
+        reader = engine.stream(task, "tokens", offset=98)
+        async with asyncio.timeout(BOUND):
+            assert [(await anext(reader)).value for _ in range(2)] == ["token 98", "token 99"]  # while the handler runs
+            go_on.set()
+            assert [each.value async for each in reader] == [{"done": True}]
+        assert await values(engine, task) == [*(f"token {number}" for number in range(100)), {"done": True}]
+        (summary,) = await engine.kernel.streams.list_streams(task)
+        assert (summary.name, summary.next_offset, summary.truncated) == ("tokens", 101, False)
+        page = await engine.kernel.streams.read(task, "tokens", offset=3, limit=2)
+        assert ([each.offset for each in page.entries], page.next_offset, page.ended) == ([3, 4], 5, False)
+        assert (await engine.kernel.streams.read(task, "tokens", offset=90)).ended
+        with pytest.raises(RunNotFound):
+            await engine.kernel.streams.read("0190b5a0-0000-7000-8000-000000000000", "tokens")
+
+
+async def test_sync_handlers_and_handlers_in_processes_write():
+    engine = make_engine("memory://")
+
+    @engine.handler("in_thread")
+    def in_thread(payload: dict[str, Any], ctx: Context) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        in_process(payload, ctx)
+
+    engine.handler("in_process", isolation="process")(in_process)
+    async with engine, engine.worker():
+        for name in ("in_thread", "in_process"):
+            assert await values(engine, await engine.enqueue(name)) == [0, 1, 2]
+
+
+async def test_a_retry_begins_a_generation_and_a_wait_continues(url: str):
+    engine = make_engine(url)
+
+    @engine.handler("speak", retry=AT_ONCE)
+    async def speak(payload: dict[str, Any], ctx: Context) -> Any:
+        ctx.stream("tokens").write([ctx.attempt, ctx.checkpoint])
+        if ctx.checkpoint is None:
+            return Waiting(0, "waited")
+        if ctx.attempt < 2:
+            raise ValueError("again")
+        return {}
+
+    async with engine, engine.worker():
+        assert await read(engine, await engine.enqueue("speak")) == [
+            (0, "entry", [1, None]),
+            (1, "entry", [1, "waited"]),
+            (2, "abandoned", {"generation": 1, "since": 0}),
+            (3, "entry", [2, "waited"]),
+        ]
+
+
+async def test_a_thousand_entries_cost_a_handful_of_commits():
+    engine = make_engine("memory://")
+
+    @engine.handler("speak")
+    async def speak(payload: dict[str, Any], ctx: Context) -> None:
+        for number in range(1000):
+            ctx.stream("tokens").write(f"token {number}")
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("speak")
+        assert len(await values(engine, task)) == 1000
+        assert len(await engine.kernel.store.list_chunks(task.id, "tokens", 0, 1000)) <= 5
+
+
+async def test_a_full_stream_drops_entries_and_says_so():
+    engine = make_engine("memory://", stream_limit=2000)
+
+    @engine.handler("speak")
+    async def speak(payload: dict[str, Any], ctx: Context) -> None:
+        for number in range(100):
+            ctx.stream("tokens").write("x" * 100)
+            if number % 7 == 0:
+                await ctx.stream("tokens").flush()
+
+    async with engine, engine.worker():
+        found = await read(engine, await engine.enqueue("speak"))
+    assert [kind for _, kind, _ in found] == ["entry"] * 19 + ["truncated"]
+
+
+async def test_a_codec_seals_entries():
+    engine = Engine("memory://", settings=Settings(), codec=Zlib())
+
+    @engine.handler("speak")
+    async def speak(payload: dict[str, Any], ctx: Context) -> None:
+        ctx.stream("tokens").write("secret")
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("speak")
+        assert await values(engine, task) == ["secret"]
+        (chunk,) = await engine.kernel._plain_store.list_chunks(task.id, "tokens", 0, 9)
+        assert chunk.entries.startswith("@code:")
+
+
+async def test_what_cannot_be_written_raises_in_the_handler():
+    engine = make_engine("memory://")
+    raised: list[str] = []
+
+    @engine.handler("speak")
+    async def speak(payload: dict[str, Any], ctx: Context) -> None:
+        attempts: list[Any] = [
+            lambda: ctx.stream("a b"),
+            lambda: ctx.stream("tokens").write(object()),
+            lambda: ctx.stream("tokens").write("x" * 65_536),
+        ]
+        for attempt in attempts:
+            try:
+                attempt()
+            except (InvalidInput, InvalidPayload) as error:
+                raised.append(error.code)
+
+    async with engine, engine.worker():
+        spoken = await engine.enqueue("speak")
+        assert await values(engine, spoken) == []
+        task = await engine.get_task(spoken)
+    assert raised == ["invalid_name", "invalid_payload", "payload_too_large"]
+    with pytest.raises(NonRetryable, match="need a worker"):
+        Context(task, lambda: 0, lambda _: None).stream("tokens")
+
+
+async def test_a_writer_that_lost_its_claim_is_stopped(url: str):
+    engine = make_engine(url)
+    begun, canceled = asyncio.Event(), asyncio.Event()
+    raised: list[BaseException] = []
+
+    @engine.handler("speak")
+    async def speak(payload: dict[str, Any], ctx: Context) -> None:
+        tokens = ctx.stream("tokens")
+        tokens.write("before")
+        await tokens.flush()
+        begun.set()
+        try:
+            await canceled.wait()
+        except asyncio.CancelledError:
+            await asyncio.wait_for(canceled.wait(), BOUND)
+        tokens.write("after")
+        try:
+            await tokens.flush()
+        except ClaimLost as error:
+            raised.append(error)
+            raise
+
+    async with engine, engine.worker():
+        task = await engine.enqueue("speak")
+        await asyncio.wait_for(begun.wait(), BOUND)
+        await engine.cancel(task)
+        canceled.set()
+        assert await values(engine, task) == ["before"]
+    assert all(isinstance(each, ClaimLost) for each in raised)
+
+
+# functions
+
+
+def register(scene: Scene) -> None:
+    @scene.engine.function("tell")
+    async def tell(payload: dict[str, Any], ctx: Any) -> str:
+        tokens = ctx.stream("tokens")
+        tokens.write("begin")
+
+        async def speak(word: str) -> str:
+            for letter in word:
+                tokens.write(letter)
+                await tokens.flush()
+            return word
+
+        def speak_in_thread(word: str) -> None:
+            ctx.stream("tokens").write(word)
+
+        first = await ctx.step(speak, "ab")
+        tokens.write(f"said {first}")
+        await ctx.sleep(1)
+        await ctx.gather(ctx.step(speak, "cd"), ctx.step(speak_in_thread, "ef"))
+        tokens.write("end")
+        return "told"
+
+
+def current(entries: list[Any]) -> list[Any]:
+    """The entries that were not abandoned: those of a writer from the offset that a notice names are gone."""
+    kept: list[Any] = []
+    for entry in entries:
+        if entry.kind == "abandoned":
+            since = entry.value["since"]
+            kept = [each for each in kept if each.writer != entry.writer or each.offset < since]
+        else:
+            kept.append(entry)
+    return [each.value for each in kept]
+
+
+async def until_ended(scene: Scene, run_id: str, process: Process) -> list[Any]:
+    for _ in range(5):
+        await process.quiet()
+        scene.clock.advance(1000)
+    return [each async for each in scene.engine.stream(run_id, "tokens")]
+
+
+async def test_a_function_that_dies_at_any_commit_streams_each_entry_once():
+    died = 0
+    for at in range(1, 30):
+        async with function_scene() as scene:
+            register(scene)
+            run = await scene.engine.start("tell")
+            process = scene.process(dies_at=at, after=at % 2 == 0)
+            try:
+                entries = await until_ended(scene, run.id, process)
+            except Died:
+                died += 1
+                process.die()
+                scene.clock.advance(LEASE_FOR + 1)
+                await scene.engine.kernel.store.wake(1000, expire_leases=True)
+                entries = await until_ended(scene, run.id, scene.process())
+            assert await scene.state(run.id) == "completed"
+            assert [each.offset for each in entries] == list(range(len(entries)))
+            told = current(entries)
+            assert told[:4] == ["begin", "a", "b", "said ab"], (at, told)
+            assert sorted(told[4:-1]) == ["c", "d", "ef"]
+            assert told[-1] == "end"
+    assert died >= 10
