@@ -12,10 +12,10 @@ from tests.unit.workers.harness import Events
 from treadle.http.problems import status_of
 from treadle.kernel.store.committer import BATCH_ROWS, Committer, Stale
 from treadle.kernel.store.ports import LATER
-from treadle.kernel.store.units import Amend, Answer, Keep, Park, PutTags, Seen, Unit, Verdict
+from treadle.kernel.store.units import Amend, Answer, Keep, Park, PutTags, Seen, Unit, Verdict, tag_rows
 from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
 from treadle.model.errors import Contended, IllegalMove, StoreFull, StoreUnavailable
-from treadle.model.tasks import Claim, Task
+from treadle.model.tasks import Claim
 from treadle.testing import ManualClock
 from treadle.testing.contract.task_steps import cancel, new_task, succeed
 
@@ -333,14 +333,14 @@ TAGGED = {
 
 
 @pytest.mark.parametrize("name", TAGGED)
-async def test_tags_of_a_claim_are_committed_with_its_settlements_until_they_are_forgotten(bench: Bench, name: str) -> None:
+async def test_rows_attached_to_a_claim_are_committed_with_its_settlements_until_detached(bench: Bench, name: str) -> None:
     unit, tagged = TAGGED[name]
     for claim in CLAIMS[:2]:
-        bench.committer.tag(Task(id=claim.task_id, lane_id=1, run_id="run"), claim, {"customer": "sacme"})
+        bench.committer.attach(claim, tag_rows("task", claim.task_id, {"customer": "sacme"}))
     await bench.committer.submit(unit)
-    owners = [(entity, owner) for number in tagged for entity, owner in (("task", f"task{number}"), ("run", "run"))]
-    assert [bench.store.batches[0][0].rows] == [tuple(PutTags(*each, (("customer", "sacme"),)) for each in owners)]
+    expected = tuple(PutTags("task", f"task{number}", (("customer", "sacme"),)) for number in tagged)
+    assert bench.store.batches[0][0].rows == expected
     for claim in CLAIMS:
-        bench.committer.untag(claim)
+        bench.committer.detach(claim)
     await bench.committer.submit(unit)
     assert bench.store.batches[1] == [unit]
