@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -49,6 +50,17 @@ _IMPORTED = (
     "click.shell_completion",
 )
 """Modules that children need besides Treadle itself; third-party modules that are not installed are left out."""
+
+_RARE = (
+    "treadle.__main__",
+    "treadle.agents.mongodump",
+    "treadle.cli.output.top_screen",
+    "treadle.integrations",
+    "treadle.lsp.server",
+    "treadle.observability.tracing",
+    "treadle.testing.pytest_plugin",
+)
+"""Modules that need large packages and that few children need. The larger a process, the longer it takes to fork."""
 
 
 class ForkedProcess:
@@ -248,14 +260,19 @@ def _be_parent(line: socket.socket) -> None:
         time.sleep(0.01)
 
 
+def _modules(folder: Path, prefix: str) -> Iterator[str]:
+    """The names of all modules in the folder that children are likely to need."""
+    for module in pkgutil.iter_modules([str(folder)], prefix):
+        if not module.name.startswith(_RARE):
+            yield module.name
+            if module.ispkg:
+                yield from _modules(folder / module.name.rpartition(".")[2], f"{module.name}.")
+
+
 def _learn() -> None:
     """Do once what every child would do first: import, and put the command line and the server's routes together."""
-    for package in pkgutil.walk_packages(treadle.__path__, "treadle."):
-        if not package.name.endswith("__main__"):
-            with contextlib.suppress(ModuleNotFoundError, MissingDependency):  # extras that are not installed
-                importlib.import_module(package.name)
-    for name in _IMPORTED:
-        with contextlib.suppress(ModuleNotFoundError):
+    for name in (*_modules(Path(treadle.__path__[0]), "treadle."), *_IMPORTED):
+        with contextlib.suppress(ModuleNotFoundError, MissingDependency):  # extras that are not installed
             importlib.import_module(name)
     importlib.import_module("treadle.cli.app").load_all()
     with contextlib.suppress(ModuleNotFoundError, MissingDependency):
