@@ -204,8 +204,10 @@ def add_payers(engine: Engine) -> None:
             with urllib.request.urlopen(request, timeout=BOUND) as answer:
                 return json.load(answer)["step"]
 
+        unknown = payload.get("on_unknown", "repeat")
         return [
-            await ctx.effect(f"pay-{number}", partial(pay_step, number), {"step": number}) for number in range(payload["steps"])
+            await ctx.effect(f"pay-{number}", partial(pay_step, number), {"step": number}, on_unknown=unknown)
+            for number in range(payload["steps"])
         ]
 
 

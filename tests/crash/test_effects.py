@@ -18,6 +18,7 @@ from tests.crash.scene import Scene
 from tests.limits import BOUND
 
 from treadle.kernel.effects.decide import Effect
+from treadle.model.errors import RunFailed
 from treadle.model.tasks import Move
 from treadle.model.values import decode
 
@@ -162,6 +163,20 @@ async def test_a_function_of_ten_effects_that_dies_at_any_write_has_one_of_each_
     rows = await scene.engine.kernel.store.find_outcomes([key for _, key, _ in service.calls])
     assert [row.status for row in rows].count("succeeded") == FUNCTION_STEPS
     assert (await scene.engine.kernel.verify()).problems == ()
+
+
+async def test_an_effect_that_must_not_be_repeated_is_made_once_and_fails(scene: Scene, service: EffectServer) -> None:
+    given = {"url": service.url, "steps": 2, "on_unknown": "fail"}
+    started = await scene.engine.start_function("pay_all", given, version=1)
+    await scene.died(scene.start("worker", "--crash-at", "effect.made:1"))
+    await scene.start_worker()
+    with pytest.raises(RunFailed, match="unknown whether the effect pay-0 happened"):
+        await scene.engine.run_result(started, timeout=BOUND)
+    assert service.made == {"step-0": 1}
+    await scene.engine.runs.retry(started.id)
+    assert await scene.engine.run_result(started, timeout=BOUND) == ["step-0", "step-1"]
+    assert service.made == {"step-0": 2, "step-1": 1}
+    assert len({dedupe for step, _, dedupe in service.calls if step == "step-0"}) == 1
 
 
 BETWEEN = [

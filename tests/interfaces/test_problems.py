@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.mcp.transports import in_request_context
 from tests.unit.test_named_commands import check_command
 from tests.web.conftest import visiting
 
+from treadle import EffectUnknown
 from treadle.api.system import StatusProblem
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.model.access import Access, Scope
@@ -119,6 +121,24 @@ async def objective_is_blocked(scene: Scene, folder: Path) -> Cure:
     return lambda: objectives.unblock(added.objective_id, actor="ann")
 
 
+async def effect_is_unknown(scene: Scene, folder: Path) -> Cure:
+    @scene.engine.function("charges")
+    async def charges(payload: dict[str, Any], ctx: Any) -> None:
+        def charge() -> None:
+            raise ConnectionError("gone")
+
+        with suppress(EffectUnknown):
+            await ctx.effect("charge", charge, on_unknown="fail")
+
+    await scene.engine.start_function("charges")
+    await scene.process().quiet()
+
+    async def wait() -> None:
+        scene.clock.advance(3601)
+
+    return wait
+
+
 FAULTS = {
     "dead_letters": task_failed,  # first: it claims every task of handlers
     "no_worker": nobody_serves_it,
@@ -132,6 +152,7 @@ FAULTS = {
     "tasks_paused": task_is_paused,
     "runs_paused": run_is_paused,
     "objectives_blocked": objective_is_blocked,
+    "effects_unknown": effect_is_unknown,
 }
 
 

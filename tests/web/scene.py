@@ -115,6 +115,7 @@ class Scene:
             "approvals-decided": "/approvals?state=approved",
             "approval": f"/approvals/{of['approval']}",
             "approval-decided": f"/approvals/{of['decided']}",
+            "effects": "/effects",
             "external-jobs": "/external-jobs",
             "external-job": f"/external-jobs/{of['job']}",
             "schedules": "/schedules",

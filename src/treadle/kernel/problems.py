@@ -28,7 +28,7 @@ SLOW_FOR = 1_000
 """Milliseconds after which a store response counts as slow."""
 
 RECENTLY_FOR = 3_600_000
-"""A server lost longer ago than this is listed but is no longer a problem."""
+"""A server that was lost, or an effect that became unknown, longer ago than this is listed but is no longer a problem."""
 
 OLD_FOR = 300_000
 """Milliseconds after which a ready task has waited too long, although a worker serves it."""
@@ -151,6 +151,9 @@ def _work(status: Status) -> Iterator[StatusProblem]:
     if status.dead_letters:
         remedy = "`treadle dlq show` groups them by cause; retry or discard them with `treadle dlq retry` or `treadle dlq discard`"
         yield _problem("dead_letters", _count(status.dead_letters, "dead letter"), remedy)
+    if unknown := sum(status.now - at <= RECENTLY_FOR for at in status.unknown):
+        text = f"the outcome of {_count(unknown, 'effect')} became unknown in the last hour: each may or may not have happened"
+        yield _problem("effects_unknown", text, "`treadle effects list` lists them with the keys to look them up at their services")
     if status.blocked_objectives:
         remedy = "`treadle objectives list --status BLOCKED` lists them, `treadle objectives unblock ID` continues one"
         yield _problem("objectives_blocked", f"{_count(status.blocked_objectives, 'objective')} blocked", remedy)

@@ -17,7 +17,7 @@ from treadle.kernel.queue.why import LIVE_SERVER_STATES, OPEN_SERVICE, is_own, s
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
-from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.model.clock import Clock
 from treadle.model.errors import UnreadableValue
 from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 FIRINGS = 5
 _SCHEDULES = 1000
 _JOBS = 200
+UNKNOWN = 100
+"""Limit on the effects of unknown outcome that are looked for."""
 FAILING = 20
 """Limit on the failing functions, and on the failing tasks of the engine, that are looked for."""
 
@@ -67,6 +69,8 @@ class Status:
     """Notifications (of alerts and approvals) among the dead letters."""
     failing: tuple[Task, ...] = ()
     """Functions and tasks of the engine that wait after an error."""
+    unknown: tuple[int, ...] = ()
+    """When the last effects became unknown, newest first."""
 
     @property
     def users_depths(self) -> list[LaneDepth]:
@@ -126,6 +130,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
         rates=tuple(rules),
         undelivered=undelivered,
         failing=tuple(await _failing(store, depths)),
+        unknown=tuple(each.unknown_at or 0 for each in await store.list_unknown(EffectFilter(namespace), UNKNOWN)),
     )
 
 

@@ -26,6 +26,7 @@ from treadle.http.app_state import AppState, state_of
 from treadle.http.problems import http_problem, status_of
 from treadle.http.routes import Route, RouteTable
 from treadle.kernel.store.queries import DeadLetterFilter
+from treadle.kernel.store.records import EffectFilter
 from treadle.model.access import Access
 from treadle.model.errors import NotFound, StoreError, TreadleError, Unauthorized
 from treadle.model.states import ALERT, ALERT_RULE, APPROVAL, EXTERNAL, OBJECTIVE, SCHEDULE, WATCHER
@@ -67,6 +68,7 @@ MENU = (
     Entry("Work", "/dead-letters", "Dead letters", "dead", "d"),
     Entry("Work", "/flows", "Flows", "flow", "f"),
     Entry("Work", "/external-jobs", "External jobs", "external", "x"),
+    Entry("Work", "/effects", "Unknown effects", "effect", "u"),
     Entry("Work", "/objectives", "Objectives", "objective", "b"),
     Entry("Triggers", "/schedules", "Schedules", "schedule", "s"),
     Entry("Triggers", "/watchers", "Watchers", "watcher", "w"),
@@ -95,6 +97,7 @@ PAGES = (
     "alerts",
     "approvals",
     "dead_letters",
+    "effects",
     "events",
     "external_jobs",
     "flows",
@@ -221,7 +224,10 @@ class Site:
             badges = {"/dead-letters": dead, "/approvals": counts["/approvals"].get("pending", 0)}
             badges["/objectives"] = counts["/objectives"].get("BLOCKED", 0)
             badges["/alerts"] = (await kernel.store.count_records(namespace, ALERT.entity)).get("firing", 0)
-            self._menu = badges, [path for path, found in counts.items() if not found]
+            unused = [path for path, found in counts.items() if not found]
+            if not await kernel.store.list_unknown(EffectFilter(namespace), 1):
+                unused.append("/effects")
+            self._menu = badges, unused
             self._menu_until = kernel.clock.monotonic() + _MENU_FOR
         return self._menu
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Literal
 
 from treadle.kernel.effects.decide import current_keys
 from treadle.kernel.external.service import ExternalJobs
@@ -169,6 +169,7 @@ class Context:
         *,
         key: str | None = None,
         unknown: tuple[type[BaseException], ...] = (),
+        on_unknown: Literal["fail", "repeat"] = "repeat",
     ) -> Coroutine[Any, Any, Any]:
         """Call `call()` once over all attempts at this task, as far as can be known, and return its response. Await it.
 
@@ -179,7 +180,7 @@ class Context:
         Exceptions of `call` propagate. Only `EffectFailed`, `NonRetryable` and errors of HTTP clients with a status below 500
         mean that the effect did not happen (unless their type is in `unknown`). If the outcome of an earlier attempt is
         unknown, the next one calls again, with a new `idempotency_key` and the same `dedupe_key`, and the log records
-        `tool_call.unknown`.
+        `tool_call.unknown`. With `on_unknown="fail"` it raises `EffectUnknown` instead, until an operator retries the task.
         """
         try:
             asyncio.get_running_loop()
@@ -187,7 +188,7 @@ class Context:
             raise NonRetryable(
                 "ctx.effect(...) is for async handlers; use ctx.effect_blocking(...) in sync handlers.", "effect_unavailable"
             ) from None
-        return self._own_effects().perform(action, call, request, key, unknown)
+        return self._own_effects().perform(action, call, request, key, unknown, on_unknown)
 
     def effect_blocking(
         self,
@@ -197,12 +198,13 @@ class Context:
         *,
         key: str | None = None,
         unknown: tuple[type[BaseException], ...] = (),
+        on_unknown: Literal["fail", "repeat"] = "repeat",
     ) -> Any:
         """`effect` for sync handlers: `call` runs in the handler's thread."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._own_effects().perform_blocking(action, call, request, key, unknown)
+            return self._own_effects().perform_blocking(action, call, request, key, unknown, on_unknown)
         raise NonRetryable(
             "ctx.effect_blocking(...) is for sync handlers; await ctx.effect(...) in async handlers.", "effect_unavailable"
         )

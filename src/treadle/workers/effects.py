@@ -14,14 +14,19 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from treadle.kernel.effects.decide import (
+    FAIL,
     FAILED,
+    REPEAT,
     UNKNOWN,
+    UNRESOLVED,
     Begin,
     Effect,
+    check_reaction,
     decide,
     failed,
     is_counted,
     is_definite,
+    is_requeued,
     last_attempt,
     making,
     no_response,
@@ -29,6 +34,7 @@ from treadle.kernel.effects.decide import (
     stable_hash,
     succeeded,
     succeeded_without_response,
+    unrepeated,
 )
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
@@ -60,6 +66,8 @@ class _Request(NamedTuple):
     number: int
     again: bool
     """Whether this attempt has begun the effect before, with an unknown outcome."""
+    fails: bool
+    """Whether an unknown outcome is an error instead of a reason to repeat the effect."""
 
 
 class EffectKernel:
@@ -100,10 +108,12 @@ class AttemptEffects:
         self._slots: dict[str, list[bool]] = {}
         """Identical effects, by the hash of action, request and key."""
 
-    async def perform(self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types) -> Any:
+    async def perform(
+        self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types, on_unknown: str
+    ) -> Any:
         """Call `call` on the event loop and record its response, or return the recorded one; an awaitable result is awaited."""
         _check(call)
-        requested = self._effect(action, request, key)
+        requested = self._effect(action, request, key, on_unknown)
         begin = await self._begin(requested)
         if isinstance(begin, EffectOutcome):
             return await self._known(begin)
@@ -118,10 +128,12 @@ class AttemptEffects:
         reach("effect.made")
         return await self._record_success(begin, response)
 
-    def perform_blocking(self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types) -> Any:
+    def perform_blocking(
+        self, action: str, call: Callable[[], Any], request: Json, key: str | None, unknown: _Types, on_unknown: str
+    ) -> Any:
         """Do the same for a sync handler: `call` runs in its thread, and commits go through the event loop."""
         _check(call)
-        requested = self._effect(action, request, key)
+        requested = self._effect(action, request, key, on_unknown)
         begin = self._wait_for(self._begin(requested))
         if isinstance(begin, EffectOutcome):
             return self._wait_for(self._known(begin))
@@ -137,9 +149,10 @@ class AttemptEffects:
         reach("effect.made")
         return self._wait_for(self._record_success(begin, response))
 
-    def _effect(self, action: str, request: Json, key: str | None) -> _Request:
+    def _effect(self, action: str, request: Json, key: str | None, on_unknown: str) -> _Request:
         """Return the effect with its number among the identical effects of this attempt."""
         task = self._task
+        fails = check_reaction(on_unknown, FAIL, REPEAT) == FAIL
         identical = self._slots.setdefault(stable_hash([action, request, key], "request"), [])
         number = next((number for number, again in enumerate(identical) if again), len(identical))
         again = number < len(identical)
@@ -152,7 +165,7 @@ class AttemptEffects:
                 f"The effect key {key!r} of {action} was already used in this attempt; each key identifies one effect."
             )
         effect = Effect.of(task.id, task.step_id, task.root_id, action, request, key=key, ordinal=number + 1)
-        return _Request(effect, identical, number, again)
+        return _Request(effect, identical, number, again, fails)
 
     async def _begin(self, requested: _Request) -> EffectOutcome | Begin:
         """Return the recorded outcome, or commit that the effect begins."""
@@ -163,11 +176,26 @@ class AttemptEffects:
             found = await self._find(effect)
             counted = await self._counted(found)
             decided = decide(effect, task.attempt, found, lambda _: counted, lost=task.takeovers > 0)
+        if isinstance(decided, Begin) and decided.doubt == UNRESOLVED and requested.fails:
+            await self._refuse_repeat(decided)
         if isinstance(decided, Begin):
             settlement = None if (data := decided.data) is None else Keep(task.checkpoint, UNKNOWN, data)
             await self._commit(Unit(self._token, settlement, rows=decided.rows))
             reach("effect.begun")
         return decided
+
+    async def _refuse_repeat(self, begin: Begin) -> None:
+        """Raise `EffectUnknown`, after logging what is not logged yet, unless an operator has retried the task since."""
+        task = self._task
+        if is_requeued(await self._kernel.read(partial(self._kernel.store.list_moves, task.id))):
+            return
+        if (data := begin.data) is not None:
+            await self._commit(Unit(self._token, Keep(task.checkpoint, UNKNOWN, data), rows=begin.rows[:-1]))
+        raise unrepeated(
+            begin.effect.action,
+            f"treadle effects list --task {task.id}",
+            "an earlier attempt began it and ended without an answer.",
+        )
 
     async def _known(self, outcome: EffectOutcome) -> Json:
         """Return the recorded response, or raise the recorded error."""

@@ -28,11 +28,14 @@ from treadle.model.ids import derived_id
 from treadle.model.names import check_key
 from treadle.model.records import EffectOutcome
 from treadle.model.tasks import Move
-from treadle.model.user_values import error_code, error_text, type_name
+from treadle.model.user_values import error_code, error_text, shown, type_name
 from treadle.model.values import Json, decode, encode
 
 UNKNOWN = "tool_call.unknown"
 """The move of a task that may or may not have made an effect."""
+
+ASK, FAIL, REPEAT = "ask", "fail", "repeat"
+"""The reactions to an unknown outcome."""
 
 SUCCEEDED, FAILED, UNRESOLVED = "succeeded", "failed", "unknown"
 
@@ -250,6 +253,33 @@ def no_response(cause: InvalidInput | None = None) -> NonRetryable:
     if cause is not None:
         reason = f"its response cannot be stored. {cause}"
     return NonRetryable(f"The effect was made, but {reason}", "invalid_effect_response")
+
+
+class UnrepeatedEffect(NonRetryable, EffectUnknown):
+    """The outcome is unknown, and the effect must not be repeated without a person's decision."""
+
+    code = EffectUnknown.code
+
+
+def unrepeated(action: str, command: str, cause: str) -> UnrepeatedEffect:
+    """The error of an effect with `on_unknown="fail"`, or of one that a person decided not to repeat; `command` lists it."""
+    return UnrepeatedEffect(
+        f"It is unknown whether the effect {action} happened: {cause} It is not repeated. Look it up at its service with the "
+        f"dedupe key that `{command}` shows."
+    )
+
+
+def check_reaction(on_unknown: object, *allowed: str) -> str:
+    """Return the reaction to an unknown outcome, or raise `InvalidInput`."""
+    if isinstance(on_unknown, str) and on_unknown in allowed:
+        return on_unknown
+    raise InvalidInput(f"on_unknown is one of {', '.join(allowed)}, not {shown(on_unknown)}.")
+
+
+def is_requeued(moves: Sequence[Move]) -> bool:
+    """Whether an operator retried the task after an outcome became unknown: that decides to repeat the effect."""
+    last = next((move.move for move in reversed(moves) if move.move in (UNKNOWN, "requeue")), UNKNOWN)
+    return last == "requeue"
 
 
 async def is_counted(outcome: EffectOutcome, moves: Sequence[Move], value_store: ValueStore) -> bool:

@@ -100,8 +100,13 @@ class StepIds:
         return f"{self._time}-7{text[1:4]}-{_VARIANT[text[4]]}{text[5:8]}-{text[8:20]}"
 
 
+def question_place(place: str, attempt: int) -> str:
+    """The place of the approval that an effect with an unknown outcome requests after that attempt."""
+    return f"{place}.{attempt}.0"
+
+
 def is_after(place: str, chosen: str) -> bool:
-    """Whether a place is reached only after `chosen`: later in the same branch, or in an enclosing one.
+    """Whether a place is reached only after `chosen`: later in the same branch, in an enclosing one, or below it.
 
     Sibling branches are neither before nor after.
     """
@@ -112,7 +117,7 @@ def is_after(place: str, chosen: str) -> bool:
         if parts[index] == mark:
             continue
         return index % 2 == 0 and int(parts[index]) > int(mark)
-    return False
+    return len(parts) > len(marks)
 
 
 def place_key(place: str) -> tuple[int, ...]:

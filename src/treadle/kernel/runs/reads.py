@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.evaluator import RunRef, StepRow
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
-from treadle.kernel.functions.steps import ASK, CALL, SIGNAL, VOID, WAIT, is_function, read_step
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.owners import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.activity import Activity, activity_of
@@ -312,7 +312,10 @@ class RunReads:
         steps = [
             step for step in await all_steps(self._store, own.run_id or "") if step.state in (StepState.RUNNING, StepState.PENDING)
         ]
-        waiting = sorted((read_step(step, self._value_store) for step in steps if step.kind != VOID), key=lambda each: each.ordinal)
+        waiting = [read_step(step, self._value_store) for step in steps if step.kind != VOID]
+        # an effect that has begun waits for the decision on its unknown outcome
+        waiting = [each for each in waiting if each.kind != EFFECT or each.state == StepState.PENDING]
+        waiting.sort(key=lambda each: each.ordinal)
         if not waiting:
             return None
         servers, now = await self._store.list_servers(), await self._store.now()

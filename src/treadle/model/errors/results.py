@@ -112,7 +112,7 @@ class EffectFailed(TreadleError):
 
 
 class EffectUnknown(TreadleError):
-    """Raise it in an effect to report that its outcome is unknown; it is retried like other errors."""
+    """It is unknown whether the effect happened: raised with `on_unknown="fail"`, or by code in the effect that reports it."""
 
     code = "effect_unknown"
 

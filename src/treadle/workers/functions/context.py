@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
 
-from treadle.kernel.effects.decide import current_keys
+from treadle.kernel.effects.decide import check_reaction, current_keys
 from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG
 from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
@@ -181,6 +181,7 @@ class FunctionContext:
         retry: RetryPolicy | int | None = None,
         timeout: Duration | None = None,
         unknown: tuple[type[BaseException], ...] = (),
+        on_unknown: Literal["ask", "fail", "repeat"] = "repeat",
         limit_key: str | None = None,
     ) -> Awaitable[Any]:
         """Call `fn()`, which changes an external system, once as far as can be known, and return its response.
@@ -188,8 +189,9 @@ class FunctionContext:
         The effect's row is `unknown` before the call and holds the outcome after it. While `fn` runs, `ctx.idempotency_key` is
         new for each attempt and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) describes
         the effect. `EffectFailed`, `NonRetryable` and HTTP responses below 500 mean that the effect did not happen. After any
-        other exception its outcome is unknown: `retry` repeats it, and the log records `tool_call.unknown`. For `limit_key`, see
-        `step`.
+        other exception, or the death of the process, its outcome is unknown, and the log records `tool_call.unknown`. Then
+        `on_unknown` decides: "repeat" calls again (after an exception as `retry` allows), "fail" raises `EffectUnknown`, "ask"
+        requests an approval to repeat it, and raises `EffectUnknown` if that is denied. For `limit_key`, see `step`.
         """
         return EffectOperation(
             self._driver,
@@ -200,6 +202,7 @@ class FunctionContext:
             _policy(retry),
             _milliseconds(timeout, "timeout"),
             unknown,
+            check_reaction(on_unknown, "ask", "fail", "repeat"),
             _limit_key(limit_key),
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.effects.decide import (
+    REPEAT,
     UNRESOLVED,
     Begin,
     Effect,
@@ -25,11 +26,13 @@ from treadle.kernel.effects.decide import (
 from treadle.kernel.functions.steps import EFFECT, Recorded
 from treadle.kernel.store.crashpoints import reach
 from treadle.model.arguments import arguments_text
-from treadle.model.errors import InvalidInput, StepFailed
+from treadle.model.errors import EffectUnknown, InvalidInput, StepFailed
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
+from treadle.model.user_values import error_text, type_name
 from treadle.model.values import Json, decode, encode
 from treadle.workers.functions.branches import Branch
+from treadle.workers.functions.doubts import Doubts, Known
 from treadle.workers.functions.errors import error_of
 from treadle.workers.functions.steps import StepOperation
 
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 class EffectOperation(StepOperation):
     """`ctx.effect(...)`."""
 
-    __slots__ = ("action", "request", "unknown")
+    __slots__ = ("action", "on_unknown", "request", "unknown")
     kind = EFFECT
 
     def __init__(
@@ -53,10 +56,11 @@ class EffectOperation(StepOperation):
         retry: RetryPolicy | None,
         timeout_for: int | None,
         unknown: tuple[type[BaseException], ...],
+        on_unknown: str,
         limit_key: str | None,
     ) -> None:
         super().__init__(driver, fn, (), {}, action, key, retry, timeout_for, limit_key)
-        self.action, self.request, self.unknown = action, request, unknown
+        self.action, self.request, self.unknown, self.on_unknown = action, request, unknown, on_unknown
 
     async def run(self, branch: Branch) -> Any:
         execution, journal = self.driver.execution, self.driver.journal
@@ -68,6 +72,9 @@ class EffectOperation(StepOperation):
         request = self.request if isinstance(self.request, dict) else {"request": self.request}
         about = "" if self.request is None else arguments_text(request)
         first = journal.ids.at(place) if recorded is None or recorded.of is None else recorded.of
+        lost = recorded is not None and recorded.state == StepState.RUNNING
+        if recorded is not None:
+            journal.history.take_questions(place, recorded.attempt - lost)
         if recorded is None:
             recorded = journal.new_step(place, EFFECT, name, StepState.RUNNING)
             recorded.about = about or None
@@ -83,6 +90,12 @@ class EffectOperation(StepOperation):
         else:
             recorded.doubtful = True
         effect = Effect.of(execution.run_id, first, execution.root_id, self.action, self.request, held_by=execution.task.id)
+        doubts = Doubts(self, branch, effect)
+        if lost and self.on_unknown != REPEAT:
+            await self.driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
+            cause = "its process ended before the answer."
+            if (known := await self._resolve(doubts, recorded, cause, what, first)) is not None:
+                return await self._succeeded(branch, Begin(effect, recorded.attempt), recorded, known.response)
         while True:
             if self.limit_key is not None:
                 await self.driver.permits.acquire(self.limit_key)
@@ -102,6 +115,15 @@ class EffectOperation(StepOperation):
                     branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
                 execution.executing.pop(place, None)
                 await self._end_streams(branch)
+                branch.busy = None
+                if recorded.doubtful and self.on_unknown != REPEAT:
+                    recorded.began_at, recorded.ended_at = began_at, execution.now()
+                    if self.limit_key is not None:
+                        self.driver.permits.release(branch)
+                    cause = f"it raised {type_name(error)}: {error_text(error)}."
+                    if (known := await self._resolve(doubts, recorded, cause, what, first)) is None:
+                        continue
+                    return await self._succeeded(branch, begin, recorded, known.response)
                 try:
                     recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
                 except StepFailed:
@@ -118,6 +140,15 @@ class EffectOperation(StepOperation):
             if self.limit_key is not None:
                 self.driver.permits.release(branch)
             return await self._succeeded(branch, begin, recorded, value)
+
+    async def _resolve(
+        self, doubts: Doubts, recorded: Recorded, cause: str, what: tuple[str, str, str | None], first: str
+    ) -> Known | None:
+        try:
+            return await doubts.resolve(recorded, cause)
+        except EffectUnknown:
+            self.driver.journal.note_unknown(what, first, recorded.place, recorded.attempt)
+            raise
 
     def _repeat(self, recorded: Recorded, what: tuple[str, str, str | None]) -> str:
         """Continue the count of attempts if the new step repeats an unknown effect; return the step of the first attempt."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.kernel.functions.steps import ASK, CALL, RESULT, Recorded
+from treadle.kernel.effects.decide import UnrepeatedEffect
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, RESULT, Recorded
 from treadle.model.errors import (
     ApprovalDenied,
     ApprovalExpired,
@@ -16,6 +17,9 @@ from treadle.model.errors import (
     TreadleError,
 )
 from treadle.model.states import StepState, TaskState
+
+UNKNOWN_OUTCOME = "unknown"
+"""The state in the error of an effect that failed because its outcome is unknown."""
 
 
 def error_of(recorded: Recorded) -> BaseException | None:
@@ -34,6 +38,8 @@ def error_of(recorded: Recorded) -> BaseException | None:
             error = RunCanceled(f"Run {recorded.task_id} was canceled: {message}")
         case kind if kind == RESULT:
             error = RunFailed(recorded.task_id or "", None, message)
+        case kind if kind == EFFECT and state == UNKNOWN_OUTCOME:
+            error = UnrepeatedEffect(message, code)
         case _:
             error = StepFailed(recorded.name, code, message, stored.get("type"))
     return blamed(error, recorded.id)

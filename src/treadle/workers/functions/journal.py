@@ -17,6 +17,7 @@ from treadle.kernel.functions.steps import (
     folded,
     is_after,
     place_key,
+    question_place,
     read_step,
     step_id,
 )
@@ -72,6 +73,11 @@ class History:
     def take(self, place: str) -> Recorded | None:
         """Return the step at the place, and count it as reached."""
         return self._steps.pop(place, None)
+
+    def take_questions(self, place: str, attempts: int) -> None:
+        """Count the decisions on unknown outcomes of the effect at the place as reached, up to that attempt."""
+        for attempt in range(1, attempts + 1):
+            self._steps.pop(question_place(place, attempt), None)
 
     def peek(self, place: str) -> Recorded | None:
         """Return the step at the place without counting it as reached."""
