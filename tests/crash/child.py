@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
+import importlib
 import importlib.util
 import json
 import os
@@ -238,6 +239,8 @@ async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> No
         engine.goals.use_topology(options.topology, roles=options.roles)
     if options.farm:
         add_farms(engine, options.farm)
+    if options.graphs:
+        importlib.import_module("tests.crash.graphs").add_graphs(engine, options.effects, options.graphs)
     lease: Duration = options.lease
     name = options.name or None
     async with engine, engine.worker(lease=lease, grace=options.grace, concurrency=options.concurrency, name=name) as host:
@@ -368,6 +371,7 @@ def main() -> None:
     parser.add_argument("--name", default="")
     parser.add_argument("--decision", default="approve")
     parser.add_argument("--farm", default="")
+    parser.add_argument("--graphs", default="")
     parser.add_argument("--flow", type=Path)
     parser.add_argument("--topology", type=Path)
     parser.add_argument("--role", dest="roles", action="append")

@@ -1,5 +1,6 @@
 """LangGraph on Treadle: a checkpointer on the engine's store, and graphs as durable runs (extra `langgraph`)."""
 
 from treadle.integrations.langgraph.checkpointer import TreadleSaver
+from treadle.integrations.langgraph.graph import durable_graph
 
-__all__ = ["TreadleSaver"]
+__all__ = ["TreadleSaver", "durable_graph"]

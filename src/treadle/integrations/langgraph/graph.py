@@ -1,0 +1,196 @@
+"""A LangGraph graph as a durable run.
+
+Each superstep is a step of the run, named after its nodes; the state is in the thread's checkpoints. A superstep that a crash
+interrupted continues from its checkpoint: nodes that had finished do not run again, because their writes are stored. A step
+whose superstep was checkpointed before the crash finds a newer checkpoint than the one it was to continue from, and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.constants import START
+from langgraph.pregel import Pregel
+from langgraph.types import Command, StateSnapshot
+
+from treadle.engine import Engine
+from treadle.integrations.langgraph.checkpointer import TreadleSaver
+from treadle.integrations.langgraph.meter import UsageMeter
+from treadle.model.clock import Duration
+from treadle.model.conversion import plain
+from treadle.model.errors import ApprovalDenied, InvalidInput, InvalidPayload, NonRetryable
+from treadle.model.retry import RetryPolicy
+from treadle.model.user_values import CODE_LIMIT, shown, storable, type_name
+from treadle.model.values import Json, encode
+from treadle.workers.functions.context import FunctionContext
+from treadle.workers.references import Function
+
+Decision = dict[str, Any]
+"""The answer of a person: `approved`, and of an approval also `by`, `reason` and `context` (with `value` and `answer`)."""
+
+MOST_SUPERSTEPS = 1000
+_TITLE_LIMIT = 500
+
+
+def answer_of(decision: Decision) -> Any:
+    """Return the value with which the graph continues: the `answer` that the approver entered, else whether it was approved."""
+    given = decision.get("context", {}).get("answer")
+    return given if decision["approved"] and given is not None else decision["approved"]
+
+
+def durable_graph(
+    engine: Engine,
+    graph: Pregel[Any, Any, Any, Any],
+    name: str,
+    *,
+    retry: RetryPolicy | int | None = None,
+    timeout: Duration | None = None,
+    config: RunnableConfig | None = None,
+    approval: Mapping[str, Any] | None = None,
+    answer: Callable[[Decision], Any] = answer_of,
+    types: Iterable[type] = (),
+    **options: Any,
+) -> Function[..., Any]:
+    """Register the compiled graph as the durable function `name`, which takes `input` and optionally a `thread_id`.
+
+        research = durable_graph(engine, builder.compile(), "research", retry=3)
+        run = await engine.start(research, {"topic": "looms"})
+
+    The run's result is the graph's output. Without a `thread_id`, the thread belongs to the run and is pruned with it. An
+    `interrupt()` becomes an approval with the options `approval`; `answer` turns the decision, also a denial, into the value
+    that `interrupt()` returns. `retry` and `timeout` apply to a superstep; a retry does not run its finished nodes again.
+    `types` are classes of the state that checkpoints restore (see `TreadleSaver`). `options` are those of `engine.function`.
+    """
+    if graph.checkpointer is None or graph.checkpointer is True:
+        graph = graph.copy({"checkpointer": TreadleSaver(engine, types=types)})
+    elif not isinstance(graph.checkpointer, TreadleSaver):
+        raise InvalidInput(f"Compile the graph of {name} without a checkpointer, not with a {type_name(graph.checkpointer)}.")
+    steps = _Supersteps(graph, {**(config or {})}, UsageMeter(engine))
+    limit = int((config or {}).get("recursion_limit", MOST_SUPERSTEPS))
+    before, after = (_names(nodes, graph) for nodes in (graph.interrupt_before_nodes, graph.interrupt_after_nodes))
+
+    async def ask(ctx: FunctionContext, title: str, context: dict[str, Json]) -> Decision:
+        try:
+            return {"approved": True, **await ctx.approval(title, context=context, **{"edits": True, **(approval or {})})}
+        except ApprovalDenied as denied:
+            return {"approved": False, "reason": str(denied)}
+
+    async def run(ctx: FunctionContext, input: Any = None, thread_id: str | None = None) -> Any:  # noqa: A002
+        thread = thread_id or ctx.run_id
+        head = None if thread_id is None else await ctx.step(steps.head, thread, name="head")
+        state = await ctx.step(steps.start, thread, head, input, name="input", retry=retry)
+        done: list[str] = []
+        for _ in range(limit):
+            nodes, answers = state["next"], None
+            if state["interrupts"]:
+                asked = state["interrupts"]
+                decisions = await ctx.gather(*(ask(ctx, each["title"], {"value": each["value"], "answer": None}) for each in asked))
+                answers = {each["id"]: answer(decision) for each, decision in zip(asked, decisions, strict=True)}
+            elif not nodes:
+                return state["result"]
+            elif stops := [*(each for each in done if each in after), *(each for each in nodes if each in before)]:
+                decision = await ask(ctx, f"{name}: continue with {', '.join(nodes)}?", {"breakpoints": stops})
+                if not decision["approved"]:
+                    raise ApprovalDenied(decision["reason"])
+            called = storable("+".join(dict.fromkeys(nodes)), CODE_LIMIT)
+            state = await ctx.step(steps.advance, thread, state["checkpoint"], answers, name=called, retry=retry, timeout=timeout)
+            done = nodes
+        raise NonRetryable(
+            f"The graph {name} has not ended after {limit} supersteps; raise `recursion_limit` in its config if that is right.",
+            "recursion_limit",
+        )
+
+    return engine.function(name, **options)(run)
+
+
+class _Supersteps:
+    """The steps of such runs. Each may be repeated after a crash, and then does only what is left to do."""
+
+    def __init__(self, graph: Pregel[Any, Any, Any, Any], config: Any, meter: UsageMeter) -> None:
+        self._graph = graph
+        self._config = config
+        self._meter = meter
+
+    def _on(self, thread: str) -> RunnableConfig:
+        callbacks = self._config.get("callbacks") or []
+        configurable = {**self._config.get("configurable", {}), "thread_id": thread}
+        changed: Any = {**self._config, "configurable": configurable, "callbacks": [*callbacks, self._meter]}
+        return cast("RunnableConfig", changed)
+
+    async def head(self, thread: str) -> str | None:
+        """Return the newest checkpoint of the thread."""
+        return _checkpoint_id(await self._graph.aget_state(self._on(thread)))
+
+    async def start(self, thread: str, head: str | None, given: Any) -> dict[str, Json]:
+        """Store the input, unless it is stored; return the state before the first nodes."""
+        config = self._on(thread)
+        state = await self._graph.aget_state(config)
+        if _checkpoint_id(state) == head:
+            await self._stream(given, config)
+        elif any(task.name == START for task in state.tasks):  # a crash came between the input and its distribution
+            await self._stream(None, config)
+        return self._described(await self._graph.aget_state(config))
+
+    async def advance(self, thread: str, seen: str, answers: dict[str, Any] | None) -> dict[str, Json]:
+        """Run the superstep that follows the checkpoint `seen`, unless it was run; return the state after it."""
+        config = self._on(thread)
+        state = await self._graph.aget_state(config)
+        if _checkpoint_id(state) == seen:
+            if answers is None:
+                await self._stream(None, config)
+            elif left := {each.id: answers[each.id] for each in state.interrupts if each.id in answers}:
+                await self._stream(Command(resume=left), config)
+            state = await self._graph.aget_state(config)
+        return self._described(state)
+
+    async def _stream(self, given: Any, config: RunnableConfig) -> None:
+        async for _ in self._graph.astream(given, config, stream_mode="updates", interrupt_before="*", durability="sync"):
+            pass
+
+    def _described(self, state: StateSnapshot) -> dict[str, Json]:
+        name = self._graph.get_name()
+        asked = [(task.name, each) for task in state.tasks for each in task.interrupts]
+        described: dict[str, Json] = {
+            "checkpoint": _checkpoint_id(state),
+            "next": [task.name for task in state.tasks],  # `state.next` lacks nodes that have run, before they are applied
+            "interrupts": [
+                {"id": each.id, "title": _title(name, node, each.value), "value": _json(each.value)} for node, each in asked
+            ],
+        }
+        if not state.tasks:
+            values, outputs = state.values, self._graph.output_channels
+            kept = values if isinstance(outputs, str) else {key: values[key] for key in outputs if key in values}
+            described["result"] = _json(kept)
+        return described
+
+
+def _checkpoint_id(state: StateSnapshot) -> str | None:
+    found: str | None = state.config["configurable"].get("checkpoint_id")
+    return found
+
+
+def _names(nodes: Any, graph: Pregel[Any, Any, Any, Any]) -> frozenset[str]:
+    return frozenset(graph.nodes if nodes == "*" else nodes)
+
+
+def _json(value: Any) -> Json:
+    """Return a value of the state as JSON; what has no such form as text."""
+    try:
+        made = plain(value)
+        encode(made)
+        return made
+    except InvalidPayload:
+        if isinstance(value, Mapping):
+            return {str(key): _json(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [_json(each) for each in value]
+        return shown(value)
+
+
+def _title(graph: str, node: str, value: Any) -> str:
+    """Return the question of an interrupt: its text, or the text under a usual name, or the value."""
+    named = [value.get(key) for key in ("question", "title", "message", "description")] if isinstance(value, Mapping) else [value]
+    found = next((each for each in named if isinstance(each, str) and each.strip()), None)
+    return storable(found or f"{graph}: {node} asks about {encode(_json(value))}", _TITLE_LIMIT)
