@@ -548,7 +548,15 @@ def main() -> int:
     """Write outdated pages, or with `--check` only list them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if something is out of date")
-    check = parser.parse_args().check
+    parser.add_argument("--llms", metavar="DIR", type=Path, help="write llms.txt and llms-full.txt into this folder instead")
+    options = parser.parse_args()
+    if options.llms:
+        from treadle.http.llms import full, index
+
+        (options.llms / "llms.txt").write_text(index(), "utf-8")
+        (options.llms / "llms-full.txt").write_text(full(), "utf-8")
+        return 0
+    check = options.check
     changed = outdated()
     for path, text in changed.items():
         sys.stdout.write(f"{path.relative_to(ROOT)} {'is out of date' if check else 'written'}\n")

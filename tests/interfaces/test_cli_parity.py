@@ -173,6 +173,7 @@ def change(side: Side) -> None:
     """Everything that changes something, with things of this side's own."""
     of, my = side.things, f"my-{side.name}"
     side("init", f"project-{side.name}")
+    side("skill install", "--dir", f"skills-{side.name}")
     side("lists limit", "--key", my, "--max", "3")
     task = side("enqueue", "greet", "-p", "n=1", "--list", my)["id"]
     side("tasks pause", task)
@@ -235,6 +236,7 @@ def change(side: Side) -> None:
 
 def look(side: Side, at: dict[str, str]) -> None:
     """Everything that only looks, at the same things."""
+    side("skill show")
     side("tasks list", "--state", "failed", "--name", "boom")
     side("tasks show", at["boom 2"])
     side("why", at["boom 2"])

@@ -27,6 +27,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.",
     ),
     Leaf("init", "commands.init:init", "Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."),
+    Branch("skill", "Instructions for coding agents that match this version.", _commands("skill", "install show")),
     Leaf(
         "dev",
         "commands.dev:dev",

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from treadle.engine import Engine
-from treadle.http import callbacks, docs_page, health, ingest, login, stream
+from treadle.http import callbacks, docs_page, health, ingest, llms, login, stream
 from treadle.http.app_state import AppState
 from treadle.http.middleware import BODY_OVERHEAD, RequestMiddleware
 from treadle.http.openapi import document
@@ -48,7 +48,7 @@ def make_app(
 def api_routes() -> RouteTable:
     """The routes of every server, shared by all applications of the process."""
     own = (*stream.ROUTES, *callbacks.ROUTES, *ingest.ROUTES, *login.ROUTES, *health.ROUTES)
-    return RouteTable([*contract_routes(), *own, *docs_page.routes(api_document)])
+    return RouteTable([*contract_routes(), *own, *docs_page.routes(api_document), *llms.ROUTES])
 
 
 @cache
