@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Send, interrupt
@@ -238,6 +239,24 @@ async def test_a_budget_stops_the_graph_before_the_request_that_could_exceed_it(
                 await run.result(timeout=BOUND)
         spent = total(await engine.kernel.store.list_usage(run.id))
         assert (len(requests), spent.requests, spent.cost_micros, spent.unsettled) == (2, 2, 3000, 0)
+
+
+async def test_messages_and_events_of_nodes_are_streamed() -> None:
+    async def tell(state: State) -> dict[str, Any]:
+        get_stream_writer()({"done": 0.5})
+        get_stream_writer()("x" * 100_000)
+        await Model().ainvoke("hi")
+        return {"n": 1}
+
+    engine = make_engine("memory://")
+    flow = durable_graph(engine, built((START, "tell"), ("tell", END), tell=tell).compile(), "teller")
+    async with engine, engine.worker():
+        run = await engine.start(flow, {"n": 0})
+        await run.result(timeout=BOUND)
+        found = {name: [each.value async for each in engine.stream(run.id, name)] for name in ("messages", "custom")}
+        assert found["messages"] == [{"node": "tell", "text": "hello"}]
+        assert found["custom"][0] == {"done": 0.5}
+        assert "100" in found["custom"][1]["error"]
 
 
 async def test_a_graph_without_an_end_is_stopped() -> None:

@@ -7,20 +7,20 @@ whose superstep was checkpointed before the crash finds a newer checkpoint than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.constants import START
 from langgraph.pregel import Pregel
-from langgraph.types import Command, StateSnapshot
+from langgraph.types import Command, StateSnapshot, StreamMode
 
 from treadle.engine import Engine
 from treadle.integrations.langgraph.checkpointer import TreadleSaver
 from treadle.integrations.langgraph.meter import UsageMeter
 from treadle.model.clock import Duration
 from treadle.model.conversion import plain
-from treadle.model.errors import ApprovalDenied, InvalidInput, InvalidPayload, NonRetryable
+from treadle.model.errors import ApprovalDenied, InvalidInput, InvalidPayload, NonRetryable, PayloadTooLarge
 from treadle.model.retry import RetryPolicy
 from treadle.model.user_values import CODE_LIMIT, shown, storable, type_name
 from treadle.model.values import Json, encode
@@ -51,6 +51,7 @@ def durable_graph(
     approval: Mapping[str, Any] | None = None,
     answer: Callable[[Decision], Any] = answer_of,
     types: Iterable[type] = (),
+    stream: Sequence[StreamMode] = ("messages", "custom"),
     **options: Any,
 ) -> Function[..., Any]:
     """Register the compiled graph as the durable function `name`, which takes `input` and optionally a `thread_id`.
@@ -61,13 +62,14 @@ def durable_graph(
     The run's result is the graph's output. Without a `thread_id`, the thread belongs to the run and is pruned with it. An
     `interrupt()` becomes an approval with the options `approval`; `answer` turns the decision, also a denial, into the value
     that `interrupt()` returns. `retry` and `timeout` apply to a superstep; a retry does not run its finished nodes again.
-    `types` are classes of the state that checkpoints restore (see `TreadleSaver`). `options` are those of `engine.function`.
+    `types` are classes of the state that checkpoints restore (see `TreadleSaver`). The run has one stream for each of LangGraph's
+    modes in `stream`, named after it. `options` are those of `engine.function`.
     """
     if graph.checkpointer is None or graph.checkpointer is True:
         graph = graph.copy({"checkpointer": TreadleSaver(engine, types=types)})
     elif not isinstance(graph.checkpointer, TreadleSaver):
         raise InvalidInput(f"Compile the graph of {name} without a checkpointer, not with a {type_name(graph.checkpointer)}.")
-    steps = _Supersteps(graph, {**(config or {})}, UsageMeter(engine))
+    steps = _Supersteps(graph, {**(config or {})}, UsageMeter(engine), list(stream))
     limit = int((config or {}).get("recursion_limit", MOST_SUPERSTEPS))
     before, after = (_names(nodes, graph) for nodes in (graph.interrupt_before_nodes, graph.interrupt_after_nodes))
 
@@ -79,8 +81,15 @@ def durable_graph(
 
     async def run(ctx: FunctionContext, input: Any = None, thread_id: str | None = None) -> Any:  # noqa: A002
         thread = thread_id or ctx.run_id
+
+        async def start(head: str | None) -> dict[str, Json]:
+            return await steps.start(thread, head, input, ctx)
+
+        async def advance(seen: str, answers: dict[str, Any] | None) -> dict[str, Json]:
+            return await steps.advance(thread, seen, answers, ctx)
+
         head = None if thread_id is None else await ctx.step(steps.head, thread, name="head")
-        state = await ctx.step(steps.start, thread, head, input, name="input", retry=retry)
+        state = await ctx.step(start, head, name="input", retry=retry)
         done: list[str] = []
         for _ in range(limit):
             nodes, answers = state["next"], None
@@ -95,7 +104,7 @@ def durable_graph(
                 if not decision["approved"]:
                     raise ApprovalDenied(decision["reason"])
             called = storable("+".join(dict.fromkeys(nodes)), CODE_LIMIT)
-            state = await ctx.step(steps.advance, thread, state["checkpoint"], answers, name=called, retry=retry, timeout=timeout)
+            state = await ctx.step(advance, state["checkpoint"], answers, name=called, retry=retry, timeout=timeout)
             done = nodes
         raise NonRetryable(
             f"The graph {name} has not ended after {limit} supersteps; raise `recursion_limit` in its config if that is right.",
@@ -108,10 +117,11 @@ def durable_graph(
 class _Supersteps:
     """The steps of such runs. Each may be repeated after a crash, and then does only what is left to do."""
 
-    def __init__(self, graph: Pregel[Any, Any, Any, Any], config: Any, meter: UsageMeter) -> None:
+    def __init__(self, graph: Pregel[Any, Any, Any, Any], config: Any, meter: UsageMeter, modes: list[StreamMode]) -> None:
         self._graph = graph
         self._config = config
         self._meter = meter
+        self._modes = modes
 
     def _on(self, thread: str) -> RunnableConfig:
         callbacks = self._config.get("callbacks") or []
@@ -123,31 +133,40 @@ class _Supersteps:
         """Return the newest checkpoint of the thread."""
         return _checkpoint_id(await self._graph.aget_state(self._on(thread)))
 
-    async def start(self, thread: str, head: str | None, given: Any) -> dict[str, Json]:
+    async def start(self, thread: str, head: str | None, given: Any, ctx: FunctionContext) -> dict[str, Json]:
         """Store the input, unless it is stored; return the state before the first nodes."""
         config = self._on(thread)
         state = await self._graph.aget_state(config)
         if _checkpoint_id(state) == head:
-            await self._stream(given, config)
+            await self._stream(given, config, ctx)
         elif any(task.name == START for task in state.tasks):  # a crash came between the input and its distribution
-            await self._stream(None, config)
+            await self._stream(None, config, ctx)
         return self._described(await self._graph.aget_state(config))
 
-    async def advance(self, thread: str, seen: str, answers: dict[str, Any] | None) -> dict[str, Json]:
+    async def advance(self, thread: str, seen: str, answers: dict[str, Any] | None, ctx: FunctionContext) -> dict[str, Json]:
         """Run the superstep that follows the checkpoint `seen`, unless it was run; return the state after it."""
         config = self._on(thread)
         state = await self._graph.aget_state(config)
         if _checkpoint_id(state) == seen:
             if answers is None:
-                await self._stream(None, config)
+                await self._stream(None, config, ctx)
             elif left := {each.id: answers[each.id] for each in state.interrupts if each.id in answers}:
-                await self._stream(Command(resume=left), config)
+                await self._stream(Command(resume=left), config, ctx)
             state = await self._graph.aget_state(config)
         return self._described(state)
 
-    async def _stream(self, given: Any, config: RunnableConfig) -> None:
-        async for _ in self._graph.astream(given, config, stream_mode="updates", interrupt_before="*", durability="sync"):
-            pass
+    async def _stream(self, given: Any, config: RunnableConfig, ctx: FunctionContext) -> None:
+        async for mode, chunk in self._graph.astream(
+            given, config, stream_mode=self._modes, interrupt_before="*", durability="sync"
+        ):
+            entry: Json = _json(chunk)
+            if mode == "messages":
+                message, about = cast("Any", chunk)
+                entry = {"node": about.get("langgraph_node"), "text": message.text}
+            try:
+                ctx.stream(mode).write(entry)
+            except PayloadTooLarge as error:
+                ctx.stream(mode).write({"error": str(error)})
 
     def _described(self, state: StateSnapshot) -> dict[str, Json]:
         name = self._graph.get_name()
