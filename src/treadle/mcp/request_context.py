@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -9,11 +10,23 @@ from typing import Protocol, TypeVar
 
 from treadle.api.facade import Api
 from treadle.model.access import Scope
+from treadle.model.errors import TreadleError
 
 T = TypeVar("T")
 
 LONGEST_WAIT = 50.0
 """Maximum seconds that a tool waits: many hosts limit a call to one minute."""
+
+
+_EVERY = 2.0
+"""Seconds between progress notifications."""
+
+
+class Report(Protocol):
+    """Sends a progress notification to the client, if it asked for them."""
+
+    async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Send it."""
 
 
 class Patience(Protocol):
@@ -32,14 +45,40 @@ class RequestContext:
     """The caller's scopes; None if only a remote server knows them."""
     patience: Patience | None = None
     """How the server lets its callers wait; None: without limit."""
+    report: Report | None = None
+    """Reports the progress of a wait."""
 
     def may(self, scope: Scope) -> bool:
         """Whether to offer tools of that scope; the contract enforces permissions."""
         return self.scopes is None or scope in self.scopes
 
-    async def patiently(self, call: Callable[[float], Awaitable[T]], wait_for: float) -> T:
-        """Return `call(wait_for)`, or `call(0)` if the server stops meanwhile. The call must be read-only."""
+    async def patiently(
+        self, call: Callable[[float], Awaitable[T]], wait_for: float, doing: Callable[[], Awaitable[str]] | None = None
+    ) -> T:
+        """Return `call(wait_for)`, or `call(0)` if the server stops meanwhile. The call must be read-only.
+
+        While it waits, the client receives progress notifications with the text of `doing`. If the client cancels, only the wait
+        ends.
+        """
         wait_for = min(max(wait_for, 0.0), LONGEST_WAIT)
-        if self.patience is None or wait_for == 0:
+        if wait_for == 0:
             return await call(wait_for)
-        return await self.patience(partial(call, wait_for), partial(call, 0.0))
+        reports = None if self.report is None else asyncio.create_task(self._reports(self.report, wait_for, doing))
+        try:
+            if self.patience is None:
+                return await call(wait_for)
+            return await self.patience(partial(call, wait_for), partial(call, 0.0))
+        finally:
+            if reports is not None:
+                reports.cancel()
+                await asyncio.wait({reports})
+
+    async def _reports(self, report: Report, wait_for: float, doing: Callable[[], Awaitable[str]] | None) -> None:
+        waited = 0.0
+        while True:
+            try:
+                await report(waited, wait_for, None if doing is None else await doing())
+            except TreadleError:  # the call itself reports it
+                return
+            await asyncio.sleep(_EVERY)
+            waited += _EVERY

@@ -15,7 +15,7 @@ from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tasks import TaskLine, task_line
 from treadle.mcp.tool import text_of, tool
 from treadle.mcp.truncate import PAGE, After, Before, Limit, Whole, error_line, last, line, page_size, shown
-from treadle.mcp.workflows import StepId, WaitFor
+from treadle.mcp.workflows import StepId, WaitFor, wait_for_end
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
@@ -255,7 +255,7 @@ async def run_logs(
 @tool()
 async def run_outputs(context: RequestContext, run_id: RunId, wait_for: WaitFor = 0.0, whole: Whole = False) -> RunOutputs:
     """The result of a run; optionally waits for its end. If it is not `finished`, `why` has the reason."""
-    ended = await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for)
+    ended = await wait_for_end(context, run_id, wait_for)
     return replace(ended, outputs=shown(ended.outputs, whole, 20_000), error=shown(ended.error))
 
 

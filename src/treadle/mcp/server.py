@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -22,7 +23,7 @@ ContextOf = Callable[[Context], Awaitable[RequestContext]]
 
 INSTRUCTIONS = """Treadle is a durable work engine: tasks for handlers, workflows in AFL, approvals by people, objectives.
 Read the prompt `afl_language` (or the resource afl://language) before you write AFL, and call `afl_validate` after each change.
-Runs are durable: they continue after a tool has returned. `why` gives the reason for any state.
+Runs are durable: they continue after a tool has returned or its call was canceled. `why` gives the reason for any state.
 Lists are paged: pass `next_before` (or `next_after`) to the next call. Errors have a stable `code`."""
 
 
@@ -37,7 +38,8 @@ def make_server(context_of: ContextOf) -> Server[Any]:
         tool = TOOLS.get(params.name)
         if tool is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no tool {params.name!r}.")
-        return await answer(tool, await context_of(ctx), params.arguments or {})
+        context = replace(await context_of(ctx), report=ctx.session.report_progress)
+        return await answer(tool, context, params.arguments or {})
 
     async def list_resources(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
         return wire.ListResourcesResult(resources=[each.listed() for each in RESOURCES if not each.is_template])

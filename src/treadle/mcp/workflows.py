@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import ANSWERS, SourceText, TrialCall
-from treadle.api.runs import Inputs
+from treadle.api.runs import Inputs, RunOutputs
 from treadle.api.steps import StepRedo
 from treadle.api.tasks import Task
 from treadle.mcp.flows import Source, Sources, Strict, check, texts
@@ -104,9 +104,19 @@ class RunnerDone(ApiRecord):
     state: str
 
 
+async def wait_for_end(context: RequestContext, run_id: str, wait_for: float) -> RunOutputs:
+    """Wait for the end of the run, at most that long, with progress notifications about what it is doing."""
+
+    async def doing() -> str:
+        run = await context.api.runs.get(run_id)
+        return f"{run.workflow}: {run.state if run.activity is None else line(run.activity.text)}"
+
+    return await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for, doing)
+
+
 async def execution(context: RequestContext, run_id: str, wait_for: float) -> Execution:
     """Wait for the end of the run, at most that long, and return its state."""
-    ended = await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for)
+    ended = await wait_for_end(context, run_id, wait_for)
     run = await context.api.runs.get(ended.ended_as)
     status: Status = "COMPLETED" if ended.state == "completed" else "ERROR"
     waiting: list[WaitingStep] = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from treadle.model.errors import Forbidden, InvalidInput, ListForbidden
+from treadle.model.errors import Forbidden, InvalidInput, ListForbidden, Refused
 from treadle.model.ids import parse_id
 
 
@@ -68,6 +68,8 @@ class Access:
     session_id: str | None = None
     groups: tuple[str, ...] = ()
     """Groups of the caller; only an operator with direct access to the store states them, never a token or a request."""
+    for_model: bool = False
+    """Whether a model acts, over MCP: whatever its scopes, it cannot approve what it asked for itself."""
 
     def may(self, scope: Scope) -> bool:
         """Return whether the scope is granted."""
@@ -81,6 +83,11 @@ class Access:
         """Raise `Forbidden` unless the scope is granted."""
         if not self.may(scope):
             raise Forbidden(scope)
+
+    def check_own(self, asked_by: str | None, what: str) -> None:
+        """Raise `Refused` if a model is about to approve what it asked for itself."""
+        if self.for_model and asked_by == self.actor:
+            raise Refused(f"{asked_by} asked for {what} and cannot approve it over MCP; a person or another token has to.")
 
     def check_list(self, task_list: str) -> None:
         """Raise `ListForbidden` unless the task list is permitted."""

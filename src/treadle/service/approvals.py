@@ -19,7 +19,7 @@ from treadle.api.tasks import Why
 from treadle.api.wire import record_of
 from treadle.kernel.approvals.records import PENDING, Decided, ShownApproval
 from treadle.model.approvals import APPROVE, DENY
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, NotFound
 from treadle.model.values import Json
 from treadle.service.group import Group
 from treadle.service.task_records import move_record
@@ -67,6 +67,7 @@ class Approvals(Group, ApprovalsApi):
         return await self._decide(approval_id, DENY, reason, None)
 
     async def _decide(self, approval_id: str, decision: str, reason: str | None, edits: dict[str, Json] | None) -> Approval:
+        await self._check_own([approval_id], decision)
         shown = await self.engine.approvals.decide(
             approval_id, decision, actor=self.actor, reason=reason, edits=edits, groups=self.access.groups
         )
@@ -77,10 +78,20 @@ class Approvals(Group, ApprovalsApi):
     ) -> DecisionResults:
         if len(approval_ids) > MANY:
             raise InvalidInput(f"One call may decide at most {MANY} approvals, not {len(approval_ids)}.")
+        await self._check_own(approval_ids, decision)
         answers = await self.engine.approvals.decide_many(
             approval_ids, decision, actor=self.actor, reason=reason, groups=self.access.groups
         )
         return DecisionResults([_answer(each) for each in answers])
+
+    async def _check_own(self, approval_ids: Sequence[str], decision: str) -> None:
+        """Raise `Refused` if a model is about to approve its own request."""
+        for each in approval_ids if self.access.for_model and decision == APPROVE else ():
+            try:
+                found = await self.engine.approvals.show(each)
+            except NotFound:  # the decision reports it
+                continue
+            self.access.check_own(found.approval.request.requested_by, f"the approval {each}")
 
 
 def _record(kind: type[A], shown: ShownApproval, **more: Any) -> A:

@@ -19,6 +19,8 @@ from treadle.api.objectives import (
 )
 from treadle.api.wire import record_of
 from treadle.goals import reads as kernel
+from treadle.model.access import Scope
+from treadle.model.errors import Forbidden
 from treadle.model.values import Json
 from treadle.service.group import Group
 from treadle.service.task_records import move_record
@@ -61,6 +63,9 @@ class Objectives(Group, ObjectivesApi):
         return [_with_statuses(each, statuses) for each in objectives]
 
     async def approve(self, objective_id: str) -> Objective:
+        if self.access.for_model:
+            found = await self.engine.goals.objectives.get(objective_id)
+            self.access.check_own(found.created_by, f"the objective {found.objective_id}")
         return await self.engine.goals.objectives.approve(objective_id, actor=self.actor)
 
     async def block(self, objective_id: str, *, reason: str | None = None, on: str | None = None) -> Objective:
@@ -80,6 +85,10 @@ class Objectives(Group, ObjectivesApi):
         metadata: dict[str, Json] | None = None,
         prompt: str | None = None,
     ) -> Objective:
+        if not self.access.may(Scope.APPROVE) and any(each is not None for each in (title, acceptance_criteria, metadata, prompt)):
+            found = await self.engine.goals.objectives.get(objective_id)
+            if found.approved_by is not None:  # the approval was for the old text
+                raise Forbidden(Scope.APPROVE)
         return await self.engine.goals.objectives.edit(
             objective_id,
             actor=self.actor,

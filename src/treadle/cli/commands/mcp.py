@@ -105,7 +105,7 @@ async def _near_desk(
     from treadle.service import Service
 
     actor = f"mcp:{session.actor.removeprefix('cli:')}"
-    access = Access(actor, granted(parse_scopes(scopes)) if scopes else frozenset(Scope))
+    access = Access(actor, granted(parse_scopes(scopes)) if scopes else frozenset(Scope), for_model=True)
     async with _working(engines, work) as engine:
         yield RequestContext(Service(engine, access), access.scopes)
 

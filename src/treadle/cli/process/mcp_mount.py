@@ -7,6 +7,7 @@ request, because that is slow and few servers need it.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ class McpMount:
         state = self._state
 
         async def desk_of(ctx: Any) -> RequestContext:
-            access = await state.access(ctx.request)
+            access = replace(await state.access(ctx.request), for_model=True)
             return RequestContext(Service(state.engine, access), access.scopes, partial(state.wait, access))
 
         return StreamableHTTPSessionManager(
