@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from treadle.model.errors import (
         ApprovalDenied,
         ApprovalExpired,
+        Canceled,
         ClaimLost,
         EffectFailed,
         EffectUnknown,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from treadle.workers.context import Context
     from treadle.workers.functions.context import FunctionContext
     from treadle.workers.functions.determinism import DeterminismWarning
+    from treadle.workers.functions.first import Winner
     from treadle.workers.injection import Depends
     from treadle.workers.references import Function, Handler
     from treadle.workers.specialists import RenderSpecialist, Specialist
@@ -53,6 +55,7 @@ _PLACES = {
     "treadle.model.errors": (
         "ApprovalDenied",
         "ApprovalExpired",
+        "Canceled",
         "ClaimLost",
         "EffectFailed",
         "EffectUnknown",
@@ -86,6 +89,7 @@ _PLACES = {
     "treadle.workers.injection": ("Depends",),
     "treadle.workers.functions.context": ("FunctionContext",),
     "treadle.workers.functions.determinism": ("DeterminismWarning",),
+    "treadle.workers.functions.first": ("Winner",),
     "treadle.workers.references": ("Function", "Handler"),
     "treadle.workers.specialists": ("RenderSpecialist", "Specialist"),
 }
@@ -110,6 +114,7 @@ __all__ = [
     "ApprovalExpired",
     "ApprovalRequest",
     "AwaitingApproval",
+    "Canceled",
     "ClaimLost",
     "Context",
     "Depends",
@@ -153,4 +158,5 @@ __all__ = [
     "TreadleError",
     "UnexpectedSpecialistResultError",
     "Waiting",
+    "Winner",
 ]

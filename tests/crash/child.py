@@ -153,6 +153,16 @@ def add_functions(engine: Engine, effects: Path) -> None:
     async def one(payload: Any, ctx: Any) -> Any:
         return await ctx.step(effect, "child", ctx, name="child")
 
+    @engine.function("race")
+    async def race(payload: Any, ctx: Any) -> Any:
+        await ctx.step(effect, "reserve", ctx, key="reserve")
+        try:
+            winner = await ctx.first(answer=ctx.wait_for("answer"), job=ctx.call("nobody", {}))
+            await ctx.step(effect, "after", ctx, key="after")
+            return winner.name
+        finally:
+            await ctx.step(effect, "release", ctx, key="release")
+
 
 async def run_function_starter(options: argparse.Namespace) -> None:
     """Start a function, with a key, so that doing it again is safe."""

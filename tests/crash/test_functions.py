@@ -10,6 +10,9 @@ import pytest
 from tests.crash.scene import Scene, until
 from tests.limits import BOUND
 
+from treadle import RunCanceled
+from treadle.kernel.store.queries import TaskFilter
+
 POINTS = ("function.before_commit", "function.after_commit")
 WRITES = 14
 """Commits that the function and its child make, so that each is died at."""
@@ -60,3 +63,38 @@ async def test_a_starter_that_dies_and_starts_again_starts_one_run(scene: Scene,
     await scene.start_worker()
     assert await scene.engine.run_result(told["id"], timeout=BOUND) == RESULT
     assert [run.id for run in await scene.engine.kernel.run_reads.list_runs(workflow="ten")] == [told["id"]]
+
+
+@pytest.mark.parametrize("crash", ["function.before_commit:3", "function.after_commit:4"])
+@pytest.mark.parametrize("event", ["answer", "cancel"])
+async def test_a_winner_and_a_cleanup_survive_the_death_of_their_process(scene: Scene, event: str, crash: str) -> None:
+    started = await scene.engine.start_function("race", version=1)
+    first = scene.start("worker", "--crash-at", crash)
+
+    async def waits() -> bool:
+        task = await scene.engine.kernel.functions.own_task(started.id)
+        return task is not None and task.owner_id is None and task.wake_at is not None
+
+    await until(waits, first)
+    if event == "cancel":
+        run = await scene.engine.runs.cancel(started.id, reason="sold out")
+        assert run.state == "running"
+    else:
+        await scene.engine.signal(started, "answer")
+    await scene.died(first)
+    last = await scene.start_worker()
+    if event == "cancel":
+        with pytest.raises(RunCanceled, match="sold out"):
+            await scene.engine.run_result(started, timeout=BOUND)
+    else:
+        assert await scene.engine.run_result(started, timeout=BOUND) == "answer"
+    counts = Counter(what for what, *_ in scene.effects())
+    assert set(counts) == {"reserve", "release", *(["after"] if event == "answer" else [])}
+    assert counts["reserve"] == 1
+    assert sum(counts.values()) <= len(counts) + 1, counts
+
+    async def job_is_canceled() -> bool:
+        return [each.state for each in await scene.engine.kernel.store.list_tasks(TaskFilter(name="nobody"), 10)] == ["canceled"]
+
+    await until(job_is_canceled, last)
+    assert (await scene.engine.kernel.verify()).problems == ()

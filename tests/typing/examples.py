@@ -151,6 +151,13 @@ async def order_flow(order: Order, ctx: FunctionContext) -> Receipt:
     assert_type(await ctx.call(print_it, order, copies=2), Note)
     assert_type(await ctx.call(add, 1), int)
     assert_type(await ctx.call("pack", {"order": {"sku": "x"}}, retry=3), dict[str, Any])
+    won = await ctx.first(ctx.call(pack, order), ctx.step(refund, order, amount=3))
+    assert_type(won.value, Receipt | Label)
+    assert_type(won.name, str)
+    assert_type((await ctx.first(ctx.call(add, 1), ctx.call(add, 2), ctx.call(label, order))).value, int | Label)
+    assert_type((await ctx.first(ctx.sleep(1), answer=ctx.wait_for("answer"))).value, Any)
+    print(won.values)  # E
+    await ctx.first(answer=order)  # E
     await ctx.call(pack, "order")  # E
     await ctx.call(pack)  # E
     await ctx.call(pack, order, retry=3)  # E

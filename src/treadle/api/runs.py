@@ -423,8 +423,17 @@ class RunsApi(Protocol):
         """Resume a paused run, and repair one that is stuck."""
 
     @contract.post("/runs/{run_id}/cancel", Scope.OPERATE)
-    async def cancel(self, run_id: RunId, *, reason: Annotated[str | None, Doc("Reason; stored with the run")] = None) -> Run:
-        """Cancel a run and all its live tasks; canceling twice is not an error."""
+    async def cancel(
+        self,
+        run_id: RunId,
+        *,
+        reason: Annotated[str | None, Doc("Reason; stored with the run")] = None,
+        force: Annotated[bool, Doc("End a function immediately, without its cleanup")] = False,
+    ) -> Run:
+        """Cancel a run and all its live tasks; canceling twice is not an error.
+
+        A durable function with cleanup code stays `running` while it cleans up, for a limited time.
+        """
 
     @contract.post("/runs/{run_id}/retry", Scope.OPERATE)
     async def retry(

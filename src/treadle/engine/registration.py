@@ -57,7 +57,8 @@ class Registration:
 
             It takes (payload), (payload, ctx) or nothing, or named and annotated arguments, and returns any supported value. A run
             is pinned to the `version` it began with; several versions may be registered. `max_steps` caps the steps of one run,
-            `concurrency` the number of its runs that execute concurrently in a process.
+            `concurrency` the number of its runs that execute concurrently in a process. `cleanup_timeout` (default 60 s) limits the
+            code that a canceled run executes in `finally` and `except Canceled`; 0 ends it immediately.
             """
             return _decorator(name, lambda own, fn: self._add_function(own, fn, options))
 

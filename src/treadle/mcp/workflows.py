@@ -337,8 +337,12 @@ async def afl_manage_runner(
     runner_id: Annotated[str, Doc("The run's id")],
     action: Annotated[Literal["pause", "resume", "cancel"], Doc("The action", "pause")],
     reason: Annotated[str | None, Doc("Reason; stored with a canceled run")] = None,
+    force: Annotated[bool, Doc("Cancel a function without its cleanup")] = False,
 ) -> RunnerDone:
-    """Pause, resume or cancel a run. Pausing stops new tasks of it; canceling ends it and all its tasks permanently."""
+    """Pause, resume or cancel a run. Pausing stops new tasks of it; canceling ends it and all its tasks permanently.
+
+    A canceled function with cleanup code stays running while it cleans up, for a limited time.
+    """
     runs = context.api.runs
     match action:
         case "pause":
@@ -346,7 +350,7 @@ async def afl_manage_runner(
         case "resume":
             run = await runs.resume(runner_id)
         case "cancel":
-            run = await runs.cancel(runner_id, reason=reason)
+            run = await runs.cancel(runner_id, reason=reason, force=force)
     return RunnerDone(True, None, run.id, run.state)
 
 

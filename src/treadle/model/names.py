@@ -53,8 +53,11 @@ EXTERNAL_CANCEL = "external.cancel"
 """Tasks that cancel a job at an external service; their name is the specialist's."""
 
 PRUNE = "engine.prune"
-RUN_DEADLINE = "engine.deadline"
 """Kind, name and unique key of the task that prunes a namespace."""
+RUN_DEADLINE = "engine.deadline"
+"""Tasks that cancel a run at its deadline."""
+CANCEL = "engine.cancel"
+"""Tasks that cancel tasks and runs: those that a function no longer needs, and a run whose cleanup takes too long."""
 
 ENGINE_LIST = "engine"
 """The task list of the engine's own tasks; every worker serves its kinds."""

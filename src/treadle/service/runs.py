@@ -240,8 +240,8 @@ class Runs(RunGroup, RunsApi):
             raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
         return await self.shown(Run, await self.engine.runs.resume(run.id, actor=self.actor))
 
-    async def cancel(self, run_id: str, *, reason: str | None = None) -> Run:
-        return await self.shown(Run, await self.engine.runs.cancel(run_id, actor=self.actor, reason=reason))
+    async def cancel(self, run_id: str, *, reason: str | None = None, force: bool = False) -> Run:
+        return await self.shown(Run, await self.engine.runs.cancel(run_id, actor=self.actor, reason=reason, force=force))
 
     async def retry(self, run_id: str, *, step: str | None = None) -> Run:
         run = await self.find_run(run_id)

@@ -166,7 +166,10 @@ def add(site: Site) -> None:
             case "resume":
                 done = await service.runs.resume(run_id)
             case "cancel":
-                done = await service.runs.cancel(run_id, reason=str(form.get("reason") or "") or None)
+                reason, force = str(form.get("reason") or "") or None, bool(form.get("force"))
+                done = await service.runs.cancel(run_id, reason=reason, force=force)
+                if done.finished_at is None:
+                    return site.back(request, f"{done.workflow} cleans up, and is canceled then.")
             case "retry":
                 done = await service.runs.retry(run_id, step=step)
             case "rerun":

@@ -69,6 +69,7 @@ class RunServices:
             value_store,
             ids,
             kernel.function_registry.newest,
+            kernel.function_registry.cleanup_for,
             namespace=namespace,
             payload_limit=payload_limit,
             cancel_rows=kernel.cancel_rows,

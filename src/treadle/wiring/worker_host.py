@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from treadle.kernel.queue.cancellation import cancel_with
 from treadle.kernel.queue.deadlines import expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
@@ -152,6 +153,7 @@ class WorkerHost:
                     lambda: kernel.trigger_services.alert_evaluator,
                     lambda: kernel.alert_sender,
                     expire_with(kernel.store, lambda: kernel.run_services.runs.cancel),
+                    cancel_with(kernel.queue.cancel, lambda: kernel.run_services.runs.cancel),
                 ),
                 self._find_own,
             ),

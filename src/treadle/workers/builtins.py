@@ -12,7 +12,7 @@ from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
 from treadle.kernel.watchers.scan import WatcherScanner
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
-from treadle.model.names import ADVANCE, ALERT, APPROVAL, NOTIFY, PRUNE, RUN_DEADLINE, SCHEDULE, SCRIPT, WATCHER
+from treadle.model.names import ADVANCE, ALERT, APPROVAL, CANCEL, NOTIFY, PRUNE, RUN_DEADLINE, SCHEDULE, SCRIPT, WATCHER
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
@@ -52,6 +52,7 @@ def builtin_handlers(
     evaluator: Callable[[], AlertEvaluator] | None = None,
     alert_sender: Callable[[], AlertSender] | None = None,
     expire: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
+    cancel: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
 ) -> dict[str, Handler]:
     """Return the handlers by kind; those for pruning, triggers, notifications and alerts only if their service is given."""
 
@@ -90,6 +91,8 @@ def builtin_handlers(
         handlers[ALERT] = make_handler(ALERT, _evaluate_with(evaluator), retry=_PATIENT, concurrency=4)
     if expire is not None:
         handlers[RUN_DEADLINE] = make_handler(RUN_DEADLINE, expire, retry=_PATIENT, concurrency=16)
+    if cancel is not None:
+        handlers[CANCEL] = make_handler(CANCEL, cancel, retry=_PATIENT, concurrency=16)
     return handlers
 
 

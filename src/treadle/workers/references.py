@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, Unpack
 
 from treadle.api.options import EnqueueOptions, FunctionOptions
 from treadle.model.clock import Duration
@@ -28,6 +28,7 @@ class FunctionCallOptions(FunctionOptions, total=False):
 
     actor: str | None
     key: str | None
+    on_parent_close: Literal["cancel", "terminate", "abandon"] | None
 
 
 class Reference(Generic[P, R_co]):
@@ -92,7 +93,7 @@ class Function(Reference[P, R_co]):
 
 
 ENQUEUE_OPTIONS = frozenset(HandlerCallOptions.__annotations__) - {"key"}
-START_OPTIONS = frozenset(FunctionCallOptions.__annotations__) - {"key"}
+START_OPTIONS = frozenset(FunctionCallOptions.__annotations__) - {"key", "on_parent_close"}
 CALL_OPTIONS = frozenset({"key", "task_list", "priority", "retry", "timeout", "deadline", "limit_key", "limit"})
-CHILD_OPTIONS = frozenset({"key", "version", "task_list", "priority"})
+CHILD_OPTIONS = frozenset({"key", "version", "task_list", "priority", "on_parent_close"})
 """The options that `enqueue`, `start`, `ctx.call` and `ctx.start` take."""

@@ -179,10 +179,15 @@ async def cancel(
     session: Session,
     run_id: RunId,
     reason: Annotated[str | None, option(help="Reason, stored with the run")] = None,
+    force: Annotated[bool, option("--force", help="End a function immediately, without its cleanup")] = False,
 ) -> None:
-    """Cancel a run and all its live tasks; repeating this is not an error."""
+    """Cancel a run and all its live tasks; repeating this is not an error. A function may clean up first, for a limited time."""
     async with session.api() as api:
-        _done(session, await api.runs.cancel(run_id, reason=reason))
+        run = await api.runs.cancel(run_id, reason=reason, force=force)
+    if run.finished_at is not None:
+        return _done(session, run)
+    hint = f"it is canceled when its cleanup ends; `treadle why {run.id}` shows it, and `--force` ends it now"
+    return session.show(run, lambda: plain(f"{run.workflow} {run.id} cleans up: {hint}"))
 
 
 async def retry(

@@ -9,6 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from treadle.kernel.functions.cancellation import (
+    ABANDON,
+    CancelRequest,
+    cleanup_for,
+    cleanup_timer,
+    find_policy,
+    read_request,
+    requested,
+)
 from treadle.kernel.functions.decide import REPLAYED, canceled_rows, new_run, own_task, paused_rows, resumed_rows, voided
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import (
@@ -23,6 +32,7 @@ from treadle.kernel.functions.steps import (
     parse_lane_name,
     step_id,
 )
+from treadle.kernel.queue.cancellation import cancel_task
 from treadle.kernel.queue.deadlines import deadline_tasks, find_deadline
 from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.service import PATIENCE
@@ -37,10 +47,13 @@ from treadle.model.errors import IllegalMove, Refused, StepNotFound
 from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
-from treadle.model.tasks import Task
+from treadle.model.tasks import NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
 
 _HELD_LIMIT = 1000
+_CANCELED_LIMIT = 10_000
+"""Tasks of a run that are canceled when its cleanup begins; all others, when it ends."""
+_LIVE = (TaskState.PENDING, TaskState.RUNNING, TaskState.PAUSED, TaskState.AWAITING_EXTERNAL, TaskState.AWAITING_APPROVAL)
 
 
 class FunctionRuns:
@@ -79,8 +92,22 @@ class FunctionRuns:
         unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
         return await self._operate(run_id, "resume", actor, lambda runs: resumed_rows(runs, actor), unless=unless)
 
-    async def cancel(self, run_id: Ref, *, actor: str = "operator", reason: str | None = None, code: str = "canceled") -> Run:
-        """End the run, all runs below it, and all their tasks, now; steps keep their states. Canceling twice is a no-op."""
+    async def cancel(
+        self,
+        run_id: Ref,
+        *,
+        actor: str = "operator",
+        reason: str | None = None,
+        code: str = "canceled",
+        force: bool = False,
+    ) -> Run:
+        """End the run, the runs below it that follow it, and all their tasks; steps keep their states. Canceling twice is a no-op.
+
+        If its code may clean up, the run stays live while it does, for a limited time: the request fences off its holder, cancels
+        its tasks, and has `Canceled` raised at the operation at which the function is. With `force` the run ends immediately.
+        """
+        if not force and (asked := await self._request(run_id, actor, reason, code)) is not None:
+            return asked
         error = canceled_error(actor, reason, code)
         canceled: list[str] = []
 
@@ -88,22 +115,66 @@ class FunctionRuns:
             canceled.extend(run.id for run in runs)
             return canceled_rows(runs, actor, error, self._value_store)
 
-        run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,))
+        run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,), force=force)
         for each in dict.fromkeys(canceled):
             self._functions.finished(each)
             if late := await self._functions.closed([await self._functions.get(each)]):  # requested meanwhile
                 await self._committer.submit(Unit(rows=tuple(late)), self._patience)
         return run
 
+    async def _request(self, run_id: Ref, actor: str, reason: str | None, code: str) -> Run | None:
+        """Ask the function to clean up, once; None if it has nothing to clean up, or has ended."""
+        run_id = (await self._functions.get(run_id)).id
+
+        async def attempt() -> Run | None:
+            run = await self._functions.get_current(run_id)
+            task = None if run.finished else await self._functions.own_task(run.id)
+            if task is None or not (limit := cleanup_for(task, self._functions.cleanup_here)):
+                return None
+            if read_request(task) is not None:
+                return run
+            request = CancelRequest(actor=actor, reason=reason, code=code, until=await self._store.now() + limit)
+            park, rows = requested(task, request, limit)
+            if run.state == RunState.PAUSED:
+                rows = (*rows, *resumed_rows([run], actor))
+            live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _CANCELED_LIMIT)
+            children = [each for each in await self._store.list_children(run.id) if await self._follows(each)]
+            timers = [cleanup_timer(run, request, limit)]
+            if (tasks := [each.id for each in live if each.id != task.id]) or children:
+                timers.append(cancel_task(run.id, run.namespace, f"The run {run.id} was canceled.", tasks, children))
+            unit = Unit(Seen.of(task), park, tuple(timers), run=RunGuard(run.id, run.version), rows=rows)
+            await self._committer.commit(unit, self._patience)
+            if task.owner_id is not None:
+                self._committer.fenced([task.id])
+            return await self._functions.get(run.id)
+
+        return await self._committer.transact(attempt, f"cancel the run {run_id}")
+
+    async def _follows(self, child_id: str) -> bool:
+        child = await self._store.find_run(child_id)
+        return child is not None and await find_policy(self._store, self._value_store, child) != ABANDON
+
     async def _operate(
-        self, run_id: Ref, move: str, actor: str, rows_of: Callable[[Sequence[Run]], list[Row]], unless: tuple[str, ...]
+        self,
+        run_id: Ref,
+        move: str,
+        actor: str,
+        rows_of: Callable[[Sequence[Run]], list[Row]],
+        unless: tuple[str, ...],
+        *,
+        force: bool = False,
     ) -> Run:
         """Apply an operator's move to the run and all runs below it, until none is left; guarded by the run's version."""
         run_id = (await self._functions.get(run_id)).id
 
         async def attempt() -> Run:
             run = await self._functions.get_current(run_id)
-            below = [each for each in await self._functions.descendants(run.id) if RUN.target(each.state, move)]
+            asked: tuple[NewTask, ...] = ()
+            if move == "cancel":
+                found, asked = await self._functions.closing(run.id, force=force)
+            else:
+                found = await self._functions.descendants(run.id)
+            below = [each for each in found if RUN.target(each.state, move)]
             if run.state in unless and (not below or move == "resume"):
                 return run
             runs = below if run.state in unless else [run, *below]
@@ -113,7 +184,7 @@ class FunctionRuns:
             ordered = sorted(runs, key=lambda each: each.id)
             closed = await self._functions.closed(ordered) if move == "cancel" else []
             after = await self._functions.closed_tasks(ordered) if move == "cancel" else []
-            unit = Unit(run=RunGuard(run.id, run.version), tasks=tuple(after), rows=(*rows_of(ordered), *closed))
+            unit = Unit(run=RunGuard(run.id, run.version), tasks=(*after, *asked), rows=(*rows_of(ordered), *closed))
             await self._committer.commit(unit, self._patience)
             self._committer.fenced(held)
             raise Stale  # the next attempt finds children that were started meanwhile
@@ -237,6 +308,8 @@ class FunctionRuns:
             task = await self._functions.own_task(run.id)
             if task is None or task.finished:
                 raise Refused(f"The run {run.id} has no live task that could continue it.")
+            if (request := read_request(task)) is not None:
+                raise Refused(f"The run {run.id} {request.text}; another version cannot continue it.")
             _, old = parse_lane_name(task.name)
             if old == version:
                 return run

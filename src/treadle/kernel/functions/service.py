@@ -17,8 +17,10 @@ import msgspec
 
 from treadle.api.functions import Function
 from treadle.api.options import FunctionOptions
+from treadle.kernel.functions.cancellation import ABANDON, TERMINATE, CleanupHere, cleanup_for, closing_tasks, find_policy
 from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_run, task_message
 from treadle.kernel.functions.steps import (
+    START,
     Recorded,
     check_version,
     child_run_id,
@@ -29,6 +31,7 @@ from treadle.kernel.functions.steps import (
     read_step,
     step_id,
 )
+from treadle.kernel.queue.cancellation import cancel_task
 from treadle.kernel.queue.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
@@ -49,7 +52,7 @@ from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
 from treadle.model.records import Message
 from treadle.model.runs import Run, Step
-from treadle.model.states import RUN, TaskState
+from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tags import Tags
 from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
@@ -76,6 +79,7 @@ class Functions:
         value_store: ValueStore,
         ids: Ids,
         newest_here: Callable[[str], int | None],
+        cleanup_here: CleanupHere = lambda _: None,
         *,
         namespace: str = DEFAULT_NAMESPACE,
         payload_limit: int = PAYLOAD_LIMIT,
@@ -92,6 +96,7 @@ class Functions:
         self._value_store = value_store
         self._ids = ids
         self._newest_here = newest_here
+        self.cleanup_here = cleanup_here
         self._namespace = namespace
         self._payload_limit = payload_limit
         self._patience = patience
@@ -306,14 +311,15 @@ class Functions:
         run = await self._store.find_run(task.run_id or "")
         if run is None or run.finished:
             return (), ()
-        below = await self.descendants(run.id)
-        error = finish.error or encode({"code": "canceled", "message": "Its parent has ended."})
         rows: list[Row] = [*end_with_task(run, finish, self._value_store)]
-        if finish.state == TaskState.CANCELED:
-            rows += canceled_rows([run, *below], finish.actor or "engine", error, self._value_store, but=run.id)
-            rows += await self.closed([run, *below])
-            return tuple(await self.closed_tasks([run, *below])), tuple(rows)
-        return (), tuple(rows)
+        if finish.state != TaskState.CANCELED and run.state != RunState.PAUSED:
+            started = [each for each in await self.recorded(run.id) if each.kind == START]
+            return closing_tasks(run.id, run.namespace, started), tuple(rows)
+        below, asked = await self.closing(run.id)
+        error = finish.error or encode({"code": "canceled", "message": "Its parent has ended."})
+        rows += canceled_rows([run, *below], finish.actor or "engine", error, self._value_store, but=run.id)
+        rows += await self.closed([run, *below])
+        return (*await self.closed_tasks([run, *below]), *asked), tuple(rows)
 
     async def closed(self, runs: Sequence[Run]) -> list[Row]:
         """The rows to store with the cancellation of the runs, beside their ends."""
@@ -335,6 +341,30 @@ class Functions:
                     found[child_id] = run
                     left.append(child_id)
         return [found[each] for each in sorted(found)]
+
+    async def closing(self, run_id: str, *, force: bool = False) -> tuple[list[Run], tuple[NewTask, ...]]:
+        """The unfinished runs below a canceled run that end with it, in order of id, and the task that cancels those that clean
+        up. Runs that it has abandoned, and those below them, continue."""
+        ending: dict[str, Run] = {}
+        asked: list[str] = []
+        left = [run_id]
+        while left:
+            for child_id in await self._store.list_children(left.pop()):
+                child = None if child_id in ending else await self._store.find_run(child_id)
+                if child is None or child.finished:
+                    continue
+                policy = await find_policy(self._store, self._value_store, child)
+                if policy == ABANDON:
+                    continue
+                own = None if force or policy == TERMINATE else await self.own_task(child.id)
+                if own is not None and cleanup_for(own, self.cleanup_here):
+                    asked.append(child.id)
+                else:
+                    ending[child.id] = child
+                    left.append(child.id)
+        reason = f"Its parent, the run {run_id}, was canceled."
+        task = cancel_task(derived_id(run_id, "children"), self._namespace, reason, runs=asked)
+        return [ending[each] for each in sorted(ending)], (task,) if asked else ()
 
     # reads
 

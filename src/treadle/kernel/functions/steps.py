@@ -25,7 +25,7 @@ from treadle.model.values import BlobRef, Json, decode, encode
 FLOW_PREFIX = "fn:"
 """Prefix of a function run's flow id, before `NAME@VERSION`."""
 
-STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT, TAG = (
+STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT, TAG, FIRST = (
     "step",
     "sleep",
     "call",
@@ -37,6 +37,7 @@ STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT, TAG = (
     "patch",
     "effect",
     "tag",
+    "first",
 )
 """Kinds of steps of functions."""
 VOID = "void"
@@ -148,6 +149,8 @@ class Recorded(StoredRow, kw_only=True):
     """For a failed effect: whether it may have happened anyway."""
     version: int | None = None
     """For a child run: the version of its function."""
+    on_parent_close: str | None = None
+    """For a child run: its policy."""
     began_at: int | None = None
     """When its last attempt began; None: when its row was created."""
     ended_at: int | None = None
@@ -179,7 +182,7 @@ def completed_body(place: str, text: str, began_at: int, about: str, redo: int =
 def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
     """The stored form; a `BlobRef` value is stored separately."""
     parts: dict[str, Json] = {"place": recorded.place} if recorded.more is UNSET else {**recorded.more, "place": recorded.place}
-    for name in ("error", "wake_at", "task_id", "of", "version", "began_at", "ended_at", "about"):
+    for name in ("error", "wake_at", "task_id", "of", "version", "on_parent_close", "began_at", "ended_at", "about"):
         if (value := getattr(recorded, name)) is not None:
             parts[name] = value
     for name in ("failures", "timed_out", "redo", "attempt", "doubtful"):
@@ -237,5 +240,5 @@ def folded(run_id: str, recorded: Recorded, root_id: str, value_store: ValueStor
 
 
 def is_finished(recorded: Recorded) -> bool:
-    """Whether a step has ended."""
+    """Whether a step has ended with a result or an error."""
     return recorded.state in (StepState.COMPLETED, StepState.FAILED)

@@ -70,8 +70,8 @@ def deadline_tasks(run: Run, now: int) -> tuple[NewTask, ...]:
 class CancelRun(Protocol):
     """Cancels a run, as `Runs.cancel` does."""
 
-    def __call__(self, run_id: Ref, *, actor: str, reason: str | None, code: str) -> Awaitable[Run]:
-        """End the run and everything in it."""
+    def __call__(self, run_id: Ref, *, actor: str, reason: str | None, code: str, force: bool = False) -> Awaitable[Run]:
+        """End the run and everything in it; a function cleans up first, unless `force`."""
 
 
 def expire_with(store: Store, cancel: Callable[[], CancelRun]) -> Callable[[dict[str, Any]], Awaitable[None]]:

@@ -16,7 +16,7 @@ from treadle.kernel.store.units import Finish, Park, Revive
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
 from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp, UnreadableValue
 from treadle.model.external import ExternalProductionHandle, Production
-from treadle.model.names import ADVANCE, FUNCTION, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE, RUN_DEADLINE
+from treadle.model.names import ADVANCE, CANCEL, FUNCTION, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE, RUN_DEADLINE
 from treadle.model.outcomes import (
     AwaitingApproval,
     AwaitingExternal,
@@ -47,7 +47,7 @@ BACK_OFF_FOR = 300_000
 _POLL_BACK_OFF_FOR, _LONGEST_POLL_BACK_OFF_FOR = 60_000, 3_600_000
 """Delay in milliseconds of a poll after that many takeovers; doubles with each further one, up to the second value."""
 
-_OWN_KINDS = frozenset({ADVANCE, PRUNE, RUN_DEADLINE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
+_OWN_KINDS = frozenset({ADVANCE, CANCEL, PRUNE, RUN_DEADLINE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
 """Kinds that never become dead letters, since nothing else would do their work."""
 
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")

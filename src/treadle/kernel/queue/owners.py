@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.kernel.store.ports import Store
-from treadle.model.names import ADVANCE, ALERT, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER
+from treadle.model.names import ADVANCE, ALERT, CANCEL, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER
 from treadle.model.states import Hold
 from treadle.model.tasks import Task
 from treadle.model.values import decode, decode_object
@@ -31,6 +31,8 @@ async def find_owner(store: Store, task: Task, move: str) -> str | None:
     if task.kind == RUN_DEADLINE:
         run_id = decode_object(task.payload).get("run_id")
         return f"it waits for the deadline of the run {run_id}, and ends with that run; use `treadle runs cancel {run_id}`."
+    if task.kind == CANCEL:
+        return "it cancels work that a function no longer needs, and ends by itself."
     if task.kind == ADVANCE and move != "requeue":
         return f"it advances the run {task.run_id}; use `treadle runs {move} {task.run_id}`."
     return None

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from treadle.evaluator import RunRef, StepRow
+from treadle.kernel.functions.cancellation import read_request
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, EFFECT, SIGNAL, VOID, WAIT, is_function, read_step
 from treadle.kernel.queue.owners import find_pause
@@ -283,14 +284,16 @@ class RunReads:
         """The reason why the run, or the run that continues it, is in its state, and its deadline."""
         asked = await self.get_run(run_id)
         run = await current_run(self._store, asked)
-        reason = await self._why(run)
+        tasks = [] if run.finished else await self.list_live_tasks(run.id, _COUNTED)
+        reason = await self._why(run, tasks)
+        if (request := next((each for task in tasks if task.kind == FUNCTION and (each := read_request(task))), None)) is not None:
+            reason = Reason(reason.code, f"{request.text}; now: {reason.text}")
         text = reason.text if run is asked else f"continued as the run {run.id}: {reason.text}"
         if run.deadline_at is not None and not run.finished:
             text += f"; deadline at {as_text(run.deadline_at)}"
         return Reason(reason.code, text)
 
-    async def _why(self, run: Run) -> Reason:
-        tasks = [] if run.finished else await self.list_live_tasks(run.id, _COUNTED)
+    async def _why(self, run: Run, tasks: Sequence[Task]) -> Reason:
         own = next((task for task in tasks if is_suspended(task)), None) if run.state == RunState.RUNNING else None
         if own is not None and (reason := await self._why_suspended(own)):
             return reason

@@ -319,10 +319,21 @@ class Runs(AgentSteps):
             await self._repairs.repair(run.id, actor)
         return await self.get_run(run_id)
 
-    async def cancel(self, run_id: Ref, *, actor: str = "operator", reason: str | None = None, code: str = "canceled") -> Run:
-        """End the run and all its live tasks now; its steps keep their states. Canceling twice is a no-op."""
+    async def cancel(
+        self,
+        run_id: Ref,
+        *,
+        actor: str = "operator",
+        reason: str | None = None,
+        code: str = "canceled",
+        force: bool = False,
+    ) -> Run:
+        """End the run and all its live tasks now; its steps keep their states. Canceling twice is a no-op.
+
+        A function that may clean up does so first, unless `force`: see `FunctionRuns.cancel`.
+        """
         if (functions := await self._functions_for(run_id)) is not None:
-            return await functions.cancel(run_id, actor=actor, reason=reason, code=code)
+            return await functions.cancel(run_id, actor=actor, reason=reason, code=code, force=force)
         error = canceled_error(actor, reason, code)
         running = TaskFilter(states=(TaskState.RUNNING,), run_id=(await self.get_run(run_id)).id)
         held = [task.id for task in await self._store.list_tasks(running, _TASKS_LIMIT)]

@@ -48,6 +48,13 @@ class RunCanceled(TreadleError):
     code = "run_canceled"
 
 
+class Canceled(BaseException):
+    """The run of a durable function is canceled: raised at the operation at which the function is, once in each branch.
+
+    It is not an `Exception`, so that code that handles failures does not continue a canceled run.
+    """
+
+
 class StepFailed(TreadleError):
     """A step of a durable function failed permanently; `error` is its message, `type` the class of the exception."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Coroutine
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,21 @@ class Branch:
     """The position of one branch, and the rows that it has decided. Its places begin with `scope`."""
 
     __slots__ = (
-        *("busy", "host", "hosting", "names", "parent", "pending", "place", "position", "randoms", "scope", "streams", "waiting"),
+        "busy",
+        "committing",
+        "dropped",
+        "host",
+        "hosting",
+        "names",
+        "parent",
+        "pending",
+        "place",
+        "position",
+        "randoms",
+        "scope",
+        "streams",
+        "told",
+        "waiting",
     )
 
     def __init__(self, scope: str = "", parent: Branch | None = None) -> None:
@@ -80,6 +95,19 @@ class Branch:
         """The place of that step."""
         self.streams: Streams | None = None
         """The streams of that step, once it has opened one."""
+        self.committing = False
+        """Whether it waits for a commit, which must not be interrupted: the unit may have rows of other branches."""
+        self.dropped = False
+        """Whether nothing waits for it any more: it ends at its next operation, and nothing that it does is recorded."""
+        self.told: bool = parent is not None and parent.told
+        """Whether `Canceled` was raised in it, or in a branch inside it."""
+
+    def tell(self) -> None:
+        """Note that `Canceled` is raised in the branch: it ends the gathers around it, too."""
+        branch: Branch | None = self
+        while branch is not None and not branch.told:
+            branch.told = True
+            branch = branch.parent
 
     def next_unit(self) -> PendingUnit:
         """Return the unit that collects its rows until its next commit."""
@@ -164,6 +192,9 @@ class Branches:
         try:
             value = await awaitable
         except BaseException as raised:
+            if branch.dropped:
+                self._forget(asyncio.current_task())
+                return
             if self._execution.closed if isinstance(raised, asyncio.CancelledError) else stops_caller(raised):
                 raise
             error = raised
@@ -177,11 +208,27 @@ class Branches:
         group.end(index, value, error, self._execution)
         self.ended()
 
+    def drop(self, branch: Branch) -> None:
+        """Stop a branch for whose result nothing waits; a commit in progress ends first."""
+        branch.dropped = True
+        task = next((task for task, each in self._branches.items() if each is branch), None)
+        if task is None or task.done():
+            return
+        if inspect.getcoroutinestate(task.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
+            self._forget(task)
+        if not branch.committing:
+            task.cancel()
+
+    def _forget(self, task: asyncio.Task[Any] | None) -> None:
+        if task is not None:
+            self._branches.pop(task, None)
+        self.ended()
+
     async def join(self, group: Group) -> None:
-        """Wait for all branches of a gather."""
+        """Wait until a gather can continue."""
         if group.left:
             group.future = self._execution.suspend()
-            await group.future
+            await self._execution.suspended(group.future)
 
     def collect(self, unit: PendingUnit) -> PendingUnit:
         """Move the rows of all branches to the unit."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from treadle.kernel.effects.decide import check_reaction, current_keys
+from treadle.kernel.functions.cancellation import check_policy
 from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG
 from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
@@ -25,6 +26,7 @@ from treadle.model.values import Json, decode, encode
 from treadle.workers.code import unwrapped
 from treadle.workers.functions.determinism import executing
 from treadle.workers.functions.effects import EffectOperation
+from treadle.workers.functions.first import Winner, first
 from treadle.workers.functions.hosts import Operation, host_of
 from treadle.workers.functions.operations import (
     CallOperation,
@@ -43,6 +45,9 @@ from treadle.workers.streams import StreamWriter
 if TYPE_CHECKING:
     from treadle.workers.functions.driver import Driver
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -66,6 +71,7 @@ class ChildOptions(TypedDict, total=False):
     key: str | None
     task_list: str | None
     priority: int | None
+    on_parent_close: Literal["cancel", "terminate", "abandon"] | None
 
 
 class CallOptions(TypedDict, total=False):
@@ -283,6 +289,8 @@ class FunctionContext:
         """Start a function as a child run and return its handle; `await handle.result()` returns the child's result.
 
         Pass a name, a payload and options, or a reference and its arguments: `ctx.start(ship.with_options(key="s1"), order)`.
+        A child is canceled with its parent, and continues if its parent completes or fails. `on_parent_close` changes that: when
+        the parent ends in any way, `cancel` cancels the child, `terminate` ends it without cleanup, `abandon` lets it continue.
         """
         if args and isinstance(args[0], FunctionReference):
             function, *arguments = args
@@ -301,13 +309,16 @@ class FunctionContext:
         key: str | None = None,
         task_list: str | None = None,
         priority: int | None = None,
+        on_parent_close: str | None = None,
     ) -> StartOperation:
         task = self._driver.execution.task
         options = {
             "task_list": _task_list(task, task_list),
             "priority": task.priority if priority is None else priority,
         }
-        return StartOperation(self._driver, check_name(function, "function name"), _payload(payload), version, key, options)
+        operation = StartOperation(self._driver, check_name(function, "function name"), _payload(payload), version, key, options)
+        operation.on_parent_close = check_policy(on_parent_close)
+        return operation
 
     def hosted(self, name: str, operation: Awaitable[R]) -> Coroutine[Any, Any, R]:
         """Await an operation of `ctx` in an asyncio task that a framework created, such as one that calls a tool.
@@ -317,6 +328,21 @@ class FunctionContext:
         worker.
         """
         return host_of(self._driver).run(name, cast("Operation[R]", operation))
+
+    @overload
+    def first(self, one: Awaitable[A], two: Awaitable[B], /) -> Coroutine[Any, Any, Winner[A | B]]: ...
+    @overload
+    def first(self, one: Awaitable[A], two: Awaitable[B], three: Awaitable[C], /) -> Coroutine[Any, Any, Winner[A | B | C]]: ...
+    @overload
+    def first(self, *operations: Awaitable[Any], **named: Awaitable[Any]) -> Coroutine[Any, Any, Winner[Any]]: ...
+    def first(self, *operations: Any, **named: Any) -> Coroutine[Any, Any, Winner[Any]]:
+        """Wait for the first of several operations of ctx to end, and return it: its `name` (keyword), `index` and `value`.
+
+        Raises the error of a winner that failed. The winner is recorded, so every replay returns the same. The others are
+        canceled with their tasks, approvals and child runs; a signal that one of them waited for stays in the inbox. An async
+        step is stopped; a step in a thread continues, and its result is dropped. Coroutines and effects are rejected.
+        """
+        return first(self._driver, [*(("", each) for each in operations), *named.items()])
 
     def gather(self, *awaitables: Any) -> Coroutine[Any, Any, list[Any]]:
         """Run operations and coroutines concurrently, and return their results in order.

@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.kernel.functions.cancellation import noted
 from treadle.kernel.functions.steps import Recorded
 from treadle.kernel.functions.waits import note_waits
 from treadle.kernel.store.records import Await
@@ -72,6 +73,8 @@ class Driver:
         self.execution.on_turn = self._turn
         self.successor: dict[str, Any] | None = None
         """The payload of the run that continues this one, once the function has asked for it."""
+        self.children: list[Recorded] = []
+        """The steps that started child runs with a policy."""
         self._started = False
         self._ended: tuple[Any, BaseException | None] | None = None
 
@@ -185,7 +188,8 @@ class Driver:
                 return await self._end(set_settling)
         if execution.problem is not None:
             self.close()
-            return await self._park(set_settling, stuck_park(execution.task, execution.problem), PendingUnit())
+            park = stuck_park(execution.task, execution.problem, execution.function.cleanup_for, execution.cancel)
+            return await self._park(set_settling, park, PendingUnit())
         if execution.held:  # its task is ready as soon as the run is resumed; until then it starts no children
             return await self._park(set_settling, self._waiting(None), self.recorder.collect(starts=False))
         await inbox.refresh_if_due()
@@ -200,10 +204,12 @@ class Driver:
     def _waiting(self, delay: int | None) -> Park:
         task = self.execution.task
         doing, note = note_waits(self.inbox.waiting())
+        note = noted(note, self.execution.function.cleanup_for, self.execution.cancel)
         return Park(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=note, doing=doing)
 
     async def _park(self, set_settling: SetSettling, park: Park, pending: PendingUnit, messages: int = 0) -> Settled | None:
         execution, inbox = self.execution, self.inbox
+        pending.consumed += inbox.take_stale()
         tasks, rows = self.recorder.rows_of(pending)
         rows += self.permits.change()
         rows.append(Await(execution.run_id, messages, self.journal.uncounted))
@@ -230,7 +236,8 @@ class Driver:
     async def _end(self, set_settling: SetSettling) -> Settled | None:
         execution, inbox = self.execution, self.inbox
         guard, signals = RunGuard(execution.run_id, None), []
-        if self.successor is not None:  # it takes over unconsumed signals; the guard ensures that none is missed
+        if self.successor is not None and execution.cancel is None:
+            # it takes over unconsumed signals; the guard ensures that none is missed
             guard, signals = RunGuard(execution.run_id, (await inbox.read_run()).version), await inbox.list_signals()
             if execution.held:
                 return None
@@ -241,7 +248,7 @@ class Driver:
         tasks, rows = self.recorder.rows_of(pending)
         left = [signal for signal in signals if signal.id not in pending.consumed]
         tags = dict(tag for row in rows if isinstance(row, PutTags) for tag in row.tags)
-        ending = Ending(value, error, self.successor, left, tags)
+        ending = Ending(value, error, self.successor, left, tags, self.children, execution.cancel)
         finish, more_tasks, more_rows = await ended_unit(execution.runtime, execution.task, inbox.run, execution.function, ending)
         rows.append(Await(execution.run_id, 0, self.journal.uncounted))
         set_settling(True)

@@ -32,6 +32,7 @@ from treadle.model.states import StepState
 from treadle.model.user_values import error_text, type_name
 from treadle.model.values import Json, decode, encode
 from treadle.workers.functions.branches import Branch
+from treadle.workers.functions.cleanup import is_interrupted
 from treadle.workers.functions.doubts import Doubts, Known
 from treadle.workers.functions.errors import error_of
 from treadle.workers.functions.steps import StepOperation
@@ -75,6 +76,13 @@ class EffectOperation(StepOperation):
         lost = recorded is not None and recorded.state == StepState.RUNNING
         if recorded is not None:
             journal.history.take_questions(place, recorded.attempt - lost)
+        if is_interrupted(self.driver, branch, recorded):
+            step = recorded or journal.new_step(place, EFFECT, name, StepState.PENDING)
+            step.doubtful = step.doubtful or lost
+            journal.history.take_questions(place, step.attempt)
+            if step.doubtful:
+                journal.note_unknown(what, first, place, step.attempt)
+            await self._interrupt(branch, step)
         if recorded is None:
             recorded = journal.new_step(place, EFFECT, name, StepState.RUNNING)
             recorded.about = about or None

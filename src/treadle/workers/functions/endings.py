@@ -8,15 +8,16 @@ from typing import Any
 
 import msgspec
 
+from treadle.kernel.functions.cancellation import CancelRequest, closing_tasks, noted
 from treadle.kernel.functions.decide import new_run, run_message
-from treadle.kernel.functions.steps import VALUE_LIMIT
+from treadle.kernel.functions.steps import VALUE_LIMIT, Recorded
 from treadle.kernel.queue.deadlines import deadline_tasks
-from treadle.kernel.queue.decide import failure
+from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.store.chains import continued_id
 from treadle.kernel.store.pages import kept_tags
 from treadle.kernel.store.records import PutMessage, TakeMessages
-from treadle.kernel.store.units import Finish, MoveRun, Park, Row
-from treadle.model.errors import InvalidInput, NonRetryable
+from treadle.kernel.store.units import CancelRunTasks, Finish, MoveRun, Park, Row
+from treadle.model.errors import Canceled, InvalidInput, NonRetryable
 from treadle.model.outcomes import Problem
 from treadle.model.records import Message
 from treadle.model.runs import Run
@@ -46,12 +47,18 @@ class Ending:
     """Signals that this run has not consumed, for the run that continues it."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Tags that are stored with the end, in stored form; the run that continues it has them, too."""
+    children: Sequence[Recorded] = ()
+    """The steps that started child runs with a policy."""
+    cancel: CancelRequest | None = None
+    """The request after which the function cleaned up."""
 
 
 async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Function, ending: Ending) -> EndedUnit:
     """Return the unit that ends the task and its run. `run` is None for a run without a parent."""
     run_id = task.run_id or ""
     error = ending.error
+    if ending.cancel is not None:
+        return _canceled(runtime, task, run, ending.cancel, error)
     if ending.successor is not None:
         try:
             return await _continued(runtime, task, run, function, ending.successor, ending)
@@ -67,14 +74,28 @@ async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Fu
         else:
             moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
             messages = () if run is None else run_message(run, RunState.COMPLETED, outputs, None, runtime.value_store)
-            return Finish("succeed", TaskState.COMPLETED), (), (*blobs, moved, *messages)
+            closing = closing_tasks(run_id, task.namespace, ending.children)
+            return Finish("succeed", TaskState.COMPLETED), closing, (*blobs, moved, *messages)
     finish = failure(outcome_of_error(error, "function_error").problem)
     step_ids = blamed_steps(error)
     text = encode({**decode(finish.error), "step_ids": list(step_ids)}, "error", VALUE_LIMIT)
     first = step_ids[0] if step_ids else None
     moved = MoveRun(run_id, "fail", RunState.RUNNING, RunState.FAILED, error=text, failed_step_id=first, data=finish.error)
     messages = () if run is None else run_message(run, RunState.FAILED, None, finish.error, runtime.value_store)
-    return finish, (), (moved, *messages)
+    return finish, closing_tasks(run_id, task.namespace, ending.children), (moved, *messages)
+
+
+def _canceled(runtime: Runtime, task: Task, run: Run | None, cancel: CancelRequest, error: BaseException | None) -> EndedUnit:
+    """End a run that was canceled and has cleaned up, whatever its code returned."""
+    message = cancel.message
+    if error is not None and not isinstance(error, Canceled):
+        problem = outcome_of_error(error, "function_error").problem
+        message = f"{message.rstrip('.')}. Its cleanup failed: {problem.type or problem.code}: {problem.message}"
+    text, run_id = canceled_error(cancel.actor, message, cancel.code), task.run_id or ""
+    moved = MoveRun(run_id, "cancel", RunState.RUNNING, RunState.CANCELED, actor=cancel.actor, error=text, data=text)
+    told = () if run is None else run_message(run, RunState.CANCELED, None, text, runtime.value_store)
+    finish = Finish("cancel", TaskState.CANCELED, error=text, error_code=cancel.code, actor=cancel.actor)
+    return finish, (), (moved, *told, CancelRunTasks(run_id, cancel.actor, text))
 
 
 async def _continued(
@@ -114,7 +135,7 @@ async def _continued(
     return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *moves)
 
 
-def stuck_park(task: Task, problem: Problem) -> Park:
+def stuck_park(task: Task, problem: Problem, cleanup_for: int, cancel: CancelRequest | None) -> Park:
     """Retry with backoff, as the code does not match the recorded steps; a rollback of the code fixes it."""
     times = int((decode(task.checkpoint) or {}).get("stuck", 0)) + 1
     text = encode(problem.storable().as_json(), "error", VALUE_LIMIT)
@@ -125,7 +146,7 @@ def stuck_park(task: Task, problem: Problem) -> Park:
         task.failures,
         0,
         delay=min(_FIRST_STUCK_FOR * 2 ** min(times - 1, 20), _LONGEST_STUCK_FOR),
-        checkpoint=encode({"stuck": times}),
+        checkpoint=noted(encode({"stuck": times}), cleanup_for, cancel),
         error=text,
         data=text,
     )

@@ -7,6 +7,7 @@ from treadle.kernel.functions.steps import ASK, CALL, EFFECT, RESULT, Recorded
 from treadle.model.errors import (
     ApprovalDenied,
     ApprovalExpired,
+    Canceled,
     RunCanceled,
     RunFailed,
     SignalTimeout,
@@ -24,6 +25,8 @@ UNKNOWN_OUTCOME = "unknown"
 
 def error_of(recorded: Recorded) -> BaseException | None:
     """Return the exception for a step that failed or timed out; the same in every replay."""
+    if recorded.state == StepState.CANCELED:
+        return Canceled((recorded.error or {}).get("message", ""))
     if recorded.timed_out:
         return blamed(SignalTimeout(recorded.name), recorded.id)
     if recorded.state != StepState.FAILED:

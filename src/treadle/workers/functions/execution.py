@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from treadle.kernel.functions.cancellation import CancelRequest, read_request
 from treadle.kernel.functions.progress import StepInProgress, note_steps
 from treadle.kernel.functions.steps import step_id
 from treadle.kernel.store.committer import Committer
@@ -60,6 +61,8 @@ class Execution:
         self.task = task
         self.token = task.claim
         self.context: Context | None = None
+        self.cancel: CancelRequest | None = None
+        """The request to cancel the run after its cleanup."""
         self.active = 0
         """Branches that execute code."""
         self.closed = False
@@ -90,6 +93,7 @@ class Execution:
     def claimed(self, task: Task, context: Context) -> None:
         """Continue under a new claim."""
         self.task, self.token, self.context = task, context.token, context
+        self.cancel = read_request(task)
         self._claimed_at, self._anchor = task.claimed_at or 0, self.runtime.clock.monotonic()
         self.executing, self._noted = {}, None
         context.before_renewal = self._note_steps
@@ -132,6 +136,15 @@ class Execution:
             host.suspended()
         return future
 
+    async def suspended(self, future: asyncio.Future[None]) -> None:
+        """Await a future of `suspend`; a branch that is stopped meanwhile counts as executing again until it has ended."""
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                self.abandon(future)
+            raise
+
     def resume(self, future: asyncio.Future[None] | None) -> None:
         """Let the branch that awaits the future continue, if it still waits."""
         if future is not None and not future.done():
@@ -150,7 +163,7 @@ class Execution:
         while self.held:
             future = self.suspend()
             self._paused.append(future)
-            await future
+            await self.suspended(future)
 
     def resume_paused(self) -> None:
         """Let the branches continue that a pause suspended."""

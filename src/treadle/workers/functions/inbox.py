@@ -17,6 +17,7 @@ from treadle.model.records import Message
 from treadle.model.runs import Run
 from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.values import decode
+from treadle.workers.functions.branches import Branch
 from treadle.workers.functions.errors import error_of
 from treadle.workers.functions.execution import Execution
 from treadle.workers.functions.journal import Journal
@@ -76,6 +77,10 @@ class Inbox:
         self._by_signal: dict[str, list[Wait]] = {}
         self._child_ends: dict[str, Arrival] = {}
         self._signals: dict[str, list[Arrival]] = {}
+        self._ignored: set[str] = set()
+        """Steps whose children nothing waits for any more."""
+        self._stale: list[str] = []
+        """Messages with the ends of such children."""
         self._known: set[str] = set()
         self._consumed: set[str] = set()
         self._polling: asyncio.Task[None] | None = None
@@ -156,7 +161,27 @@ class Inbox:
         """Suspend the calling branch until the wait ends."""
         if not wait.done:
             wait.future = self._execution.suspend()
-            await wait.future
+            await self._execution.suspended(wait.future)
+
+    def abandon(self, wait: Wait) -> None:
+        """Drop a wait that has not ended; a signal that comes later stays in the inbox."""
+        wait.done = True
+        self._remove(wait)
+
+    def ignore(self, step_id: str) -> None:
+        """Drop the end of the step's child, whenever it comes."""
+        self._ignored.add(step_id)
+        if (arrival := self._child_ends.pop(step_id, None)) is not None:
+            self._stale.append(arrival.id)
+
+    def take_stale(self) -> list[str]:
+        """Return the ids of messages that the next unit may delete, as nothing will ever wait for them."""
+        stale, self._stale = self._stale, []
+        return stale
+
+    def find_wait(self, branch: Branch) -> Wait | None:
+        """Return the wait of a branch."""
+        return next((wait for wait in self._waits if wait.branch is branch), None)
 
     def waiting(self) -> Iterator[Recorded]:
         """The steps that wait."""
@@ -171,6 +196,9 @@ class Inbox:
             if arrival.id in self._known:
                 continue  # a concurrent read delivered it
             self._known.add(arrival.id)
+            if arrival.step_id in self._ignored:
+                self._stale.append(arrival.id)
+                continue
             if arrival.step_id is not None:
                 wait = self._by_child.get(arrival.step_id)
                 if wait is None:
@@ -203,10 +231,12 @@ class Inbox:
             await self.refresh()
 
     def fire_due(self) -> bool:
-        """End the waits whose instant has come; return whether there were any."""
+        """End the waits whose instant has come, the earliest first; return whether there were any."""
         now = self._execution.now()
         due = [wait for wait in self._waits if wait.wake_at is not None and wait.wake_at <= now]
-        for wait in due:
+        for wait in sorted(due, key=lambda each: each.wake_at or 0):
+            if wait.done:
+                continue  # it lost against an earlier one
             if wait.recorded.kind not in (STEP, EFFECT):
                 wait.recorded.state = StepState.COMPLETED
                 wait.recorded.timed_out = wait.by_message
@@ -217,11 +247,7 @@ class Inbox:
     def _end(self, wait: Wait) -> None:
         wait.done = True
         recorded = wait.recorded
-        self._waits.pop(wait, None)
-        if wait.child_step_id is not None:
-            self._by_child.pop(wait.child_step_id, None)
-        if wait.signal is not None and wait in (waiting := self._by_signal.get(wait.signal, [])):
-            waiting.remove(wait)
+        self._remove(wait)
         if recorded.kind not in (STEP, EFFECT):
             self._journal.write(recorded, wait.next_unit())
             wait.error = error_of(recorded)
@@ -232,6 +258,13 @@ class Inbox:
             wait.group.end(wait.index, wait.value, wait.error, self._execution)
         else:
             self._execution.resume(wait.future)
+
+    def _remove(self, wait: Wait) -> None:
+        self._waits.pop(wait, None)
+        if wait.child_step_id is not None:
+            self._by_child.pop(wait.child_step_id, None)
+        if wait.signal is not None and wait in (waiting := self._by_signal.get(wait.signal, [])):
+            waiting.remove(wait)
 
     # polling while other branches execute
 

@@ -5,9 +5,10 @@ A replay takes recorded steps from the journal as the function reaches their pla
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from treadle.kernel.functions.steps import (
+    FIRST,
     NOW,
     SIGNAL,
     START,
@@ -22,6 +23,7 @@ from treadle.kernel.functions.steps import (
     step_id,
 )
 from treadle.model.errors import RepeatedKey, TooManySteps
+from treadle.model.states import StepState
 from treadle.model.values import BlobRef
 from treadle.workers.functions.branches import Branch, PendingUnit
 from treadle.workers.functions.execution import Execution
@@ -158,22 +160,46 @@ class Journal:
             if kind not in (START, NOW) and self.history.went_past(branch.scope, position):
                 self._execution.diverge(place, "something else", f"{kind} {name}")
             self.replaying = bool(self.history)
+        self._count()
+        return place, None
+
+    def _count(self) -> None:
         max_steps = self._execution.function.max_steps
         if self.count >= max_steps:
             raise TooManySteps(max_steps)
         self.count += 1
         self.uncounted += 1
-        return place, None
 
-    def reach_gather(self, branch: Branch, size: int) -> str:
-        """Return the place of a gather of that size, which has no row of its own."""
+    def reach_gather(self, branch: Branch, size: int, now: str = "", kind: str = "") -> str:
+        """Return the place of a gather of that size, which has no row of its own; or of that `kind`, which may have one."""
         place = f"{branch.scope}{branch.position}"
         branch.position += 1
-        if self.replaying and (recorded := self.history.peek(place)) is not None:
-            self._execution.diverge(place, f"{recorded.kind} {recorded.name}", "a gather")
+        if self.replaying and (recorded := self.history.peek(place)) is not None and recorded.kind != kind:
+            self._execution.diverge(place, f"{recorded.kind} {recorded.name}", now or "a gather")
         if self.replaying and self.history.width(place) > size:
-            self._execution.diverge(place, f"a gather of {self.history.width(place)}", f"a gather of {size}")
+            self._execution.diverge(place, f"a gather of {self.history.width(place)}", now or f"a gather of {size}")
         return place
+
+    def reach_first(self, branch: Branch, names: Sequence[str]) -> tuple[Recorded, bool]:
+        """Return the step of a `first` with operations of these names, and whether the record has decided it."""
+        place, name = self.reach_gather(branch, len(names), f"a first of {len(names)}", FIRST), branch.number("first")
+        recorded = self.history.take(place)
+        if recorded is not None:
+            index, won = recorded.value["index"], recorded.value["name"]
+            if recorded.name != name or index >= len(names) or names[index] != won:
+                self._execution.diverge(place, f"{recorded.kind} {recorded.name} won by {won or index}", f"{FIRST} {name}")
+            return recorded, True
+        self._count()
+        return self.new_step(place, FIRST, name, StepState.COMPLETED), False
+
+    def skip(self, branch: Branch, kind: str, name: str, key: str | None) -> Recorded | None:
+        """Pass an operation, the only one of its branch, that does not happen; return its step if it has begun."""
+        name = self.step_name(branch, name, key)
+        place, branch.position = f"{branch.scope}0", 1
+        recorded = self.history.take(place)
+        if recorded is not None and (recorded.kind != kind or recorded.name != name):
+            self._execution.diverge(place, f"{recorded.kind} {recorded.name}", f"{kind} {name}")
+        return recorded
 
     def reach_end(self, branch: Branch) -> None:
         """End the replay if the branch ends before the steps that it has recorded."""

@@ -10,7 +10,7 @@ from treadle.kernel.functions.decide import new_run
 from treadle.kernel.functions.steps import ASK, CALL, RESULT, SLEEP, START, WAIT, Recorded, child_run_id, make_step
 from treadle.kernel.store.units import Row
 from treadle.model.arguments import arguments_text
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import Canceled, InvalidInput
 from treadle.model.ids import derived_id
 from treadle.model.names import Lane
 from treadle.model.retry import RetryPolicy
@@ -19,7 +19,8 @@ from treadle.model.stored import write
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json
 from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.errors import blamed, blamed_steps
+from treadle.workers.functions.cleanup import interrupted, is_interrupted
+from treadle.workers.functions.errors import blamed, blamed_steps, error_of
 from treadle.workers.functions.steps import StepOperation
 from treadle.workers.functions.waits import Group, Wait
 
@@ -68,6 +69,9 @@ class WaitOperation:
         journal = self.driver.journal
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, self.kind, name)
+        if is_interrupted(self.driver, branch, recorded):
+            recorded = recorded or journal.new_step(place, self.kind, name, StepState.RUNNING)
+            return interrupted(self.driver, branch, recorded)
         if recorded is None:
             recorded = journal.new_step(place, self.kind, name, StepState.RUNNING)
             tasks, rows = self._request(recorded)
@@ -86,7 +90,7 @@ class WaitOperation:
 
 
 def _is_over(recorded: Recorded) -> bool:
-    return recorded.state in (StepState.COMPLETED, StepState.FAILED)
+    return recorded.state in (StepState.COMPLETED, StepState.FAILED, StepState.CANCELED)
 
 
 class SleepOperation(WaitOperation):
@@ -172,13 +176,14 @@ class CallOperation(WaitOperation):
 class StartOperation:
     """`ctx.start`: a child run, and the handle that waits for its result."""
 
-    __slots__ = ("driver", "key", "load", "name", "options", "payload", "version")
+    __slots__ = ("driver", "key", "load", "name", "on_parent_close", "options", "payload", "version")
 
     def __init__(
         self, driver: Driver, name: str, payload: dict[str, Json], version: int | None, key: str | None, options: dict[str, Any]
     ) -> None:
         self.driver, self.name, self.payload, self.version = driver, name, payload, version
         self.key, self.options = key, options
+        self.on_parent_close: str | None = None
         self.load: Callable[[Json], Any] | None = None
 
     def __await__(self) -> Generator[Any, None, ChildRun[Any]]:
@@ -190,12 +195,17 @@ class StartOperation:
             await execution.wait_while_held()
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, START, name)
+        if is_interrupted(self.driver, branch, recorded):
+            error = error_of(interrupted(self.driver, branch, recorded or journal.new_step(place, START, name, StepState.RUNNING)))
+            assert error is not None
+            raise error
         if recorded is None:
             runtime = execution.runtime
             version = await runtime.resolve(self.name, self.version)
             recorded = journal.new_step(place, START, name, StepState.COMPLETED)
             recorded.task_id, recorded.version = child_run_id(recorded.id), version
             recorded.about = arguments_text(self.payload) or None
+            recorded.on_parent_close = self.on_parent_close
             _, task, rows = new_run(
                 run_id=recorded.task_id,
                 namespace=runtime.namespace,
@@ -213,13 +223,15 @@ class StartOperation:
             )
             step = make_step(execution.run_id, recorded, runtime.value_store)
             branch.next_unit().starts.append((task, rows, step))
+        if recorded.on_parent_close is not None:
+            self.driver.children.append(recorded)
         return ChildRun(self.driver, recorded, self.load)
 
 
 class ChildRun(Generic[R_co]):
     """A run that a function has started."""
 
-    __slots__ = ("_driver", "_load", "_outcome", "_recorded", "id", "name")
+    __slots__ = ("_driver", "_load", "_outcome", "_recorded", "id", "name", "on_parent_close")
 
     def __init__(self, driver: Driver, recorded: Recorded, load: Callable[[Json], R_co] | None = None) -> None:
         self._driver = driver
@@ -227,16 +239,17 @@ class ChildRun(Generic[R_co]):
         self._recorded = recorded
         self._outcome: Recorded | None = None
         self.id: str = recorded.task_id or ""
+        self.on_parent_close = recorded.on_parent_close
         self.name: str = recorded.name
 
     def result(self) -> Awaitable[R_co]:
         """Wait for the child to end and return its result; raises `RunFailed` or `RunCanceled`."""
-        operation = _ResultOperation(self._driver, self)
+        operation = ResultOperation(self._driver, self)
         operation.load = self._load
         return operation
 
 
-class _ResultOperation(WaitOperation):
+class ResultOperation(WaitOperation):
     """`await child.result()`."""
 
     __slots__ = ("child",)
@@ -250,7 +263,8 @@ class _ResultOperation(WaitOperation):
         recorded = self._reach(branch)
         if _is_over(recorded):
             wait = Wait.over(branch, recorded)
-            self._remember(wait)
+            if recorded.state != StepState.CANCELED:
+                self._remember(wait)
             return wait
         if (known := self.child._outcome) is not None:
             recorded.state, recorded.value, recorded.error = known.state, known.value, known.error
@@ -285,8 +299,8 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
                 each.close()
         raise
     group = Group(len(awaitables))
-    for index, each in enumerate(awaitables):
-        own = Branch(f"{place}.{index}.", branch)
+    branches = [Branch(f"{place}.{index}.", branch) for index in range(len(awaitables))]
+    for index, (each, own) in enumerate(zip(awaitables, branches, strict=True)):
         if not isinstance(each, WaitOperation):
             driver.branches.fork(group, index, own, each)
             continue
@@ -304,6 +318,8 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
     await driver.branches.join(group)
     errors = [error for _, error in group.results if error is not None]
     if errors:
+        if (canceled := next((each for each in errors if isinstance(each, Canceled)), None)) is not None:
+            raise canceled
         steps = [each for error in errors for each in blamed_steps(error)]
         raise blamed(errors[0], *steps) if steps else errors[0]
     pairs = zip(awaitables, group.results, strict=True)

@@ -38,8 +38,13 @@ class Permits:
         """Suspend the calling branch until a claim permits one start under the key."""
         while self._unused != key:
             future = self._execution.suspend()
-            self._waiting.append((key, future))
-            await future
+            waiting = (key, future)
+            self._waiting.append(waiting)
+            try:
+                await self._execution.suspended(future)
+            finally:
+                if waiting in self._waiting:
+                    self._waiting.remove(waiting)
         self._unused = None
 
     def release(self, branch: Branch) -> None:

@@ -33,4 +33,4 @@ async def run_plan(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, J
 
 def plan_function() -> Function:
     """Return the function, which every process registers."""
-    return make_function(PLAN, run_plan, max_steps=25_000)
+    return make_function(PLAN, run_plan, max_steps=25_000, cleanup_timeout=0)

@@ -45,6 +45,13 @@ class Recorder:
 
     async def checkpoint(self, branch: Branch, step: Step) -> None:
         """Commit a step and all earlier decisions of its branch; when this returns, they are durable."""
+        self._enter(branch)
+        try:
+            await self._checkpoint(branch, step)
+        finally:
+            self._leave(branch)
+
+    async def _checkpoint(self, branch: Branch, step: Step) -> None:
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
         if branch.pending is not None or self._shared:
@@ -60,15 +67,29 @@ class Recorder:
             execution.held = execution.held or answer.held
             if answer.verdict is not Verdict.DONE:
                 await self._check_claim()
-                return await self.checkpoint(branch, step)
+                return await self._checkpoint(branch, step)
         return None
 
     async def commit_decided(self, branch: Branch) -> None:
         """Commit the decisions of the branch, if there are any."""
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
-        if branch.pending is not None:
-            await self._commit(self._take(branch))
+        self._enter(branch)
+        try:
+            if self._flushing is not None:
+                await asyncio.wait([self._flushing])
+            if branch.pending is not None:
+                await self._commit(self._take(branch))
+        finally:
+            self._leave(branch)
+
+    def _enter(self, branch: Branch) -> None:
+        if branch.dropped:
+            raise asyncio.CancelledError
+        branch.committing = True
+
+    def _leave(self, branch: Branch) -> None:
+        branch.committing = False
+        if branch.dropped:
+            raise asyncio.CancelledError
 
     async def log_unknown(self, data: str, row: PutOutcome) -> None:
         """Log that the outcome of an effect is unknown; when this returns, that is durable."""

@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, TypedDict
 
+from treadle.kernel.functions.cancellation import CLEANUP_FOR
 from treadle.kernel.functions.steps import check_version, lane_name
+from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name
 from treadle.model.user_values import shown
 from treadle.workers.code import unwrapped
+from treadle.workers.functions.cleanup import may_clean_up
 from treadle.workers.functions.determinism import warn_of_calls
 from treadle.workers.handlers import Handler, make_handler
 from treadle.workers.injection import is_async
@@ -29,6 +32,8 @@ class Function:
     version: int
     handler: Handler
     max_steps: int = MAX_STEPS
+    cleanup_for: int = 0
+    """The limit of its cleanup in milliseconds after a cancellation; 0 if its code has none."""
 
     @property
     def code(self) -> CodeType | None:
@@ -47,10 +52,17 @@ class RegistrationOptions(TypedDict, total=False):
     version: int
     max_steps: int
     concurrency: int | None
+    cleanup_timeout: Duration
 
 
 def make_function(
-    name: str, call: Callable[..., Any], *, version: int = 1, max_steps: int = MAX_STEPS, concurrency: int | None = None
+    name: str,
+    call: Callable[..., Any],
+    *,
+    version: int = 1,
+    max_steps: int = MAX_STEPS,
+    concurrency: int | None = None,
+    cleanup_timeout: Duration = CLEANUP_FOR / 1000,
 ) -> Function:
     """Return a validated function for an `async def` of (payload), (payload, ctx) or no parameters."""
     check_name(name, "function name")
@@ -63,7 +75,8 @@ def make_function(
     warn_of_calls(name, inspect.unwrap(call))
     made = make_handler(name, call, concurrency=concurrency, kind="function")
     handler = replace(made, name=lane_name(name, version))
-    return Function(name, version, handler, max_steps)
+    limit = milliseconds(cleanup_timeout, "cleanup_timeout")
+    return Function(name, version, handler, max_steps, limit if may_clean_up(call) else 0)
 
 
 class FunctionRegistry:
@@ -86,6 +99,11 @@ class FunctionRegistry:
     def find(self, lane_name: str) -> Function | None:
         """Return the function for tasks of that lane: `NAME@VERSION`."""
         return self._functions.get(lane_name)
+
+    def cleanup_for(self, lane_name: str) -> int | None:
+        """Return the limit of the cleanup of a function that is registered here, in milliseconds."""
+        function = self._functions.get(lane_name)
+        return None if function is None else function.cleanup_for
 
     def newest(self, name: str) -> int | None:
         """Return the newest version of the name that is registered here."""

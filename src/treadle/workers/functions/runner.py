@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from treadle.kernel.functions.cancellation import read_request
 from treadle.model.tasks import Task
 from treadle.workers.context import Context
 from treadle.workers.functions.context import FunctionContext, current
@@ -70,7 +71,10 @@ class FunctionRunner:
     def _take(self, task: Task) -> Driver | None:
         """Return the warm function, unless another process has had the task since."""
         driver = self._warm.pop(task.id, None)
-        if driver is None or driver.execution.token.version + 1 == task.claim_version:
+        if driver is None:
+            return None
+        canceled = read_request(task) is not None and driver.execution.cancel is None  # a replay raises it where it waits
+        if driver.execution.token.version + 1 == task.claim_version and not canceled:
             return driver
         driver.close()
         return None

@@ -20,6 +20,7 @@ from treadle.model.states import StepState
 from treadle.model.values import decode, encode
 from treadle.workers.call import outcome_of_error
 from treadle.workers.functions.branches import Branch
+from treadle.workers.functions.cleanup import interrupted, is_interrupted
 from treadle.workers.functions.errors import error_of
 from treadle.workers.functions.waits import Wait
 from treadle.workers.handlers import Handler
@@ -70,6 +71,8 @@ class StepOperation:
             await driver.execution.wait_while_held()
         name = driver.journal.step_name(branch, self.name, self.key)
         place, recorded = driver.journal.reach(branch, STEP, name)
+        if is_interrupted(driver, branch, recorded):
+            await self._interrupt(branch, recorded or driver.journal.new_step(place, STEP, name, StepState.PENDING))
         if recorded is not None:
             if recorded.state == StepState.COMPLETED:
                 return self._loaded(recorded.value)
@@ -119,6 +122,13 @@ class StepOperation:
         if branch.streams is not None:
             rows = await self.driver.streams.end_step(branch)
             branch.next_unit().rows += rows
+
+    async def _interrupt(self, branch: Branch, recorded: Recorded) -> None:
+        """Record that the run is canceled before the step has ended, and raise `Canceled`."""
+        error = error_of(interrupted(self.driver, branch, recorded))
+        await self.driver.recorder.commit_decided(branch)
+        assert error is not None
+        raise error
 
     def _loaded(self, value: Any) -> Any:
         return value if self.converter is None else self.converter.load(value)
@@ -194,6 +204,8 @@ class StepOperation:
     ) -> Recorded:
         """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
         execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
+        if branch.dropped:
+            raise asyncio.CancelledError
         if self.limit_key is not None:
             self.driver.permits.release(branch)
         outcome = outcome_of_error(error)

@@ -87,6 +87,8 @@ class Group:
     """A gather: the results of its branches in order, and the number of branches that have not ended."""
 
     __slots__ = ("coded", "future", "left", "results")
+    needs_all = True
+    """Whether it continues after the last branch, not after the first."""
 
     def __init__(self, size: int) -> None:
         self.left = size
@@ -118,8 +120,8 @@ def need_of(waits: Iterable[Wait]) -> Need:
     instants: dict[int, int] = {}
     for wait in waits:
         group = wait.group
-        if group is not None and wait.by_message and wait.wake_at is not None:
-            group = None  # either may end it: it counts by itself
+        if group is not None and (not group.needs_all or (wait.by_message and wait.wake_at is not None)):
+            group = None  # it counts by itself
         if group is None:
             if wait.by_message:
                 messages = 1

@@ -1,0 +1,199 @@
+"""`ctx.first`: the first of several operations to end.
+
+Each operation has a branch, as in a gather. When the first one ends, one unit records the winner, marks the steps of the others as
+canceled, and stores the task that cancels their tasks and runs. The function continues after that commit, so that every replay
+sees the same winner.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from treadle.kernel.functions.cancellation import ABANDON
+from treadle.kernel.functions.steps import ASK, CALL, RESULT, Recorded, is_finished
+from treadle.kernel.queue.cancellation import cancel_task
+from treadle.model.errors import InvalidInput, MisusedContext
+from treadle.model.states import StepState
+from treadle.workers.functions.branches import Branch
+from treadle.workers.functions.effects import EffectOperation
+from treadle.workers.functions.operations import ResultOperation, StartOperation, WaitOperation
+from treadle.workers.functions.steps import StepOperation
+from treadle.workers.functions.waits import Group, Wait
+
+if TYPE_CHECKING:
+    from treadle.workers.functions.driver import Driver
+    from treadle.workers.functions.execution import Execution
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Winner(Generic[R_co]):
+    """The operation of a `ctx.first` that ended first, and its result."""
+
+    name: str
+    """The keyword that it was given with; empty for a positional argument."""
+    index: int
+    """Its position among all arguments."""
+    value: R_co
+
+
+class _First(Group):
+    """The operations of one `first`."""
+
+    __slots__ = ("branches", "driver", "names", "operations", "parent", "recorded", "waits", "winner")
+    needs_all = False
+
+    def __init__(self, driver: Driver, parent: Branch, names: Sequence[str], operations: Sequence[Any], recorded: Recorded) -> None:
+        super().__init__(len(operations))
+        self.driver, self.parent, self.names, self.operations, self.recorded = driver, parent, names, operations, recorded
+        self.branches = [Branch(f"{recorded.place}.{index}.", parent) for index in range(len(operations))]
+        self.waits: dict[int, Wait] = {}
+        self.winner: int | None = None
+
+    def begin(self, indexes: Sequence[int]) -> None:
+        """Begin these operations: first those that only wait, as one of them may have ended already, then the steps."""
+        for index in indexes:
+            if self.winner is None and isinstance(operation := self.operations[index], WaitOperation):
+                self._begin(index, operation)
+        for index in indexes:
+            if self.winner is None and isinstance(self.operations[index], StepOperation):
+                self.driver.branches.fork(self, index, self.branches[index], self.operations[index])
+
+    def _begin(self, index: int, operation: WaitOperation) -> None:
+        own = self.branches[index]
+        try:
+            wait = operation.begin(own)
+        except Exception as error:
+            return self.end(index, None, error, self.driver.execution)
+        if not wait.done:
+            wait.group, wait.index = self, index
+            self.waits[index] = wait
+            return None
+        if own.pending is not None:
+            self.parent.next_unit().take(own.pending)
+            own.pending = None
+        return self.end(index, wait.value, wait.error, self.driver.execution)
+
+    def end(self, index: int, value: Any, error: BaseException | None, execution: Execution) -> None:
+        """Let the first branch that ends win; the ends of the others are dropped."""
+        if self.winner is not None:
+            return
+        self.winner, self.left = index, 0
+        self.results[index] = (value, error)
+        if self.recorded.value is None:
+            self._decide(index)
+        execution.resume(self.future)
+
+    def _decide(self, winner: int) -> None:
+        """Add the winner and the ends of the others to the unit with which the function continues."""
+        journal, unit = self.driver.journal, self.parent.next_unit()
+        self.recorded.value = {"index": winner, "name": self.names[winner]}
+        self.recorded.about = self.names[winner] or str(winner)
+        journal.write(self.recorded, unit)
+        tasks: list[str] = []
+        runs: list[str] = []
+        for index in range(len(self.operations)):
+            left = None if index == winner else self._leave(index)
+            if left is None or is_finished(left):
+                continue
+            left.state, left.ended_at, left.wake_at = StepState.CANCELED, self.driver.execution.now(), None
+            journal.write(left, unit)
+            if left.kind == RESULT and not self._is_abandoned(index):
+                runs.append(left.task_id or "")
+            elif left.kind in (CALL, ASK):
+                tasks.append(left.task_id or "")
+        if tasks or runs:
+            reason = f"{self.recorded.about} was first in the run {self.driver.execution.run_id}."
+            unit.tasks.append(cancel_task(self.recorded.id, self.driver.execution.runtime.namespace, reason, tasks, runs))
+
+    def _is_abandoned(self, index: int) -> bool:
+        operation = self.operations[index]
+        return isinstance(operation, ResultOperation) and operation.child.on_parent_close == ABANDON
+
+    def _leave(self, index: int) -> Recorded | None:
+        """Stop an operation that lost; return its step, if it has one that is not recorded as ended."""
+        own = self.branches[index]
+        if (wait := self.waits.get(index)) is not None:
+            self.driver.inbox.abandon(wait)
+            return self._ignore(wait.recorded)
+        began = own.position > 0
+        interrupted = self._interrupted(own) if began else None
+        self.driver.branches.drop(own)
+        return interrupted if began else self.skip(index)
+
+    def _interrupted(self, own: Branch) -> Recorded | None:
+        """The step of a branch that executes its code, or waits for its next attempt."""
+        place, execution = f"{own.scope}0", self.driver.execution
+        if (wait := self.driver.inbox.find_wait(own)) is not None:
+            self.driver.inbox.abandon(wait)
+            return wait.recorded
+        if (found := execution.executing.pop(place, None)) is None:
+            return None
+        began_at, kind, name, _, ordinal, _, about = found
+        recorded = self.driver.journal.new_step(place, kind, name, StepState.RUNNING)
+        recorded.began_at, recorded.ordinal, recorded.about = began_at, ordinal, about or None
+        return recorded
+
+    def skip(self, index: int) -> Recorded | None:
+        """Pass an operation that lost and does not begin here; return its step, if an earlier claim has begun it."""
+        operation = self.operations[index]
+        return self._ignore(self.driver.journal.skip(self.branches[index], operation.kind, operation.name, operation.key))
+
+    def _ignore(self, recorded: Recorded | None) -> Recorded | None:
+        if recorded is not None and recorded.kind in (CALL, ASK):
+            self.driver.inbox.ignore(recorded.id)
+        return recorded
+
+
+async def first(driver: Driver, operations: Sequence[tuple[str, Any]]) -> Winner[Any]:
+    """Wait for the first of the named operations to end; cancel the others; raise the winner's failure."""
+    names, given = [name for name, _ in operations], [operation for _, operation in operations]
+    _check(names, given)
+    branch = driver.branches.enter()
+    if driver.execution.held:
+        await driver.execution.wait_while_held()
+    recorded, decided = driver.journal.reach_first(branch, names)
+    await driver.recorder.commit_decided(branch)
+    group = _First(driver, branch, names, given, recorded)
+    if decided:
+        winner = recorded.value["index"]
+        for index in range(len(given)):
+            if index != winner:
+                group.skip(index)
+        group.begin([winner])
+    else:
+        group.begin(range(len(given)))
+    await driver.branches.join(group)
+    if not decided:
+        await driver.recorder.commit_decided(branch)
+    index = group.winner or 0
+    value, error = group.results[index]
+    if error is not None:
+        raise error
+    operation = given[index]
+    return Winner(names[index], index, operation.loaded(value) if isinstance(operation, WaitOperation) else value)
+
+
+def _check(names: Sequence[str], operations: Sequence[Any]) -> None:
+    """Refuse everything but waits and steps of `ctx`."""
+    problem = None if operations else "ctx.first needs an operation to wait for."
+    for name, each in zip(names, operations, strict=True):
+        if isinstance(each, EffectOperation):
+            problem = "An effect cannot lose, as its outcome would be unknown. Await it after the ctx.first, or in a child run."
+        elif isinstance(each, StartOperation):
+            problem = "ctx.start does not wait. Give ctx.first the result: `child = await ctx.start(...)`, then `child.result()`."
+        elif not isinstance(each, WaitOperation | StepOperation):
+            problem = (
+                f"ctx.first takes operations of ctx, not {type(each).__name__}{f' ({name})' if name else ''}: it must be able to "
+                "cancel them. Put other code, also a gather, into a step or a child run."
+            )
+    if problem is None:
+        return
+    for each in operations:
+        if inspect.iscoroutine(each):
+            each.close()
+    raise (MisusedContext if operations else InvalidInput)(problem)
