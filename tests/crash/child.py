@@ -305,6 +305,17 @@ def load_example(name: str, module: str) -> Any:
     return made
 
 
+async def run_agent(options: argparse.Namespace) -> None:
+    """Serve the example of an agent, with its effects in the scene's folder."""
+    for service, url in (("ANTHROPIC", options.model), ("OPENAI", f"{options.model}/v1")):
+        os.environ |= {f"{service}_API_KEY": "scripted", f"{service}_BASE_URL": url}  # noqa: TID251
+    os.chdir(options.effects.parent)
+    engine = load_example(options.example, "agent").engine
+    async with engine, engine.worker(lease=options.lease, grace=options.grace):
+        tell("ready")
+        await asyncio.Event().wait()
+
+
 async def run_decider(options: argparse.Namespace) -> None:
     async with Engine(emit=emit) as engine:
         (pending,) = await engine.approvals.list()
@@ -352,6 +363,7 @@ async def run_gateway(options: argparse.Namespace) -> None:
 
 
 ROLES = {
+    "agent": run_agent,
     "gateway": run_gateway,
     "starter": run_starter,
     "function_starter": run_function_starter,
@@ -382,6 +394,8 @@ def main() -> None:
     parser.add_argument("--decision", default="approve")
     parser.add_argument("--farm", default="")
     parser.add_argument("--graphs", default="")
+    parser.add_argument("--example", default="")
+    parser.add_argument("--model", default="")
     parser.add_argument("--flow", type=Path)
     parser.add_argument("--topology", type=Path)
     parser.add_argument("--role", dest="roles", action="append")

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from treadle.kernel.store.ports import UsageStore
-from treadle.llm.answers import Answer
 from treadle.llm.errors import LLMError
 from treadle.llm.prices import Price, Prices, most_tokens
 from treadle.model.tasks import Task
 from treadle.model.usage import SETTLED, Usage
+
+
+class Tokens(Protocol):
+    """The usage of one request. Tokens of the prompt cache are not among the input tokens."""
+
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+    @property
+    def cache_write_tokens(self) -> int: ...
+    @property
+    def cache_read_tokens(self) -> int: ...
 
 
 class TaskMeter:
@@ -31,7 +43,7 @@ class TaskMeter:
     async def reserve(self, model: str, request: dict[str, Any]) -> Usage | None:
         """Reserve the maximum cost of the request, or raise `budget_exhausted`; durable when this returns."""
         price = self._prices.find(model)
-        if price is None and await self._limit() is not None:
+        if price is None and await self.limit() is not None:
             raise LLMError(
                 "price_unknown", f"The run has a budget, but the price of {model} is unknown: set TREADLE_LLM_PRICES for it."
             )
@@ -59,7 +71,7 @@ class TaskMeter:
             if answer.usage.state != SETTLED:  # a settled one was sent before this worker was interrupted: use the next number
                 return answer.usage
 
-    async def settle(self, usage: Usage | None, answer: Answer) -> None:
+    async def settle(self, usage: Usage | None, answer: Tokens) -> None:
         """Record the actual cost; idempotent."""
         if usage is not None:
             price = self._prices.find(usage.model) or Price(0, 0)
@@ -80,7 +92,8 @@ class TaskMeter:
         if usage is not None:
             await self._store.settle_usage(msgspec.structs.replace(usage, cost_micros=0))
 
-    async def _limit(self) -> int | None:
+    async def limit(self) -> int | None:
+        """Return the budget of the run in millionths of a dollar; None if it has none."""
         found = await self._store.find_budget(self._task.run_id or self._task.root_id)
         return self._default_limit if found is None else found.limit_micros
 
@@ -97,7 +110,7 @@ class NoMeter:
         """Do nothing."""
         return None
 
-    async def settle(self, usage: Usage | None, answer: Answer) -> None:
+    async def settle(self, usage: Usage | None, answer: Tokens) -> None:
         """Add the usage."""
         self.requests += 1
         self.input_tokens += answer.input_tokens

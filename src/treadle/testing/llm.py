@@ -69,9 +69,9 @@ def raw(body: bytes, content_type: str = "text/event-stream") -> Reply:
 
 
 class ModelServer:
-    """The server on a free local port; replies are sent in the order of the script, or by turn of a conversation."""
+    """The server on a local port (default: a free one); replies follow the order of the script, or the turns of a conversation."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self._replies: list[Reply] = []
         self._conversations: dict[str, tuple[Reply, ...]] = {}
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class ModelServer:
         self.counts: Counter[tuple[str, int]] = Counter()
         """The number of requests by key and turn of a conversation."""
         self._closing = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._http.daemon_threads = True
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), name="model-server", daemon=True)
 

@@ -122,6 +122,7 @@ class WorkerHost:
                 runs.functions.finished,
                 kernel.settings.namespace,
                 kernel.settings.payload_limit,
+                kernel.settings,
                 kernel.registry.dependencies.wire_step,
             ),
             kernel.settings.warm_functions,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.kernel.functions.cancellation import CancelRequest, read_request
@@ -20,6 +20,7 @@ from treadle.model.clock import Clock
 from treadle.model.ids import Ids
 from treadle.model.outcomes import Problem
 from treadle.model.tasks import Task
+from treadle.settings import Settings
 from treadle.workers.call import Executor
 from treadle.workers.context import Context
 from treadle.workers.functions.branches import Branch
@@ -46,6 +47,7 @@ class Runtime:
     """Called with the id of each run that ended here."""
     namespace: str
     payload_limit: int
+    settings: Settings = field(default_factory=Settings)
     wire: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda call: call
     """Returns the code of a step with its dependencies injected."""
 

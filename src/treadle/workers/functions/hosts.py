@@ -79,6 +79,10 @@ class Host:
                 driver.recorder.share(branch)
                 self._consider()
 
+    def number(self, name: str) -> str:
+        """Return an id that is unique in the run, the same in every replay if the calls come in the same order."""
+        return f"{self._place}/{self._names.number(name)}"
+
     # called by the execution
 
     def suspended(self) -> None:
