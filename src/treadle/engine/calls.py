@@ -12,6 +12,7 @@ from treadle.kernel.store.short_ids import find_id
 from treadle.model.clock import Duration
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.ids import Ref
+from treadle.model.usage import micros
 from treadle.model.user_values import shown
 from treadle.model.values import Json
 from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler, Reference
@@ -122,17 +123,27 @@ class Calls:
         payload: Mapping[str, Json] | None = None,
         *,
         actor: str | None = None,
+        budget: float | None = None,
         **options: Unpack[FunctionOptions],
     ) -> StartedRun:
         """Start a durable function; the run is durable when this returns.
 
         The default version is the newest one registered in this process, else the newest one in the store. A second start with the
-        same idempotency key returns the first run and changes nothing.
+        same idempotency key returns the first run and changes nothing. `budget` limits the dollars that agents in the run may spend
+        on models.
         """
         from treadle.kernel.runs.records import StartedRun
 
-        run_id, created = await self.kernel.functions.start(name, payload, actor=actor, **options)
-        return StartedRun(run_id, created)
+        if budget is None:
+            return StartedRun(*await self.kernel.functions.start(name, payload, actor=actor, **options))
+        run_id, created = self.kernel.ids.new_id(), False
+        await self.kernel.store.set_budget(run_id, micros(budget))
+        try:
+            started, created = await self.kernel.functions.start(name, payload, actor=actor, run_id=run_id, **options)
+        finally:
+            if not created:
+                await self.kernel.store.forget_budget(run_id)
+        return StartedRun(started, created)
 
     @overload
     async def result(self, task: Handle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]

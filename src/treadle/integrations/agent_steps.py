@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
+from treadle.llm.errors import LLMError
 from treadle.llm.ledger import TaskMeter, Tokens
 from treadle.llm.prices import Prices, parse_prices
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration
-from treadle.model.errors import ApprovalDenied, ApprovalExpired, InvalidApproval, InvalidInput, MisusedContext, NonRetryable
+from treadle.model.errors import (
+    ApprovalDenied,
+    ApprovalExpired,
+    InvalidApproval,
+    InvalidInput,
+    MisusedContext,
+    NonRetryable,
+    StepFailed,
+)
 from treadle.model.retry import RetryPolicy
 from treadle.model.usage import micros
 from treadle.model.values import Json
@@ -105,6 +114,16 @@ def run_step(ctx: FunctionContext, name: str, code: Callable[[], Awaitable[Any]]
     if options.get("effect"):
         return ctx.hosted(name, ctx.effect(name, code, **kept))
     return ctx.hosted(name, ctx.step(code, name=name, **kept))
+
+
+async def run_model_step(ctx: FunctionContext, name: str, code: Callable[[], Awaitable[Any]], options: Mapping[str, Any]) -> Any:
+    """Record a request to a model as a step; a run that is out of budget fails with that code."""
+    try:
+        return await run_step(ctx, name, code, options)
+    except StepFailed as failed:
+        if failed.error_code in ("budget_exhausted", "price_unknown", "llm_rejected"):
+            raise LLMError(failed.error_code, failed.error) from failed
+        raise
 
 
 def call_task(ctx: FunctionContext, name: str, options: Mapping[str, Any], payload: Mapping[str, Json]) -> Awaitable[Any]:

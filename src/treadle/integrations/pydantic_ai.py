@@ -61,6 +61,7 @@ from treadle.integrations.agent_steps import (
     metered,
     most_output,
     replay_id,
+    run_model_step,
     run_step,
 )
 from treadle.model.errors import NonRetryable
@@ -257,6 +258,7 @@ class _Backend(CallableOperationBackend[_Options]):
         named = _named(name, None if run is None else run.run_id, None if run is None else run.tool_call_id)
         if isinstance(operation_id, ModelRequestId):
             body = _within_budget(function, operation_id.model_name, body, cache_key)
+            return await run_model_step(function, named, body, config)
         return await run_step(function, named, body, config)
 
 
