@@ -10,13 +10,14 @@ import anthropic
 import httpx
 import openai
 import pytest
+from tests.limits import BOUND
 
 from treadle.testing.llm import ModelServer, Reply, status, text, uses
 
 TOOLS = Reply(({"type": "text", "text": "Let me see."}, {"type": "tool_use", "name": "look", "input": {"at": "tea"}}), "tool_use")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[ModelServer]:
     with ModelServer() as made:
         yield made
@@ -87,7 +88,7 @@ def test_a_conversation_answers_by_turn_and_counts_repeated_requests(path: str, 
 
         def ask(*more: Any) -> str:
             body = {"model": "m", field: [{"role": "user", "content": "about tea"}, *more]}
-            return httpx.post(f"{server.url}/v1/{path}", json=body).text
+            return httpx.post(f"{server.url}/v1/{path}", json=body, timeout=BOUND).text
 
         assert "look" in ask()
         assert "done" in ask(*spoken)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, TypeVar
 from weakref import WeakKeyDictionary
 
+from pydantic_core import to_jsonable_python
+
 from treadle.llm.errors import LLMError
 from treadle.llm.ledger import TaskMeter, Tokens
 from treadle.llm.prices import Prices, parse_prices
@@ -24,7 +26,7 @@ from treadle.model.errors import (
 from treadle.model.retry import RetryPolicy
 from treadle.model.usage import micros
 from treadle.model.values import Json
-from treadle.workers.functions.context import FunctionContext, current_function
+from treadle.workers.functions.context import FunctionContext, current, current_function
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.hosts import host_of
 
@@ -150,6 +152,13 @@ async def ask(ctx: FunctionContext, name: str, tool: str, context: Mapping[str, 
         return Decision(context, str(error))
     approved = decided.get("context")
     return Decision(approved if isinstance(approved, dict) else context)
+
+
+def write_to(stream: str, value: Any) -> None:
+    """Append an event of a framework to a stream of the run, from a step or the code between steps."""
+    ctx = current.get()
+    if ctx is not None:
+        ctx.stream(stream).write(to_jsonable_python(value, fallback=repr, bytes_mode="base64"))
 
 
 # budgets

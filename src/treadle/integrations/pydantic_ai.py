@@ -14,12 +14,13 @@ agent runs as without the capability.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, cast
 
-from pydantic_ai import RunContext
+from pydantic_ai import AgentStreamEvent, RunContext
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.capabilities import ValidatedToolArgs, WrapToolExecuteHandler
 from pydantic_ai.durable_exec import (
@@ -63,8 +64,10 @@ from treadle.integrations.agent_steps import (
     replay_id,
     run_model_step,
     run_step,
+    write_to,
 )
-from treadle.model.errors import NonRetryable
+from treadle.model.errors import InvalidInput, NonRetryable
+from treadle.model.names import check_name
 from treadle.workers.functions.context import FunctionContext, current_function
 
 __all__ = ["StepOptions", "ToolOptions", "TreadleDurability"]
@@ -80,7 +83,7 @@ class TreadleDurability(BaseDurabilityCapability[AgentDepsT]):
 
     `model`, `tools` and `mcp` are options of these steps. The metadata of a tool overrides them: `metadata={"treadle":
     ToolOptions(...)}`, or `False` to run the tool's code as part of the function, without a step. `approval` has options of
-    `ctx.approval`. `name` (default: the agent's) begins the names of the steps; do not change it while runs are under way.
+    `ctx.approval`. `stream` names the stream of the run to which all events of the agent are written. `name` (default: the agent's) begins the names of the steps; do not change it while runs are under way.
     """
 
     engine_spec = DurabilityEngineSpec(
@@ -103,9 +106,13 @@ class TreadleDurability(BaseDurabilityCapability[AgentDepsT]):
         approval: Mapping[str, Any] | None = None,
         models: Mapping[str, Model] | None = None,
         event_stream_handler: EventStreamHandler[AgentDepsT] | None = None,
+        stream: str | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
+        if stream is not None and event_stream_handler is not None:
+            raise InvalidInput("Give TreadleDurability either `stream` or `event_stream_handler`, not both.")
+        handler = event_stream_handler if stream is None else partial(_forward, check_name(stream, "stream name"))
+        super().__init__(models=models, event_stream_handler=handler, name=name)
         self._model_options = checked_options(model or {}, StepOptions, "model")
         self._tool_options = checked_options(tools or {}, ToolOptions, "tools")
         self._mcp_options = checked_options(mcp or {}, StepOptions, "mcp")
@@ -280,6 +287,11 @@ def _tokens(response: object) -> TokenCounts:
     usage = cast("dict[str, Any]", response).get("usage") or {}
     names = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")
     return TokenCounts.of_total(*(int(usage.get(name) or 0) for name in names))
+
+
+async def _forward(stream: str, _: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
+    async for event in events:
+        write_to(stream, event)
 
 
 def _status(error: Exception) -> int | None:
