@@ -83,7 +83,8 @@ class TreadleDurability(BaseDurabilityCapability[AgentDepsT]):
 
     `model`, `tools` and `mcp` are options of these steps. The metadata of a tool overrides them: `metadata={"treadle":
     ToolOptions(...)}`, or `False` to run the tool's code as part of the function, without a step. `approval` has options of
-    `ctx.approval`. `stream` names the stream of the run to which all events of the agent are written. `name` (default: the agent's) begins the names of the steps; do not change it while runs are under way.
+    `ctx.approval`. `stream` names the stream of the run to which all events of the agent are written. `name` (default:
+    the agent's) begins the names of the steps; do not change it while runs are under way.
     """
 
     engine_spec = DurabilityEngineSpec(
