@@ -37,6 +37,7 @@ from treadle.kernel.threads.service import Items
 from treadle.model.errors import InvalidInput, MisusedContext, NotOpen
 from treadle.model.tasks import Claim, Task
 from treadle.model.threads import ThreadItem, text
+from treadle.wiring.kernel import Kernel
 from treadle.workers.holder import holder
 
 T = TypeVar("T")
@@ -55,7 +56,12 @@ class TreadleSaver(BaseCheckpointSaver[str]):
 
     def __init__(self, engine: Engine, *, types: Iterable[type] = (), serde: SerializerProtocol | None = None) -> None:
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(types) or None))
-        self._kernel = engine.kernel
+        self._engine = engine
+
+    @property
+    def _kernel(self) -> Kernel:
+        """The engine's current kernel: `treadle worker` and mounted engines choose their store after this object was made."""
+        return self._engine.kernel
 
     # reads
 

@@ -30,10 +30,7 @@ class UsageMeter(AsyncCallbackHandler):
     raise_error = True
 
     def __init__(self, engine: Engine) -> None:
-        self._kernel = engine.kernel
-        settings = engine.kernel.settings
-        self._prices = Prices(parse_prices(settings.llm_prices))
-        self._default_limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
+        self._engine = engine
         self._meters: dict[str, tuple[Claim, TaskMeter]] = {}
         self._open: dict[UUID, tuple[TaskMeter, Usage | None]] = {}
 
@@ -55,7 +52,10 @@ class UsageMeter(AsyncCallbackHandler):
         most = sent.get("max_tokens") or about.get("ls_max_tokens") or MOST_OUTPUT
         known = self._meters.get(held.task.id)
         if known is None or known[0] != held.token:  # requests of one claim have one meter, so that no two share a number
-            meter = TaskMeter(self._kernel.store, self._kernel.ids.new_id, self._prices, held.task, self._default_limit)
+            kernel = self._engine.kernel
+            prices, limit = Prices(parse_prices(kernel.settings.llm_prices)), kernel.settings.llm_budget
+            default = None if limit is None else micros(limit, "TREADLE_LLM_BUDGET")
+            meter = TaskMeter(kernel.store, kernel.ids.new_id, prices, held.task, default)
             known = self._meters[held.task.id] = (held.token, meter)
             while len(self._meters) > 1000:
                 del self._meters[next(iter(self._meters))]
