@@ -99,6 +99,7 @@ async def test_the_first_to_end_wins_and_the_others_are_canceled(scene: Scene, w
     names = dict(zip(["answer", "late", "job", "child"], states, strict=True))
     assert {states[name] for key, name in names.items() if key != wins} == {"canceled"}
     assert states[names[wins]] == "completed"
+    assert (await scene.engine.runs.get_run(started.id)).steps == len(await scene.steps(started.id))
     assert await cancel_losers(process) == 1
     assert await live_jobs(scene) == ["completed" if wins == "job" else "canceled"]
     (child,) = [each.task_id for each in await scene.engine.kernel.functions.recorded(started.id) if each.kind == "start"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from treadle.kernel.functions.cancellation import ABANDON
 from treadle.kernel.functions.steps import ASK, CALL, RESULT, Recorded, is_finished
 from treadle.kernel.queue.cancellation import cancel_task
-from treadle.model.errors import InvalidInput, MisusedContext
+from treadle.model.errors import Canceled, InvalidInput, MisusedContext
 from treadle.model.states import StepState
 from treadle.workers.functions.branches import Branch
 from treadle.workers.functions.effects import EffectOperation
@@ -85,12 +85,15 @@ class _First(Group):
         self.winner, self.left = index, 0
         self.results[index] = (value, error)
         if self.recorded.value is None:
-            self._decide(index)
+            self._decide(index, canceled=isinstance(error, Canceled))
         execution.resume(self.future)
 
-    def _decide(self, winner: int) -> None:
+    def _decide(self, winner: int, *, canceled: bool) -> None:
         """Add the winner and the ends of the others to the unit with which the function continues."""
         journal, unit = self.driver.journal, self.parent.next_unit()
+        journal.count_first(self.recorded)
+        if canceled:
+            self.recorded.state = StepState.CANCELED
         self.recorded.value = {"index": winner, "name": self.names[winner]}
         self.recorded.about = self.names[winner] or str(winner)
         journal.write(self.recorded, unit)

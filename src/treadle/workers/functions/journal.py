@@ -164,11 +164,14 @@ class Journal:
         return place, None
 
     def _count(self) -> None:
+        self._check_room()
+        self.count += 1
+        self.uncounted += 1
+
+    def _check_room(self) -> None:
         max_steps = self._execution.function.max_steps
         if self.count >= max_steps:
             raise TooManySteps(max_steps)
-        self.count += 1
-        self.uncounted += 1
 
     def reach_gather(self, branch: Branch, size: int, now: str = "", kind: str = "") -> str:
         """Return the place of a gather of that size, which has no row of its own; or of that `kind`, which may have one."""
@@ -189,8 +192,14 @@ class Journal:
             if recorded.name != name or index >= len(names) or names[index] != won:
                 self._execution.diverge(place, f"{recorded.kind} {recorded.name} won by {won or index}", f"{FIRST} {name}")
             return recorded, True
-        self._count()
+        self._check_room()
         return self.new_step(place, FIRST, name, StepState.COMPLETED), False
+
+    def count_first(self, recorded: Recorded) -> None:
+        """Count the step of a `first`, which has a row from its decision on."""
+        self.count += 1
+        self.uncounted += 1
+        recorded.ordinal = self.count
 
     def skip(self, branch: Branch, kind: str, name: str, key: str | None) -> Recorded | None:
         """Pass an operation, the only one of its branch, that does not happen; return its step if it has begun."""
