@@ -114,7 +114,7 @@ async def test_every_kind_of_wait_is_shown_filtered_and_counted_alike(engine: En
         assert [run.id for run in (await service.runs.list(doing="held")).runs] == [ids["sleeps"]]
         with pytest.raises(InvalidInput, match="Unknown activity 'napping'"):
             await service.runs.list(doing="napping")
-        await engine.runs.cancel(ids["works"])
+        await engine.runs.cancel(ids["works"], force=True)
         assert (await service.runs.get(ids["works"])).activity is None
 
 

@@ -171,7 +171,7 @@ class FunctionRuns:
             run = await self._functions.get_current(run_id)
             asked: tuple[NewTask, ...] = ()
             if move == "cancel":
-                found, asked = await self._functions.closing(run.id, force=force)
+                found, asked = await self._functions.closing(run, force=force)
             else:
                 found = await self._functions.descendants(run.id)
             below = [each for each in found if RUN.target(each.state, move)]

@@ -315,7 +315,7 @@ class Functions:
         if finish.state != TaskState.CANCELED and run.state != RunState.PAUSED:
             started = [each for each in await self.recorded(run.id) if each.kind == START]
             return closing_tasks(run.id, run.namespace, started), tuple(rows)
-        below, asked = await self.closing(run.id)
+        below, asked = await self.closing(run)
         error = finish.error or encode({"code": "canceled", "message": "Its parent has ended."})
         rows += canceled_rows([run, *below], finish.actor or "engine", error, self._value_store, but=run.id)
         rows += await self.closed([run, *below])
@@ -342,12 +342,12 @@ class Functions:
                     left.append(child_id)
         return [found[each] for each in sorted(found)]
 
-    async def closing(self, run_id: str, *, force: bool = False) -> tuple[list[Run], tuple[NewTask, ...]]:
+    async def closing(self, run: Run, *, force: bool = False) -> tuple[list[Run], tuple[NewTask, ...]]:
         """The unfinished runs below a canceled run that end with it, in order of id, and the task that cancels those that clean
         up. Runs that it has abandoned, and those below them, continue."""
         ending: dict[str, Run] = {}
         asked: list[str] = []
-        left = [run_id]
+        left = [run.id]
         while left:
             for child_id in await self._store.list_children(left.pop()):
                 child = None if child_id in ending else await self._store.find_run(child_id)
@@ -362,8 +362,8 @@ class Functions:
                 else:
                     ending[child.id] = child
                     left.append(child.id)
-        reason = f"Its parent, the run {run_id}, was canceled."
-        task = cancel_task(derived_id(run_id, "children"), self._namespace, reason, runs=asked)
+        reason = f"Its parent, the run {run.id}, was canceled."
+        task = cancel_task(derived_id(run.id, "children"), self._namespace, reason, runs=asked)
         return [ending[each] for each in sorted(ending)], (task,) if asked else ()
 
     # reads

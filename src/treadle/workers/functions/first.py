@@ -92,10 +92,9 @@ class _First(Group):
         """Add the winner and the ends of the others to the unit with which the function continues."""
         journal, unit = self.driver.journal, self.parent.next_unit()
         journal.count_first(self.recorded)
-        if canceled:
-            self.recorded.state = StepState.CANCELED
         self.recorded.value = {"index": winner, "name": self.names[winner]}
-        self.recorded.about = self.names[winner] or str(winner)
+        self.recorded.about = None if canceled else self.names[winner] or str(winner)
+        self.recorded.state = StepState.CANCELED if canceled else StepState.COMPLETED
         journal.write(self.recorded, unit)
         tasks: list[str] = []
         runs: list[str] = []
@@ -110,7 +109,7 @@ class _First(Group):
             elif left.kind in (CALL, ASK):
                 tasks.append(left.task_id or "")
         if tasks or runs:
-            reason = f"{self.recorded.about} was first in the run {self.driver.execution.run_id}."
+            reason = f"{self.names[winner] or winner} was first in the run {self.driver.execution.run_id}."
             unit.tasks.append(cancel_task(self.recorded.id, self.driver.execution.runtime.namespace, reason, tasks, runs))
 
     def _is_abandoned(self, index: int) -> bool:
