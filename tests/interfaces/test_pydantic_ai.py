@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from anthropic import AsyncAnthropic
+from mcp.server import MCPServer
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.function import FunctionModel
@@ -21,6 +23,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 from tests.interfaces.engines import make_engine
 from tests.interfaces.test_functions_approvals import asked
+from tests.interfaces.test_streams import read
 from tests.limits import BOUND
 
 from treadle import Engine, RetryPolicy, RunFailed
@@ -192,6 +195,61 @@ async def test_a_request_is_retried_as_configured_and_a_refused_one_is_not(serve
     assert await result_of(make_engine("memory://"), agent) == "Hello."
     assert (await failure_of(make_engine("memory://"), agent))[0] == "llm_rejected"
     assert len(server.requests) == 3
+
+
+async def test_the_events_of_an_agent_go_to_a_stream_of_the_run_once(server: ModelServer) -> None:
+    server.conversation(uses(("look", {"at": "tea"})), text("Hello, world."))
+    agent, engine = claude(server, stream="events"), make_engine("memory://", warm_functions=0)
+
+    @agent.tool_plain
+    async def look(at: str) -> str:
+        return at
+
+    @engine.function("agent")
+    async def run(payload: Any, ctx: Any) -> Any:
+        output = (await agent.run("Go")).output
+        await ctx.sleep(0.01)  # the replay after it writes nothing again
+        return output
+
+    async with engine, engine.worker():
+        started = await engine.start_function("agent")
+        assert await engine.run_result(started, timeout=BOUND) == "Hello, world."
+        events = [value for _, _, value in await read(engine, started.id, "events") if isinstance(value, dict)]
+    kinds = [event["event_kind"] for event in events]
+    assert [kinds.count(kind) for kind in ("function_tool_call", "function_tool_result")] == [1, 1]
+    said = [event["delta"]["content_delta"] for event in events if event.get("delta", {}).get("part_delta_kind") == "text"]
+    assert "".join(["Hell", *said]) == "Hello, world."
+
+
+async def test_mcp_calls_are_steps(server: ModelServer) -> None:
+    server.conversation(uses(("count", {})), text("Three."))
+    calls: list[str] = []
+    shelf = MCPServer("shelf")
+
+    @shelf.tool()
+    def count() -> str:
+        calls.append("count")
+        return "three"
+
+    agent: Agent[None, str] = Agent(
+        model_of("messages", server.url),
+        name="support",
+        toolsets=[MCPToolset(shelf, id="shelf")],
+        capabilities=[TreadleDurability()],
+    )
+    engine = make_engine("memory://", warm_functions=0)
+
+    @engine.function("agent")
+    async def run(payload: Any, ctx: Any) -> Any:
+        output = (await agent.run("Go")).output
+        await ctx.sleep(0.01)
+        return output
+
+    async with engine, engine.worker():
+        assert await engine.run_result(await engine.start_function("agent"), timeout=BOUND) == "Three."
+        steps = await steps_of(engine)
+    assert any(name.startswith("support.mcp:shelf.count ") for name in steps), steps
+    assert calls == ["count"]
 
 
 # approvals

@@ -1,0 +1,396 @@
+"""Durable agents of the OpenAI Agents SDK: a runner whose model requests, tool calls, guardrails, handoffs and MCP calls are steps.
+
+runner = TreadleRunner(model={"retry": 3}, tools={"refund": ToolOptions(effect=True)})
+
+@engine.function("support")
+async def support(question: str) -> str:
+    result = await runner.run(triage, question)
+    return result.final_output
+
+Each is a step of the run: after a crash, a recorded one is not repeated. Tools that need approval become approvals, and the run
+waits for them without a worker. Usage counts against the budget of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from agents.items import ToolApprovalItem
+from agents.mcp import MCPServer
+from agents.tool_context import ToolContext
+from mcp.types import CallToolResult
+from mcp.types import Tool as MCPTool
+from openai import APIStatusError
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from agents import (
+    Agent,
+    FunctionTool,
+    GuardrailFunctionOutput,
+    Handoff,
+    InputGuardrail,
+    Model,
+    ModelBehaviorError,
+    ModelProvider,
+    ModelResponse,
+    ModelSettings,
+    OutputGuardrail,
+    RunConfig,
+    RunContextWrapper,
+    Runner,
+    RunResult,
+    ToolGuardrailFunctionOutput,
+    Usage,
+    handoff,
+)
+from treadle.integrations.agent_steps import (
+    StepOptions,
+    TokenCounts,
+    ToolOptions,
+    ask,
+    call_task,
+    checked_approval,
+    checked_options,
+    function_of,
+    meter_of,
+    metered,
+    most_output,
+    run_model_step,
+    run_step,
+    write_to,
+)
+from treadle.model.errors import InvalidInput
+from treadle.model.names import check_name
+from treadle.workers.functions.context import FunctionContext
+
+__all__ = ["StepOptions", "ToolOptions", "TreadleRunner"]
+
+T = TypeVar("T")
+
+_RESPONSE = TypeAdapter(ModelResponse)
+_MCP_TOOLS = TypeAdapter(list[MCPTool])
+_ANY = "*"
+"""The name under which options apply to all tools."""
+
+
+class TreadleRunner:
+    """Runs agents in durable functions.
+
+    `model` and `mcp` are options of the steps of model requests and MCP calls; `tools` has options by the name of the tool, `"*"`
+    for all; `approval` has options of `ctx.approval`. `stream` names the stream of the run to which the events of the models are
+    written. `name` (default: that of the agent) begins the names of the steps; do not change it while runs are under way.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: StepOptions | None = None,
+        tools: Mapping[str, ToolOptions] | None = None,
+        mcp: StepOptions | None = None,
+        approval: Mapping[str, Any] | None = None,
+        stream: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.stream = None if stream is None else check_name(stream, "stream name")
+        self.model_options = checked_options(model or {}, StepOptions, "model")
+        self.mcp_options = checked_options(mcp or {}, StepOptions, "mcp")
+        self._tools = {tool: checked_options(each, ToolOptions, f"The tool {tool}") for tool, each in (tools or {}).items()}
+        self._approval = checked_approval({"edits": False, **(approval or {})})
+        self._name = name
+
+    async def run(
+        self,
+        agent: Agent[Any],
+        input: Any,  # noqa: A002
+        *,
+        ctx: FunctionContext | None = None,
+        run_config: RunConfig | None = None,
+        **options: Any,
+    ) -> RunResult:
+        """Run the agent in the durable function that calls this, until it has an output; options are those of `Runner.run`.
+
+        The context of the run and a session are objects of the process: a replay does not repeat what tools did to them.
+        """
+        function = function_of(ctx)
+        durable = _Durable(self, function, self._name or agent.name, run_config or RunConfig())
+        starting, config = durable.agent(agent), durable.config()
+        result = await Runner.run(starting, input, run_config=config, **options)
+        while result.interruptions:
+            state = result.to_state()
+            decisions = await asyncio.gather(*(self._decide(durable, item) for item in result.interruptions))
+            for item, denied in zip(result.interruptions, decisions, strict=True):
+                if denied is None:
+                    state.approve(item)
+                else:
+                    state.reject(item, rejection_message=denied)
+            options.pop("context", None)
+            result = await Runner.run(starting, state, run_config=config, **options)
+        return result
+
+    def options_of(self, tool: str) -> dict[str, Any]:
+        """Return the options of a tool."""
+        return {**self._tools.get(_ANY, {}), **self._tools.get(tool, {})}
+
+    async def _decide(self, durable: _Durable, item: ToolApprovalItem) -> str | None:
+        """Ask whether a tool may be called; return the reason of a denial."""
+        tool = item.tool_name or "tool"
+        raw = to_jsonable_python(item.raw_item, fallback=repr)
+        context = {"agent": item.agent.name, "args": _arguments(raw.get("arguments"))}
+        name = f"{durable.name}.approval:{tool} {raw.get('call_id') or raw.get('id') or ''}"
+        options = {**self._approval, **(self.options_of(tool).get("approval") or {})}
+        return (await ask(durable.function, name, tool, context, options)).denied
+
+
+class _Durable:
+    """The agents of one run, with everything that they do wrapped in steps."""
+
+    def __init__(self, runner: TreadleRunner, function: FunctionContext, name: str, config: RunConfig) -> None:
+        self.runner, self.function, self.name = runner, function, name
+        self._config = config
+        self._agents: dict[int, Agent[Any]] = {}
+        self._named: dict[str, Agent[Any]] = {}
+
+    async def step(self, what: str, code: Callable[[], Awaitable[Any]], options: Mapping[str, Any]) -> Any:
+        """Record the code as a step of the run."""
+        return await run_step(self.function, f"{self.name}.{what}", code, options)
+
+    def config(self) -> RunConfig:
+        """Return the configuration of the run, whose models are durable."""
+        given = self._config
+        return replace(
+            given,
+            model=_DurableModel(self, given.model) if isinstance(given.model, Model) else given.model,
+            model_provider=_DurableProvider(self, given.model_provider),
+            input_guardrails=[self._input_guardrail(each) for each in given.input_guardrails or ()],
+            output_guardrails=[self._output_guardrail(each) for each in given.output_guardrails or ()],
+        )
+
+    def agent(self, agent: Agent[Any]) -> Agent[Any]:
+        """Return the durable agent, the same for the same one: agents may hand off to each other in circles."""
+        if id(agent) in self._agents:
+            return self._agents[id(agent)]
+        durable = agent.clone(
+            tools=[self._tool(each) if isinstance(each, FunctionTool) else each for each in agent.tools],
+            input_guardrails=[self._input_guardrail(each) for each in agent.input_guardrails],
+            output_guardrails=[self._output_guardrail(each) for each in agent.output_guardrails],
+            mcp_servers=[self._server(each) for each in agent.mcp_servers],
+            handoffs=[],
+        )
+        if isinstance(agent.model, Model):
+            durable.model = _DurableModel(self, agent.model)
+        self._agents[id(agent)] = self._agents[id(durable)] = self._named[agent.name] = durable
+        durable.handoffs = [self._handoff(each) for each in agent.handoffs]
+        return durable
+
+    def _handoff(self, given: Agent[Any] | Handoff[Any, Any]) -> Handoff[Any, Any]:
+        if isinstance(given, Agent):
+            self.agent(given)
+        original = handoff(given) if isinstance(given, Agent) else given
+
+        async def invoke(context: RunContextWrapper[Any], arguments: str) -> Any:
+            found: list[Agent[Any]] = []
+
+            async def hand_off() -> str:
+                found.append(await original.on_invoke_handoff(context, arguments))
+                return found[0].name
+
+            name = await self.step(f"handoff:{original.agent_name}", hand_off, {})
+            if not found and name in self._named:
+                return self._named[name]
+            return self.agent(found[0] if found else await original.on_invoke_handoff(context, arguments))
+
+        return replace(original, on_invoke_handoff=invoke)
+
+    def _tool(self, tool: FunctionTool) -> FunctionTool:
+        options = self.runner.options_of(tool.name)
+
+        async def invoke(context: ToolContext[Any], arguments: str) -> Any:
+            name = f"tool:{tool.name} {context.tool_call_id}"
+            if options.get("task"):
+                payload = _arguments(arguments)
+                if not isinstance(payload, dict):
+                    raise InvalidInput(f"The arguments of {tool.name} are not a JSON object: {arguments[:200]}")
+                name = f"{self.name}.task:{tool.name} {context.tool_call_id}"
+                return json.dumps(await call_task(self.function, name, options, payload))
+
+            async def call() -> Any:
+                return _storable(await tool.on_invoke_tool(context, arguments))
+
+            return await self.step(name, call, options)
+
+        made = replace(tool, on_invoke_tool=invoke)
+        made.tool_input_guardrails = [self._tool_guardrail(each) for each in tool.tool_input_guardrails or ()] or None
+        made.tool_output_guardrails = [self._tool_guardrail(each) for each in tool.tool_output_guardrails or ()] or None
+        return made
+
+    # guardrails
+
+    def _input_guardrail(self, guardrail: InputGuardrail[Any]) -> InputGuardrail[Any]:
+        check = self._check(guardrail.get_name(), guardrail.guardrail_function)
+        return replace(guardrail, guardrail_function=check, name=guardrail.get_name())
+
+    def _output_guardrail(self, guardrail: OutputGuardrail[Any]) -> OutputGuardrail[Any]:
+        check = self._check(guardrail.get_name(), guardrail.guardrail_function)
+        return replace(guardrail, guardrail_function=check, name=guardrail.get_name())
+
+    def _check(self, name: str, function: Callable[..., Any]) -> Callable[..., Awaitable[GuardrailFunctionOutput]]:
+        async def check(*arguments: Any) -> GuardrailFunctionOutput:
+            async def call() -> Any:
+                found = await _awaited(function(*arguments))
+                return [to_jsonable_python(found.output_info, fallback=repr), found.tripwire_triggered]
+
+            return GuardrailFunctionOutput(*await self.step(f"guardrail:{name}", call, {}))
+
+        return check
+
+    def _tool_guardrail(self, guardrail: Any) -> Any:
+        async def check(data: Any) -> ToolGuardrailFunctionOutput:
+            async def call() -> Any:
+                found = await _awaited(guardrail.guardrail_function(data))
+                return [to_jsonable_python(found.output_info, fallback=repr), found.behavior]
+
+            name = f"guardrail:{guardrail.get_name()} {data.context.tool_call_id}"
+            return ToolGuardrailFunctionOutput(*await self.step(name, call, {}))
+
+        return replace(guardrail, guardrail_function=check, name=guardrail.get_name())
+
+    # MCP
+
+    def _server(self, server: MCPServer) -> MCPServer:
+        """Return a server on the same session whose calls are steps; equal calls in one turn share their order."""
+        durable: Any = copy.copy(server)
+
+        async def list_tools(run_context: Any = None, agent: Any = None) -> list[MCPTool]:
+            async def call() -> Any:
+                return _MCP_TOOLS.dump_python(await server.list_tools(run_context, agent), mode="json", by_alias=True)
+
+            return _MCP_TOOLS.validate_python(await self.step(f"mcp:{server.name}", call, self.runner.mcp_options))
+
+        async def call_tool(tool: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None) -> CallToolResult:
+            async def call() -> Any:
+                found = await server.call_tool(tool, arguments, meta)
+                return found.model_dump(mode="json", by_alias=True)
+
+            digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:12]
+            name = f"mcp:{server.name}.{tool} {digest}"
+            return CallToolResult.model_validate(await self.step(name, call, self.runner.mcp_options))
+
+        durable.list_tools, durable.call_tool = list_tools, call_tool
+        return cast("MCPServer", durable)
+
+
+class _DurableProvider(ModelProvider):
+    def __init__(self, durable: _Durable, provider: ModelProvider) -> None:
+        self._durable, self._provider = durable, provider
+
+    def get_model(self, model_name: str | None) -> Model:
+        return _DurableModel(self._durable, self._provider.get_model(model_name), model_name)
+
+    async def aclose(self) -> None:
+        await self._provider.aclose()
+
+
+class _DurableModel(Model):
+    def __init__(self, durable: _Durable, model: Model, name: str | None = None) -> None:
+        self._durable, self._model = durable, model
+        self._name = name or str(getattr(model, "model", None) or type(model).__name__)
+
+    async def close(self) -> None:
+        await self._model.close()
+
+    def get_retry_advice(self, request: Any) -> Any:
+        return self._model.get_retry_advice(request)
+
+    async def get_response(
+        self,
+        system_instructions: str | None,
+        input: Any,  # noqa: A002
+        model_settings: ModelSettings,
+        *arguments: Any,
+        **options: Any,
+    ) -> ModelResponse:
+        function, stream = self._durable.function, self._durable.runner.stream
+        if model_settings.max_tokens is None and await meter_of(function).limit() is not None:
+            model_settings = replace(model_settings, max_tokens=most_output(function))
+
+        async def send() -> Any:
+            given = (system_instructions, input, model_settings, *arguments)
+            if stream is None:
+                response = await self._model.get_response(*given, **options)
+            else:
+                response = await _streamed(stream, self._model.stream_response(*given, **options))
+            return _RESPONSE.dump_python(response, mode="json", by_alias=True)
+
+        async def within_budget() -> Any:
+            sent = {"system": system_instructions, "input": input, "options": options, "rest": arguments}
+            request = to_jsonable_python(sent, fallback=repr)
+            request["max_tokens"] = model_settings.max_tokens or most_output(function)
+            return await metered(function, self._name, request, send, _tokens, _status)
+
+        name = f"{self._durable.name}.model"
+        return _RESPONSE.validate_python(await run_model_step(function, name, within_budget, self._durable.runner.model_options))
+
+    def stream_response(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        raise NotImplementedError("A durable agent runs with `TreadleRunner.run`, not with `Runner.run_streamed`.")
+
+
+async def _streamed(stream: str, events: AsyncIterator[Any]) -> ModelResponse:
+    """Write the events to the stream of the run, and return the response at their end."""
+    response = None
+    async for event in events:
+        write_to(stream, event)
+        if event.type in ("response.completed", "response.incomplete"):
+            response = event.response
+    if response is None:
+        raise ModelBehaviorError("The stream of the model ended without a response.")
+    usage = Usage() if response.usage is None else Usage(
+        requests=1,
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+        total_tokens=response.usage.total_tokens,
+        input_tokens_details=response.usage.input_tokens_details,
+        output_tokens_details=response.usage.output_tokens_details,
+    )  # fmt: skip
+    return ModelResponse(output=response.output, usage=usage, response_id=response.id)
+
+
+def _tokens(response: Any) -> TokenCounts:
+    usage = response.get("usage") or {}
+    details = usage.get("input_tokens_details") or {}
+    return TokenCounts.of_total(
+        int(usage.get("input_tokens") or 0),
+        int(usage.get("output_tokens") or 0),
+        int(details.get("cache_write_tokens") or 0),
+        int(details.get("cached_tokens") or 0),
+    )
+
+
+def _status(error: Exception) -> int | None:
+    return error.status_code if isinstance(error, APIStatusError) else None
+
+
+def _arguments(text: Any) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except (TypeError, ValueError):
+        return text
+
+
+def _storable(value: Any) -> Any:
+    """Return the output of a tool as JSON; other objects as the text that the SDK would send."""
+    try:
+        return to_jsonable_python(value)
+    except Exception:
+        return str(value)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
