@@ -19,6 +19,7 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 
 ORDER = (
     "queue",
+    "conversion",
     "commits",
     "transactional",
     "peers",

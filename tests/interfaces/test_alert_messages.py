@@ -12,6 +12,7 @@ from tests.interfaces.receivers import Receiver
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.kernel.store.queries import TaskFilter
 from treadle.model.access import Access, Scope
 from treadle.model.webhooks import verify
 from treadle.service import Service
@@ -34,6 +35,10 @@ async def fail_one(engine: Engine) -> str:
         raise ValueError("The file is empty.")
 
     return (await engine.start_function("import")).id
+
+
+async def problems(engine: Engine) -> list[str]:
+    return [each.code for each in (await service(engine).system.status()).problems]
 
 
 async def sent(receiver: Receiver, count: int) -> list[dict[str, Any]]:
@@ -85,6 +90,7 @@ async def test_a_test_message_returns_the_response() -> None:
             assert "418" in (refused.error or "")
             assert "s3cret" not in (refused.error or "")
             assert len(receiver.requests) == 2  # a test is not repeated
+            assert await engine.kernel.store.list_tasks(TaskFilter(states=("failed",)), 10) == []  # nor a dead letter
 
 
 @pytest.mark.parametrize(
@@ -98,8 +104,12 @@ async def test_a_message_is_not_sent_to_a_private_network_or_unsigned(settings: 
             await engine.alerts.create("r", when="server_lost", to=f"{receiver.url}/s3cret")
             done = await service(engine).alerts.test("r")
             assert (done.state, message in (done.error or ""), "s3cret" in (done.error or "")) == ("failed", True, False)
-            status = await service(engine).system.status()
-            assert "notifications_failing" in [each.code for each in status.problems]
+            assert "notifications_failing" not in await problems(engine), "the caller of the test knows it"
+            await fail_one(engine)
+            await engine.alerts.create("imports", when="run_failed", to=receiver.url, every=1)
+            async with asyncio.timeout(BOUND):
+                while "notifications_failing" not in await problems(engine):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
         assert receiver.requests == []
 
 

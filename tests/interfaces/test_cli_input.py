@@ -46,7 +46,7 @@ BAD = [
     (["worker", "--handlers", "nowhere.py"], 2, "handlers_not_found", "no file"),
     (["worker", "--handlers", "json"], 2, "handlers_not_found", "no Engine"),
     (["worker", "--handlers", "jobs:nope"], 2, "handlers_not_found", "not an Engine"),
-    (["worker", "--handlers", "broken"], 2, "handlers_not_found", "ZeroDivisionError"),
+    (["worker", "--handlers", "broken"], 2, "handlers_broken", "ZeroDivisionError"),
     (["up", "--handlers", "twins.py"], 2, "handlers_not_found", "one, two"),
     (["worker", "--handlers", "jobs", "--concurrency", "0"], 2, "usage", "--concurrency"),
     (["tasks", "list"], 4, "schema_behind", "no database"),

@@ -52,7 +52,7 @@ def test_limits_are_set_and_taken_away(treadle: Treadle):
     (lane,) = shown["lists"][0]["lanes"]
     assert (lane["limit_key"], lane["rate"], lane["burst"], lane["backlog_limit"]) == ("handler:greet", 2.5, 4, 2)
     people = treadle("lists", "list").out
-    assert all(word in people for word in ("2.5 per second, burst 4", "at most 2 ready", "customer:42", "operator"))
+    assert all(word in people for word in ("2.5 per second, bursts of 4", "at most 2 ready", "customer:42", "operator"))
     full = treadle("enqueue", "greet", "--json")
     assert (full.code, full.error["code"]) == (5, "backlog_full")
     shown = treadle.json("lists", "limit", "--handler", "greet", "--none", "max", "--none", "rate", "--none", "backlog")

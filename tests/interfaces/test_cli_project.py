@@ -108,12 +108,14 @@ def test_dev_runs_changed_code_and_keeps_the_last_that_works(project: Treadle) -
         assert event(dev, "reloaded")["changed"] == ["handlers.py"]
         assert project.json("submit", "shop", "--wait")["outputs"] == {"texts": ["Howdy, Ada!", "Howdy, Grace!"]}
         handlers.write_text(handlers.read_text() + "def x(:")
-        assert "SyntaxError" in dev.err.wait_for("handlers_not_found")
+        assert "SyntaxError" in dev.err.wait_for("handlers_broken")
         assert "keeps the previous version" in dev.err.wait_for("not_reloaded")
         flow.write_text(flow.read_text().replace("greeting.text", "greeting.txt"))
         assert "has no attribute `txt`" in dev.err.wait_for("invalid_flow")
         assert project.json("submit", "shop", "--wait")["outputs"] == {"texts": ["Howdy, Ada!", "Howdy, Grace!"]}
-        flow.write_text(flow.read_text().replace("greeting.txt", '"Oh: " ++ greeting.text'))
+        flow.write_text(flow.read_text().replace("greeting.txt", "greeting.text"))
+        assert dev.out.wait_for('"version": 1')
+        flow.write_text(flow.read_text().replace("greeting.text", '"Oh: " ++ greeting.text'))
         assert dev.out.wait_for('"version": 2')
         assert project.json("submit", "shop", "--wait")["outputs"] == {"texts": ["Oh: Howdy, Ada!", "Oh: Howdy, Grace!"]}
         assert dev.stop(signal.SIGINT).code == 0

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.interfaces.engines import url_of
 from tests.interfaces.function_driver import LIVE, Process, Scene, function_scene, until
+from tests.limits import BOUND
 from tests.properties.test_conversion import TYPES, WRONG
 
 from treadle import Engine
@@ -90,7 +91,7 @@ async def round_trip(url: str, values: tuple[Any, ...]) -> None:
         second.die()
         await scene.process().quiet()
         for each, value, enqueued, run in zip(programs, values, tasks, runs, strict=True):
-            results = [await enqueued.result(timeout=10), await run.result(timeout=10)]
+            results = [await enqueued.result(timeout=BOUND), await run.result(timeout=BOUND)]
             assert len(each.seen) == 5, "by the task twice, by the function three times"
             for one in [*each.seen, *results]:
                 assert one == value
@@ -151,7 +152,7 @@ async def refused_as_result(scene: Scene, process: Process, place: str) -> None:
                 await settle(process, task)
             await process.quiet()
             with pytest.raises(RunFailed) as failed:
-                await run.result(timeout=10)
+                await run.result(timeout=BOUND)
             assert path in str(failed.value)
 
 

@@ -37,7 +37,7 @@ async def test_rates_caps_policies_and_limits_are_set(visit: Visit):
     assert "at most 2.5 per second" in await visit.do("/lists/default/rate", name="greet", rate="2.5", stay="1")
     assert "at most 10 ready tasks" in await visit.do("/lists/default/backlog", name="greet", backlog_limit="10", stay="1")
     page = main_of(await visit.page("/lists/default"))
-    assert "2.5/s" in page
+    assert "2.5 per second" in page
     assert '<td class="number">10</td>' in page
     assert "no rate limit" in await visit.do("/lists/default/rate", name="greet", stay="1")
     assert "ignore" in await visit.do("/lists/default/policy", no_handler="ignore", stay="1")

@@ -66,9 +66,9 @@ class HandlerRate(ApiRecord):
     failed: int
     """Of those finished, the failed ones."""
     running: int
-    """Tasks that run now."""
+    """Tasks that run now; of a function, also runs that wait."""
     median_for: int | None
-    """Median duration of the attempts that ended a task; null if there is none."""
+    """Median duration of the attempts that ended a task, or of whole runs of a function; null if there is none."""
     p95_for: int | None
     """Their 95th percentile."""
 

@@ -21,6 +21,9 @@ CONDITIONS = RUN_FAILED, DEAD_LETTERS, QUEUE_AGE, TRIGGER_FAILING, SERVER_LOST, 
 FIRING, RESOLVED, TEST = "alert.firing", "alert.resolved", "alert.test"
 """The events of alert messages."""
 
+FAILED_TEST = "failed"
+"""The field of a test message's result that has the reason why it could not be sent."""
+
 VARIABLE = "TREADLE_ALERT_"
 """Prefix of the environment variables that hold targets with secrets."""
 

@@ -105,11 +105,10 @@ class Converter:
         self._convert(built, native)
         return built if self._single else plain(value)
 
-    def dump_text(self, value: Any) -> Encoded | Json:
-        """Return the value as JSON text if that is quickly done, and else as JSON."""
+    def find_text(self, value: Any) -> Encoded | None:
+        """Return the JSON text of a value that matches, if that is quickly known; else None: see `dump`."""
         written = self._written(value)
-        found = None if written is None else encoded(written)
-        return self.dump(value) if found is None else found
+        return None if written is None else encoded(written)
 
     def _written(self, value: Any) -> bytes | None:
         """Return the JSON text of a value that surely matches; None for any other."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -54,18 +54,17 @@ _quick, _quick_into = msgspec.json.Encoder().encode, msgspec.json.Encoder().enco
 _decode = msgspec.json.Decoder().decode
 
 
-class Encoded(NamedTuple):
+class Encoded(bytes):
     """A JSON object as text that `encode` returns as it is."""
 
-    text: str
-    size: int
+    __slots__ = ()
 
 
 def encoded(written: bytes) -> Encoded | None:
     """Return text that a JSON encoder has written; None if its value may be nested too deeply."""
     if len(written) > _SURELY_FLAT and written.count(b"[") + written.count(b"{") > _SURELY_FLAT:
         return None
-    return Encoded(written.decode(), len(written))
+    return Encoded(written)
 
 
 def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> str:
@@ -76,7 +75,7 @@ def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> st
     several times count each time.
     """
     try:
-        text, size = value if type(value) is Encoded else _written(value, what, limit)
+        text, size = (value.decode(), len(value)) if type(value) is Encoded else _written(value, what, limit)
     except PayloadTooLarge:
         raise
     except UnicodeEncodeError:

@@ -12,6 +12,7 @@ from treadle.api.wire import record_of
 from treadle.kernel.alerts import service as kernel
 from treadle.kernel.alerts.options import shown_target
 from treadle.kernel.queue.why import LIVE_SERVER_STATES, OPEN_SERVICE
+from treadle.model.alerts import FAILED_TEST
 from treadle.model.tasks import Task
 from treadle.model.values import decode, decode_object
 from treadle.service.group import Group
@@ -57,6 +58,8 @@ class Alerts(Group, AlertsApi):
             )
         opened = await self.engine.kernel.open_values(task)
         response = decode(opened.result) if task.state == "completed" and opened.result else None
+        if isinstance(response, dict) and FAILED_TEST in response:
+            return AlertTest(task_id, "failed", None, str(response[FAILED_TEST]))
         return AlertTest(task_id, task.state, response, _error(task))
 
 

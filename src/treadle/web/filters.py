@@ -15,6 +15,7 @@ from treadle.api.system import StatusProblem
 from treadle.kernel.search.query import Compare, Field, print_query
 from treadle.model.activity import words
 from treadle.model.clock import span
+from treadle.model.lists import Bucket
 
 
 def ago(at: datetime | None, now: datetime) -> str:
@@ -158,7 +159,14 @@ _TONES = {
     **dict.fromkeys(("canceled", "ignored", "revoked", "stopped", "removed"), "gone"),
 }
 
+
+def rate(limit: Any) -> str:
+    """The rate of a limit or lane, as the command line shows it."""
+    return Bucket(rate=limit.rate, burst=limit.burst or 1).rate_text
+
+
 ALL = {
+    "rate": rate,
     "span": span,
     "ago": ago,
     "after": after,

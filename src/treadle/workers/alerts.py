@@ -20,7 +20,7 @@ from treadle.kernel.alerts.options import check_target, shown_target
 from treadle.kernel.alerts.service import Alerts
 from treadle.kernel.triggers.service import ACTIVE
 from treadle.model.addresses import is_allowed
-from treadle.model.alerts import RESOLVED, TEST, VARIABLE
+from treadle.model.alerts import FAILED_TEST, RESOLVED, TEST, VARIABLE
 from treadle.model.errors import AlertRuleNotFound, InvalidAlert, NonRetryable
 from treadle.model.values import Json
 from treadle.workers.context import Context
@@ -51,7 +51,18 @@ class AlertSender:
         self._allowed = allowed
 
     async def send(self, payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
-        """Send one message to the current target of its rule; those of a removed rule are skipped."""
+        """Send one message to the current target of its rule; those of a removed rule are skipped.
+
+        A test message that cannot be sent is not a failed task: its result is the reason.
+        """
+        try:
+            return await self._send(payload, ctx)
+        except (NonRetryable, WebhookFailed) as error:
+            if payload["event"] != TEST:
+                raise
+            return {FAILED_TEST: str(error)}
+
+    async def _send(self, payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
         try:
             rule = await self._alerts.get(payload["rule_id"])
         except AlertRuleNotFound:

@@ -172,6 +172,8 @@ class Signature:
 
     def dump_result(self, returned: Any, *, as_text: bool = False) -> Any:
         """Return the result as JSON or its text, or an outcome as it is; raises `NonRetryable` for a value that does not match."""
+        if as_text and self.result is not None and not self.wrapped and (text := self.result.find_text(returned)) is not None:
+            return text
         if isinstance(returned, OUTCOMES):
             if type(returned) is not Succeeded or self.result is None:
                 return returned
@@ -180,8 +182,6 @@ class Signature:
             return None
         if self.result is not None:
             try:
-                if as_text and not self.wrapped:
-                    return self.result.dump_text(returned)
                 returned = self.result.dump(returned)
             except InvalidPayload as error:
                 message = f"The result of {self.name} does not match its annotation: {error}"

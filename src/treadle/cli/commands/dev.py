@@ -71,7 +71,7 @@ async def dev(
                 project = _again(project, handlers, flows)
                 folders = _folders(project)
             if not all(each.endswith(".afl") for each in files):
-                await _reload(session, engine, worker, project, files)
+                await _reload(session, engine, worker, project, [each for each in files if not each.endswith(".afl")])
             if not all(each.endswith(".py") for each in files):
                 version = await _publish(session, engine, project, version)
     announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
@@ -148,7 +148,7 @@ async def _reload(session: Session, engine: Engine, worker: ReloadedWorker, proj
 
 
 async def _publish(session: Session, engine: Engine, project: Project, before: int | None) -> int | None:
-    """Publish the flows and return their version; if they do not compile, print why, and the version before stays."""
+    """Publish the flows and return their version; if they do not compile, print why and return None: the version before stays."""
     from treadle.api.flows import SourceText
 
     if not project.flows:
@@ -160,10 +160,11 @@ async def _publish(session: Session, engine: Engine, project: Project, before: i
         made = await session.on(engine).flows.publish(project.name, texts, strict=project.strict)
     except InvalidFlow as error:
         tell_flow_error(error, as_json=session.json)
-        return before
+        tell_note(f"The flow {project.name} is published again when it compiles; until then its last version stays.")
+        return None
     except SourceNotFound as error:
         tell_note(str(error))
-        return before
+        return None
     if made.version != before:
         names = [facet.qualified_name for facet in program.workflows]
         event = {"event": "published", "flow": project.name, "version": made.version, "workflows": names}

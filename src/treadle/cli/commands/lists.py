@@ -176,6 +176,6 @@ def _word(shown: TaskListStatus) -> str:
 
 
 def _rules(lane: LaneStatus) -> str:
-    rate = f"{lane.rate:g} per second, burst {lane.burst}" if lane.rate is not None else ""
+    rate = Bucket(rate=lane.rate, burst=lane.burst).rate_text if lane.rate is not None else ""
     backlog = f"at most {lane.backlog_limit} ready" if lane.backlog_limit is not None else ""
     return "; ".join(part for part in (rate, backlog, f"limit {lane.limit_key}" if lane.limit_key else "") if part)

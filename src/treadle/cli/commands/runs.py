@@ -13,7 +13,7 @@ from treadle.cli.commands.run import HandlersHere, opened, watch_run, work_on
 from treadle.cli.input.plan import texts_of
 from treadle.cli.input.values import Params, Payload, Where, moment, workflow_inputs
 from treadle.cli.input.values import payload as parse_payload
-from treadle.cli.output.format import ago, facts, grid, ms, plain, short, state
+from treadle.cli.output.format import ago, facts, grid, ms, plain, short, state, tag_line
 from treadle.cli.output.format import line as shown_line
 from treadle.cli.output.messages import tell_note
 from treadle.cli.output.run import is_shown, list_steps, live_tasks, show_run, steps_table
@@ -79,14 +79,15 @@ async def list_runs(
 
 
 def _table(runs: list[Run], now: datetime) -> RenderableType:
-    table = grid("id", "workflow", "state", "?>steps", "created", "?note")
+    tagged = any(run.tags for run in runs)
+    table = grid("id", "workflow", "state", "?>steps", "created", *(["?tags"] if tagged else []), "?note")
     for run in runs:
         said = (run.error or {}).get("message")
         doing = "" if run.activity is None else run.activity.text
         note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else doing)
-        table.add_row(
-            run.id, plain(run.workflow), state(run.state), str(run.steps), ago(run.created_at, now), plain(short(note, 80))
-        )
+        tags = [plain(short(tag_line(run.tags), 40))] if tagged else []
+        made = ago(run.created_at, now)
+        table.add_row(run.id, plain(run.workflow), state(run.state), str(run.steps), made, *tags, plain(short(note, 80)))
     return table
 
 

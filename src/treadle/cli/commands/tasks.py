@@ -49,7 +49,8 @@ async def list_tasks(
 
 
 def _table(tasks: list[Task], now: datetime) -> RenderableType:
-    table = grid("id", "name", "state", "?>attempt", "created", "?note")
+    tagged = any(task.tags for task in tasks)
+    table = grid("id", "name", "state", "?>attempt", "created", *(["?tags"] if tagged else []), "?note")
     for task in tasks:
         table.add_row(
             task.id,
@@ -57,6 +58,7 @@ def _table(tasks: list[Task], now: datetime) -> RenderableType:
             state(task.state),
             str(task.attempt),
             ago(task.created_at, now),
+            *([plain(short(tag_line(task.tags), 40))] if tagged else []),
             plain(_note(task, now)),
         )
     return table

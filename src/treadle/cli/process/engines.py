@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,12 @@ class HandlersNotFound(InvalidInput):
     """The module of `--handlers` cannot be loaded, or contains no engine."""
 
     code = "handlers_not_found"
+
+
+class HandlersBroken(HandlersNotFound):
+    """The module of `--handlers` raises when it is imported."""
+
+    code = "handlers_broken"
 
 
 def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
@@ -111,5 +118,7 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _broken(name: str, error: Exception) -> HandlersNotFound:
-    return HandlersNotFound(f"{name} cannot be loaded: {type(error).__name__}: {error}. --verbose shows the traceback.")
+def _broken(name: str, error: Exception) -> HandlersBroken:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = "" if isinstance(error, SyntaxError) else f" ({last.filename}:{last.lineno})"
+    return HandlersBroken(f"{name} raised on import: {type(error).__name__}: {error}{place}. --verbose shows the traceback.")

@@ -13,6 +13,7 @@ from treadle.kernel.reads.throughput import FRESH_FOR, WORK_KINDS
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskEnd
 from treadle.model.clock import Clock
+from treadle.model.names import FUNCTION
 from treadle.model.states import TaskState
 
 HOUR_FOR = 3_600_000
@@ -32,9 +33,9 @@ class HandlerRate:
     failed: int
     """Of those finished, the failed ones."""
     running: int
-    """Tasks that run now."""
+    """Tasks that run now; of a function, also runs that wait."""
     median_for: int | None
-    """Milliseconds that an attempt took at the median; None if none has ended."""
+    """Milliseconds that an attempt, or the run of a function, took at the median; None if none has ended."""
     p95_for: int | None
 
 
@@ -89,7 +90,8 @@ class HandlerRateReads:
                 for depth in await self._store.list_depths():
                     if depth.lane.namespace == self._namespace and depth.lane.kind in WORK_KINDS:
                         key = (depth.lane.kind, depth.lane.name)
-                        running[key] = running.get(key, 0) + depth.running
+                        parked = depth.waiting if depth.lane.kind == FUNCTION else 0
+                        running[key] = running.get(key, 0) + depth.running + parked
                 now = await self._store.now()
                 self._known = rates_of(await self._store.list_ends(MOST), running, now, self._namespace)
                 self._until = self._clock.monotonic() + FRESH_FOR

@@ -104,7 +104,7 @@ class TaskEnd(NamedTuple):
     state: str
     ended_at: int
     began_at: int | None
-    """When the attempt that ended it began; None if it did not end with an attempt."""
+    """When the attempt that ended it began, or a function's run was created; None if a task did not end with an attempt."""
 
 
 @dataclass(frozen=True, slots=True)

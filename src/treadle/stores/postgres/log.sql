@@ -118,11 +118,14 @@ join lanes on lanes.id = either.lane_id
 group by lanes.namespace, lanes.kind, either.at / 60000, either.move, either.to_state;
 
 -- name: list_ends
--- List the last ends of tasks, up to $1; an attempt began only where one ended the task.
+-- List the last ends of tasks, up to $1; an attempt began only where one ended the task; a function began as a whole.
 select lanes.namespace, lanes.kind, lanes.name, ended.state, ended.finished_at,
-  case when ended.from_state = 'pending' and ended.move in ('succeed', 'fail') then ended.claimed_at end
+  case
+    when lanes.kind = 'function' then ended.created_at
+    when ended.from_state = 'pending' and ended.move in ('succeed', 'fail') then ended.claimed_at
+  end
 from (
-  select lane_id, state, from_state, move, claimed_at, finished_at
+  select lane_id, state, from_state, move, created_at, claimed_at, finished_at
   from finished
   order by seq desc
   limit $1::bigint

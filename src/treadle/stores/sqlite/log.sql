@@ -100,11 +100,14 @@ from (
 group by l.namespace, l.kind, m.at / 60000, m.move, m.to_state;
 
 -- name: list_ends
--- List the last ends of tasks; an attempt began only where one ended the task.
+-- List the last ends of tasks; an attempt began only where one ended the task; a function began as a whole.
 select lanes.namespace, lanes.kind, lanes.name, ended.state, ended.finished_at,
-  case when ended.from_state = 'pending' and ended.move in ('succeed', 'fail') then ended.claimed_at end
+  case
+    when lanes.kind = 'function' then ended.created_at
+    when ended.from_state = 'pending' and ended.move in ('succeed', 'fail') then ended.claimed_at
+  end
 from (
-  select lane_id, state, from_state, move, claimed_at, finished_at
+  select lane_id, state, from_state, move, created_at, claimed_at, finished_at
   from finished
   order by seq desc
   limit :limit
