@@ -121,6 +121,16 @@ def add_handlers(engine: Engine, effects: Path, go: Path) -> None:
         if not go.exists():  # noqa: ASYNC240
             os.kill(os.getpid(), signal.SIGKILL)
 
+    @engine.handler("speak")
+    async def speak(payload: Any, ctx: Context) -> None:
+        """Append entries to a stream, one by one; an effect for each that is stored."""
+        tokens = ctx.stream("tokens")
+        for number in range(payload["count"]):
+            tokens.write([ctx.attempt, number])
+            await tokens.flush()
+            effect(f"stored-{number}", ctx)
+        tokens.write([ctx.attempt, "end"])
+
     engine.handler("isolated", isolation="process")(isolated.hang_with_a_child)
 
     @engine.handler("pursue", retry=2)

@@ -25,6 +25,7 @@ OWN = {
     "server_status",
     "server_metrics",
     "events_stream",
+    "streams_follow",
     "session_log_in",
     "session_log_out",
     "session_show",
@@ -58,7 +59,11 @@ def test_every_answer_is_a_record_with_a_schema():
     text = json.dumps(DOCUMENT)
     for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
         assert name in schemas
-    assert all(each.answer in schemas for each in operations(DOCUMENT) if each.group not in ("server", "session", "events"))
+    assert all(
+        each.answer in schemas
+        for each in operations(DOCUMENT)
+        if each.group not in ("server", "session", "events") and not each.path.endswith("/follow")
+    )
 
 
 def test_no_example_looks_like_a_secret():

@@ -83,7 +83,7 @@ SESSION.trust_env = False
 
 def before(case: Case) -> None:
     """Nothing waits for long, and live events, which have no end, are refused."""
-    if case.operation.definition.raw.get("operationId") == "events_stream":
+    if case.operation.definition.raw.get("operationId") in ("events_stream", "streams_follow"):
         case.headers["Last-Event-ID"] = "none"
     for part in (case.query, case.body):
         if isinstance(part, dict) and isinstance(wait := part.get("wait_for"), int | float) and 0 < wait <= 60:

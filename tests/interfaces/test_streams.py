@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, function_scene
 from tests.limits import BOUND
@@ -274,3 +277,50 @@ async def test_a_function_that_dies_at_any_commit_streams_each_entry_once():
             assert sorted(told[4:-1]) == ["c", "d", "ef"]
             assert told[-1] == "end"
     assert died >= 10
+
+
+# interfaces
+
+
+def test_a_reader_without_an_event_loop_follows():
+    engine = make_engine("memory://")
+
+    @engine.handler("speak")
+    async def speak(payload: dict[str, Any], ctx: Context) -> None:
+        ctx.stream("tokens").write("Hello")
+
+    with engine.blocking() as blocking:
+        blocking.start_worker()
+        task = blocking.enqueue("speak")
+        assert [each.value for each in blocking.stream(task, "tokens")] == ["Hello"]
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["store", "server"])
+def test_the_command_line_prints_streams(treadle: Treadle, remote: bool):
+    async def fill() -> str:
+        engine = make_engine(f"sqlite:///{treadle.folder / 'treadle.db'}")
+
+        @engine.handler("speak", retry=AT_ONCE)
+        async def speak(payload: dict[str, Any], ctx: Context) -> None:
+            for word in ("Hel", "lo,\nwor", "ld\x1b[2J", {"n": 1}, "bye"):
+                ctx.stream("tokens").write(word)
+            if ctx.attempt == 1:
+                raise ValueError("again")
+
+        async with engine, engine.worker():
+            task = await engine.enqueue("speak")
+            await engine.result(task, timeout=BOUND)
+            return task.id
+
+    task_id = asyncio.run(fill())
+    with treadle.started("serve", "--json") if remote else nullcontext(None) as serving:
+        where = [] if serving is None else ["--server", json.loads(serving.first)["url"]]
+        (stream,) = treadle.json("stream", task_id, *where)["streams"]
+        assert (stream["name"], stream["next_offset"]) == ("tokens", 11)
+        text = 'Hello,\nworld\\x1b[2J\n{"n": 1}\nbye\n'
+        notice = "[generation 2 begins: generation 1 was abandoned, from offset 0 on]\n"
+        assert treadle("stream", task_id, "tokens", *where).out == f"{text}{notice}{text}"
+        assert treadle("stream", task_id, "tokens", "--follow", "--from", "5", *where).out == f"{notice}{text}"
+        lines = treadle("stream", task_id, "tokens", "--from", "9", "--json", *where).out.splitlines()
+        assert [json.loads(line)["value"] for line in lines] == [{"n": 1}, "bye"]
+        assert treadle("stream", task_id, "a b", *where).code == 2

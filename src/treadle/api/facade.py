@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from treadle.api.servers import ServersApi
     from treadle.api.steps import StepsApi
     from treadle.api.store import StoreApi
+    from treadle.api.streams import StreamsApi
     from treadle.api.system import SystemApi
     from treadle.api.tasks import TasksApi
     from treadle.api.tokens import TokensApi
@@ -54,6 +55,7 @@ class Api:
     servers: ServersApi
     steps: StepsApi
     store: StoreApi
+    streams: StreamsApi
     tasks: TasksApi
     system: SystemApi
     tokens: TokensApi

@@ -55,27 +55,45 @@ class StreamSummary(ApiRecord):
     updated_at: Instant
 
 
-Name = Annotated[str, Doc("The stream", "tokens")]
-Offset = Annotated[int, Doc("The first offset to return")]
+@dataclass(frozen=True, slots=True)
+class StreamList(ApiRecord):
+    """The streams of a run or a task, by name."""
+
+    streams: list[StreamSummary]
+
+
+_FOLLOW_FOR = 30.0
+"""Seconds that one request of a follower waits."""
+
+Member = Annotated[str, Doc("The run, or a task")]
 
 
 class StreamsApi(Protocol):
     """Streams of runs, and of tasks (a task of a run: its entries in the streams of the run)."""
 
-    @contract.get("/runs/{run_id}/streams")
-    async def list(self, run_id: Annotated[str, Doc("The run, or a task")]) -> list[StreamSummary]:
-        """The streams of a run."""
+    @contract.get("/runs/{member_id}/streams", lists=True)
+    async def list(self, member_id: Member) -> StreamList:
+        """The streams of a run or a task."""
 
-    @contract.get("/runs/{run_id}/streams/{name}")
+    @contract.get("/runs/{member_id}/streams/{name}", lists=True)
     async def read(
         self,
-        run_id: Annotated[str, Doc("The run, or a task")],
-        name: Name,
+        member_id: Member,
+        name: Annotated[str, Doc("The stream", "tokens")],
         *,
-        offset: Offset = 0,
+        offset: Annotated[int, Doc("The first offset to return", 0)] = 0,
         limit: Annotated[int, Doc("Page size, up to 1000", 1000)] = 1000,
+        wait_for: Annotated[float, Doc("Seconds to wait for an entry or the end, up to 60", 30)] = 0.0,
     ) -> StreamPage:
-        """Entries of a stream, from an offset on. Use `/v1/runs/{run_id}/streams/{name}/follow` to follow new ones."""
+        """Entries of a stream, from an offset on; optionally waits for the next one. To follow it over SSE, use
+        `/v1/runs/{member_id}/streams/{name}/follow`."""
 
-    def follow(self, run_id: str, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
+    async def follow(self, member_id: str, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
         """Yield the entries from an offset on, and new ones as they are written, until the work has ended."""
+        while True:
+            page = await self.read(member_id, name, offset=offset, wait_for=_FOLLOW_FOR)
+            for entry in page.entries:
+                yield entry
+            offset = page.next_offset
+            if page.ended:
+                return

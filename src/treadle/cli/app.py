@@ -117,6 +117,11 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.events:events",
         "Show the last events, or those after one; with --follow, print each new event as one line (or JSON object).",
     ),
+    Leaf(
+        "stream",
+        "commands.stream:stream",
+        "List the streams of a run, or print one: text as it is, other entries and notices on lines of their own.",
+    ),
     Leaf("status", "commands.system:status", "Show the health of the system: problems, pending work, and servers."),
     Leaf(
         "servers", "commands.system:servers", "List the servers, newest first; one that missed three heartbeats is shown as lost."

@@ -18,6 +18,7 @@ from treadle.model.values import Json
 
 if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
+    from treadle.api.streams import StreamEntry
     from treadle.engine.mapped import Mapped, Progress
     from treadle.engine.within import BlockingTransaction, BlockingWithin
     from treadle.kernel.approvals.records import ShownApproval
@@ -56,6 +57,10 @@ class BlockingHandle(Generic[R_co]):
         """Wait for the end and return the result as its annotated type; see `Handle.result`."""
         return self._engine.run(self.handle.result(timeout=timeout))
 
+    def stream(self, name: str, *, offset: int = 0) -> Iterator[StreamEntry]:
+        """Follow a stream of the task or run; see `Engine.stream`."""
+        return self._engine.stream(self.id, name, offset=offset)
+
 
 class BlockingMapped(Generic[R_co]):
     """The results of a map, for code without an event loop: `for result in e.map(resize, photos)`."""
@@ -69,13 +74,17 @@ class BlockingMapped(Generic[R_co]):
         return self._engine.run(self._mapped.results())
 
     def __iter__(self) -> Iterator[R_co]:
-        results = self._mapped.__aiter__()
-        ended = object()
-        try:
-            while (result := self._engine.run(_next(results, ended))) is not ended:
-                yield result  # type: ignore[misc]
-        finally:
-            self._engine.run(_close(results))
+        return _iterate(self._engine, self._mapped.__aiter__())
+
+
+def _iterate(engine: BlockingEngine, results: AsyncIterator[T]) -> Iterator[T]:
+    """Yield the results of an asynchronous generator, each waited for on the engine's event loop."""
+    ended = object()
+    try:
+        while (result := engine.run(_next(results, ended))) is not ended:
+            yield result  # type: ignore[misc]
+    finally:
+        engine.run(_close(results))
 
 
 async def _next(results: AsyncIterator[T], ended: object) -> T | object:
@@ -217,6 +226,10 @@ class BlockingEngine:
     def map(self, fn: Any, items: Iterable[Any], **options: Any) -> BlockingMapped[Any]:
         """Call registered code once for each item; see `Engine.map`."""
         return BlockingMapped(self, self._inner.map(fn, items, **options))
+
+    def stream(self, work: Ref, name: str, *, offset: int = 0) -> Iterator[StreamEntry]:
+        """Follow a stream of a run or a task: `for entry in e.stream(run, "tokens"): ...`; see `Engine.stream`."""
+        return _iterate(self, self._inner.stream(work, name, offset=offset))
 
     enqueue_many = blocking(Engine.enqueue_many)
     cancel = blocking(Engine.cancel)

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from treadle.engine import Engine
-from treadle.http import callbacks, docs_page, health, ingest, llms, login, stream
+from treadle.http import callbacks, docs_page, health, ingest, llms, login, run_stream, stream
 from treadle.http.app_state import AppState
 from treadle.http.middleware import BODY_OVERHEAD, RequestMiddleware
 from treadle.http.openapi import document
@@ -47,7 +47,7 @@ def make_app(
 @cache
 def api_routes() -> RouteTable:
     """The routes of every server, shared by all applications of the process."""
-    own = (*stream.ROUTES, *callbacks.ROUTES, *ingest.ROUTES, *login.ROUTES, *health.ROUTES)
+    own = (*stream.ROUTES, *run_stream.ROUTES, *callbacks.ROUTES, *ingest.ROUTES, *login.ROUTES, *health.ROUTES)
     return RouteTable([*contract_routes(), *own, *docs_page.routes(api_document), *llms.ROUTES])
 
 

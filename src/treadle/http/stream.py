@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -68,7 +69,7 @@ async def stream(request: Request) -> Response:
     given = _QUERY.read(request)
     after = given.pop("after_seq")
     if (last := request.headers.get("Last-Event-ID")) is not None:
-        after = _seq(last)
+        after = read_id(last)
     if after is not None and not 0 <= after <= LAST_SEQ:
         raise InvalidInput(f"after_seq must be the seq of an event, zero or more, not {after}.")
     return EventStream(state, access, state.events.subscriber(filter_of(**given)), after)
@@ -90,15 +91,7 @@ class EventStream(Response):
     async def __call__(self, scope: WireScope, receive: Receive, send: Send) -> None:
         with self._state.waiters.join(self._access) as waiter:
             pumping = self._pump(send)
-            working = [asyncio.create_task(each) for each in (pumping, _gone(receive), self._stuck(), self._dismissed(waiter))]
-            try:
-                await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for each in working:
-                    each.cancel()
-                await asyncio.wait(working)
-        if working[0].done() and not working[0].cancelled():
-            working[0].result()
+            await first_of(pumping, gone(receive), self._stuck(), self._dismissed(waiter))
 
     async def _pump(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -125,12 +118,27 @@ def _frame(message: Message) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (message.resume_after, message.text)
 
 
-def _seq(text: str) -> int:
+def read_id(text: str) -> int:
+    """The `Last-Event-ID` of a request."""
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise InvalidInput(f"Last-Event-ID must be the id of a message of this stream, not {text!r}.")
     return int(text)
 
 
-async def _gone(receive: Receive) -> Any:
+async def gone(receive: Receive) -> Any:
+    """Wait until the caller disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def first_of(pumping: Coroutine[Any, Any, None], *ends: Coroutine[Any, Any, Any]) -> None:
+    """Run the pump of a stream until it, or one of the ends, returns; raises the pump's error."""
+    working = [asyncio.create_task(each) for each in (pumping, *ends)]
+    try:
+        await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in working:
+            each.cancel()
+        await asyncio.wait(working)
+    if not working[0].cancelled():
+        working[0].result()

@@ -8,7 +8,12 @@ replaces. `truncated` marks the place where a full stream lost entries.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
+
+from treadle.model.errors import InvalidName
+from treadle.model.user_values import shown
 
 ENTRIES, ABANDONED, TRUNCATED = "entries", "abandoned", "truncated"
 
@@ -17,6 +22,18 @@ STREAM_LIMIT = 1024 * 1024
 
 ENTRY_LIMIT = 64 * 1024
 """Limit in bytes on one entry as JSON, and on the entries of one chunk unless it has only one."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+def check_stream_name(name: str) -> str:
+    """Return the name, or raise `InvalidName`."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidName(
+            f"{shown(name)} cannot be the name of a stream: use up to 64 letters, digits, dots, dashes and underscores, starting "
+            "with a letter or an underscore."
+        )
+    return name
 
 
 class StreamChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -217,8 +217,9 @@ class Context:
         It belongs to the task's run, or to the task if it has none. If this attempt is abandoned, the next one begins a new
         generation of the entries, and readers are notified.
         """
+        writer = StreamWriter(name, self.add_entry, self.flush_streams)
         self.add_entry(name, None)
-        return StreamWriter(name, self.add_entry, self.flush_streams)
+        return writer
 
     def add_entry(self, name: str, text: str | None) -> None:
         """Append an entry (as JSON) to a stream; None only opens it."""

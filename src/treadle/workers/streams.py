@@ -18,8 +18,7 @@ from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.records import AppendStream
 from treadle.kernel.store.units import Row, Unit, Verdict
 from treadle.model.errors import ClaimLost, InvalidInput, StoreError
-from treadle.model.names import check_name
-from treadle.model.streams import ENTRY_LIMIT
+from treadle.model.streams import ENTRY_LIMIT, check_stream_name
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json, encode
 from treadle.workers.effects import EffectKernel
@@ -34,7 +33,7 @@ class StreamWriter:
     __slots__ = ("_add", "_flush", "name")
 
     def __init__(self, name: str, add: Callable[[str, str | None], None], flush: Callable[[], Awaitable[None]]) -> None:
-        self.name = check_name(name, "stream name")
+        self.name = check_stream_name(name)
         self._add = add
         self._flush = flush
 

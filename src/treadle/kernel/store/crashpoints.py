@@ -13,6 +13,8 @@ POINTS = (
     "claim.after",
     "handler.before",
     "handler.after",
+    "stream.before_commit",
+    "stream.after_commit",
     "settle.before_commit",
     "settle.after_commit",
     "operate.before_commit",

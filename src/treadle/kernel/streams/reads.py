@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
 from treadle.api.streams import Kind, StreamEntry, StreamPage, StreamSummary
@@ -20,8 +20,7 @@ from treadle.kernel.store.short_ids import find_short, is_short
 from treadle.model.clock import Clock
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, UnreadableValue
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import check_name
-from treadle.model.streams import ABANDONED, ENTRIES, TRUNCATED, StreamChunk
+from treadle.model.streams import ABANDONED, ENTRIES, TRUNCATED, StreamChunk, check_stream_name
 from treadle.model.values import Json, decode
 
 POLL_EVERY = 0.5
@@ -56,11 +55,19 @@ class StreamReads:
             for each in await self._store.list_streams([owner.id])
         ]
 
-    async def read(self, work: Ref, name: str, *, offset: int = 0, limit: int = 1000) -> StreamPage:
-        """Return up to `limit` entries from an offset on."""
+    async def read(self, work: Ref, name: str, *, offset: int = 0, limit: int = 1000, wait_for: float = 0.0) -> StreamPage:
+        """Return up to `limit` entries from an offset on; waits up to `wait_for` seconds for the first one, or for the end."""
         _check(name, offset)
         check_limit(limit)
-        owner = await self._find_owner(work)
+        page = await self._read(await self._find_owner(work), name, offset, limit)
+        if page.entries or page.ended or not wait_for:
+            return page
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_for), aclosing(self.follow(work, name, offset=page.next_offset)) as entries:
+                await anext(entries, None)
+        return await self._read(await self._find_owner(work), name, offset, limit)
+
+    async def _read(self, owner: _Owner, name: str, offset: int, limit: int) -> StreamPage:
         ended = await self._has_ended(owner)
         entries: list[StreamEntry] = []
         while len(entries) < limit:
@@ -174,6 +181,6 @@ def check_entries(chunk: StreamChunk, value: Json) -> list[Json]:
 
 
 def _check(name: str, offset: int) -> None:
-    check_name(name, "stream name")
+    check_stream_name(name)
     if type(offset) is not int or not 0 <= offset <= LAST_OFFSET:
         raise InvalidInput(f"offset must be zero or more, not {offset!r}.")

@@ -474,8 +474,9 @@ class FunctionContext:
         Steps may use it, too. A replay repeats no entry; a step that is attempted again begins a new generation of its entries.
         """
         streams = self._driver.streams
+        writer = StreamWriter(name, streams.add, streams.flush)
         streams.add(name, None)
-        return StreamWriter(name, streams.add, streams.flush)
+        return writer
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a log line about this run; a replay does not repeat it."""

@@ -1,0 +1,53 @@
+"""A reader over SSE follows a stream across its own lost connections and across a worker that is killed while it writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+from tests.crash.scene import Scene
+from tests.limits import BOUND
+
+from treadle.http.server import HttpOptions, HttpServer
+
+COUNT = 3
+
+
+async def follow(http: httpx.AsyncClient, path: str) -> list[dict[str, Any]]:
+    """All messages until the end; the connection is dropped after every second one, and resumed."""
+    found: list[dict[str, Any]] = []
+    while True:
+        headers = {"Last-Event-ID": str(found[-1]["offset"])} if found else {}
+        before = len(found)
+        async with http.stream("GET", path, headers=headers) as answer:
+            assert answer.status_code == 200
+            async for line in answer.aiter_lines():
+                if line == "event: end":
+                    return found
+                if line.startswith("data: "):
+                    found.append(json.loads(line.removeprefix("data: ")))
+                    if len(found) == before + 2:
+                        break
+
+
+@pytest.mark.parametrize("point", ["stream.before_commit:2", "stream.after_commit:2", "handler.after", "settle.before_commit"])
+async def test_a_reader_sees_every_entry_of_the_final_attempt_once_and_a_notice(scene: Scene, point: str) -> None:
+    options = HttpOptions(port=0, open_access=True)
+    async with HttpServer(scene.engine, options) as server, httpx.AsyncClient(base_url=server.url, timeout=BOUND) as http:
+        task = await scene.engine.enqueue("speak", {"count": COUNT})
+        reading = asyncio.create_task(follow(http, f"/v1/runs/{task.id}/streams/tokens/follow"))
+        await scene.died(scene.start("worker", "--crash-at", point))
+        await scene.start_worker()
+        messages = await asyncio.wait_for(reading, BOUND)
+    assert [each["offset"] for each in messages] == list(range(len(messages)))
+    (notice,) = [each for each in messages if each["kind"] != "entry"]
+    assert (notice["kind"], notice["generation"], notice["value"]) == ("abandoned", 2, {"generation": 1, "since": 0})
+    abandoned, final = messages[: notice["offset"]], messages[notice["offset"] + 1 :]
+    assert [each["value"] for each in final] == [*([2, number] for number in range(COUNT)), [2, "end"]]
+    acknowledged = [what for what, _, attempt, _ in scene.effects() if attempt == 1]
+    assert [f"stored-{each['value'][1]}" for each in abandoned][: len(acknowledged)] == acknowledged
+    assert {each["generation"] for each in abandoned} <= {1}
+    await scene.check(1)
