@@ -13,12 +13,16 @@ import pytest
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, function_scene
+from tests.interfaces.llm_scene import FLOW, GOOD, TARGET, desk, settings_for
 from tests.limits import BOUND
 
 from treadle import Context, Engine, RetryPolicy, Waiting
+from treadle.agents import Evaluator, Persistence
 from treadle.codecs import Zlib
+from treadle.llm import ClaudeAgentRunner
 from treadle.model.errors import ClaimLost, InvalidInput, InvalidPayload, NonRetryable, RunNotFound
 from treadle.settings import Settings
+from treadle.testing.llm import ModelServer, text, uses
 
 AT_ONCE = RetryPolicy.of(3, first=0)
 
@@ -324,3 +328,24 @@ def test_the_command_line_prints_streams(treadle: Treadle, remote: bool):
         lines = treadle("stream", task_id, "tokens", "--from", "9", "--json", *where).out.splitlines()
         assert [json.loads(line)["value"] for line in lines] == [{"n": 1}, "bye"]
         assert treadle("stream", task_id, "a b", *where).code == 2
+
+
+@pytest.mark.parametrize("driven", ["worker", "runner"])
+async def test_the_text_of_a_model_is_streamed(driven: str):
+    with ModelServer() as server:
+        server.script(text("Let me ", "think."), uses((TARGET, GOOD)))
+        if driven == "worker":
+            async with desk(server, stream="tokens") as engine:
+                run = await engine.start_run(FLOW, "desk.Sort", {"letter": "Dear all"})
+                found = await values(engine, run)
+        else:
+            found = await asyncio.to_thread(_drive, server)
+    said, _, answer = "".join(found).partition("\n")
+    assert (said, json.loads(answer)) == ("Let me think.", GOOD)
+
+
+def _drive(server: ModelServer) -> list[Any]:
+    with Persistence("memory://", settings=settings_for(server)) as persistence:
+        runner = ClaudeAgentRunner(Evaluator(persistence), persistence, stream="tokens")
+        run_id = runner.run("desk.Sort", {"letter": "Dear all"}, FLOW[0][1]).workflow_id
+        return persistence.run(values(persistence.engine, run_id))

@@ -35,6 +35,8 @@ class LLMConfig:
     """Maximum total seconds that a request waits between sends; a longer `retry-after` ends it."""
     stream_every: float = 0.25
     """Seconds between two updates of the step with the model's text so far."""
+    stream: str | None = None
+    """The stream of the run to which the model's text is written as it arrives, e.g. `tokens`; None: none."""
 
     def __post_init__(self) -> None:
         if not self.model:

@@ -31,6 +31,7 @@ from treadle.model.tasks import Claim, LogLine, Preclaimed, Task
 from treadle.model.values import Json, decode
 from treadle.workers.call import outcome_of, outcome_of_error
 from treadle.workers.context import Context
+from treadle.workers.effects import EffectKernel
 from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
@@ -73,14 +74,21 @@ class ClaudeAgentRunner:
         max_dispatches: int = 100,
         max_turns: int = 10,
         max_retries: int = 2,
+        stream: str | None = None,
     ) -> None:
+        """With `stream`, the model's text is written to the stream of that name of the run."""
         self._evaluator = evaluator
         self._persistence = persistence
         self._tools = tool_registry
         self._max_dispatches = max_dispatches
         engine = persistence.engine
         config = config_of(
-            engine.kernel.settings, model=model, system_prompt=system_prompt, max_turns=max_turns, max_retries=max_retries
+            engine.kernel.settings,
+            model=model,
+            system_prompt=system_prompt,
+            max_turns=max_turns,
+            max_retries=max_retries,
+            stream=stream,
         )
         self._service = LLMService(engine, client=anthropic_client, tools=tool_registry, config=config)
         self._owner_id = engine.kernel.ids.new_id()
@@ -147,20 +155,30 @@ class ClaudeAgentRunner:
     async def _do(self, task: Task, description: str | None) -> None:
         engine = self._persistence.engine
         lines: list[LogLine] = []
-        narrator = StepLog(Context(task, engine.kernel.clock.now, lines.append), engine.kernel.clock.monotonic)
+        ctx = Context(task, engine.kernel.clock.now, lines.append, effects=self._streaming())
+        narrator = StepLog(ctx, engine.kernel.clock.monotonic)
         narrator.begin()
         try:
-            outcome = narrator.end(await self._outcome(task, description))
+            outcome = narrator.end(await self._outcome(ctx, description))
         except RuntimeError:
             await self._settle(task, Released("neither a handler nor a model"))
             raise
+        if ctx.has_streams:
+            engine.kernel.committer.attach(task.claim, await ctx.close_streams())
         await self._settle(task, outcome)
+        engine.kernel.committer.detach(task.claim)
         engine.kernel.run_services.advancer.views.forget(task.run_id or "")
         with suppress(StoreError):  # the work is done; only its settlement failed
             await engine.kernel.store.append_lines(lines)
 
-    async def _outcome(self, task: Task, description: str | None) -> Outcome:
-        engine = self._persistence.engine
+    def _streaming(self) -> EffectKernel:
+        kernel = self._persistence.engine.kernel
+        services = EffectKernel(kernel.store, kernel.committer, kernel.value_store, kernel.clock, kernel.settings.stream_limit)
+        services.loop = asyncio.get_running_loop()
+        return services
+
+    async def _outcome(self, ctx: Context, description: str | None) -> Outcome:
+        engine, task = self._persistence.engine, ctx.task
         handler = None if self._tools is None else self._tools.find(task.name)
         if handler is None and not self._service.available:
             raise RuntimeError(f"There is no handler for {task.name}, and no model client; set ANTHROPIC_API_KEY.")
@@ -172,7 +190,7 @@ class ClaudeAgentRunner:
             facet = program.find_facet(task.name)
             if facet is None:
                 return Failed(Problem("no_handler", f"{task.name} is not declared in this flow, and has no handler."))
-            return outcome_of(await self._service.answer(program, facet, payload, task, description=description))
+            return outcome_of(await self._service.answer(program, facet, payload, ctx, description=description))
         except LLMError as error:
             return error.outcome
         except BaseException as error:

@@ -103,7 +103,7 @@ class LLMService:
         narrator = StepLog(ctx, self._engine.kernel.clock.monotonic)
         narrator.begin()
         try:
-            outcome = outcome_of(await self.answer(*found, payload, ctx.task))
+            outcome = outcome_of(await self.answer(*found, payload, ctx))
         except LLMError as error:
             outcome = error.outcome
         except BaseException as error:
@@ -120,13 +120,15 @@ class LLMService:
         return self._client is not None or bool(self._engine.kernel.settings.anthropic_api_key)
 
     async def answer(
-        self, program: Program, facet: Facet, payload: Mapping[str, Json], task: Task, *, description: str | None = None
+        self, program: Program, facet: Facet, payload: Mapping[str, Json], ctx: Context, *, description: str | None = None
     ) -> dict[str, Json]:
         """Return a facet's returns for a task; its run pays, and its step shows the progress."""
+        task, name = ctx.task, self.config.stream
         settings = self._engine.kernel.settings
         limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
         meter = TaskMeter(self._engine.kernel.store, self._engine.kernel.ids.new_id, self._prices, task, limit)
-        stream = StepStream(self._engine.runs, self._engine.kernel.clock, task, self.config.stream_every)
+        tokens = ctx.stream(name) if name is not None and ctx.can_stream else None
+        stream = StepStream(self._engine.runs, self._engine.kernel.clock, task, self.config.stream_every, tokens)
         return await self.converse(program, facet, payload, meter, stream.show, description=description)
 
     async def converse(

@@ -24,6 +24,7 @@ from treadle.web.forms import instant, parse_object, text, whole
 from treadle.web.highlight import highlight
 from treadle.web.servers import server_names
 from treadle.web.site import Site
+from treadle.web.streams import shown_streams
 from treadle.web.waterfall import waterfall
 
 STATES = tuple(str(state) for state in RunState)
@@ -139,6 +140,7 @@ def add(site: Site) -> None:
         pending = found.finished_at is None and not service.access.task_lists
         values["approvals"] = (await service.approvals.list(run_id=run_id, limit=_APPROVALS)).approvals if pending else []
         values["saying"] = await _partial_answers(service, run_id) if found.finished_at is None and is_workflow else []
+        values["streams"] = await shown_streams(service, found.id)
         return await site.render(request, "run.html", service=service, **values)
 
     @site.page("/runs/{run_id}/steps/{step:path}")

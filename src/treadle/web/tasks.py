@@ -15,6 +15,7 @@ from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
 from treadle.service import Service
 from treadle.web.forms import described, options_of, parse_object, text
 from treadle.web.site import Site
+from treadle.web.streams import shown_streams
 
 STATES = tuple(str(each) for each in (TaskState.RUNNING, TaskState.PAUSED, *LIVE_TASK_STATES, *FINAL_TASK_STATES))
 _PAGE = 50
@@ -58,7 +59,8 @@ def add(site: Site) -> None:
     @site.page("/tasks/{task_id}")
     async def task(request: Request, service: Service) -> Response:
         found = await service.tasks.get(request.path_params["task_id"])
-        return await site.render(request, "task.html", service=service, task=found)
+        streams = await shown_streams(service, found.id)
+        return await site.render(request, "task.html", service=service, task=found, streams=streams)
 
     @site.action("/tasks/{task_id}/{act}")
     async def act(request: Request, service: Service) -> Response:

@@ -251,6 +251,11 @@ class Context:
             self._streams.outlet.drop()
 
     @property
+    def can_stream(self) -> bool:
+        """Whether streams are available here."""
+        return self.on_stream is not None or (self._effect_kernel is not None and self._effect_kernel.loop is not None)
+
+    @property
     def stream_kernel(self) -> EffectKernel:
         """The services that streams use; raises `NonRetryable` where there are none."""
         if self._effect_kernel is None or self._effect_kernel.loop is None:
