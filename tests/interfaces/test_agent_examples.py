@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.interfaces.commands import Treadle
+from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
+from treadle import RunFailed
 from treadle.engine import use_store
 from treadle.settings import Settings
+from treadle.testing.llm import ModelServer, text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -45,3 +53,107 @@ async def test_the_langgraph_agent_publishes_after_an_approval() -> None:
         said = [entry.value["node"] async for entry in agent.engine.stream(run.id, "messages")]
         assert sorted(said) == ["explain", "explain", "explain", "plan", "write"]
         assert len(await agent.engine.kernel.store.list_usage(run.id)) == 5
+
+
+# --- the coding agent ---
+
+
+@pytest.fixture
+def coder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The modules of the example, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES / "coding_agent"))
+    return load("coding_agent", "agent")
+
+
+async def solved(treadle: Treadle, server: ModelServer, *crashes: str) -> Any:
+    """Let the issue arrive as the README says, killing the worker at each of these points; return the engine and the run."""
+    engine = make_engine(f"sqlite:///{treadle.folder / 'treadle.db'}")
+    (treadle.folder / "examples").symlink_to(EXAMPLES)
+    (treadle.folder / "issues").mkdir()
+    lines = re.findall(r"^    treadle (watchers.*)$", (EXAMPLES / "coding_agent" / "README.md").read_text(), re.M)
+    assert treadle(*shlex.split(lines[0]), "--settle", "0s").code == 0
+    (treadle.folder / "issues" / "7.json").write_text((EXAMPLES / "coding_agent" / "issue-7.json").read_text())
+    command = ("worker", "--handlers", "examples/coding_agent/agent.py")
+    async with engine:
+        approved = False
+        for point in (*crashes, ""):
+            crash = {"TREADLE_CRASH_AT": point} if point else {}
+            with treadle.started(*command, ANTHROPIC_BASE_URL=server.url, **crash) as worker:
+                if not approved:
+                    asked = await approve(engine)
+                    assert asked.context["plan"].startswith("1. Collapse")
+                    approved = True
+                if point:
+                    await asyncio.to_thread(worker.ended)
+                    servers = await engine.kernel.store.list_servers()
+                    await engine.kernel.store.expire_leases_of([each.id for each in servers])
+                else:
+                    (run,) = await engine.kernel.run_reads.list_runs(workflow="coding.Fix")
+                    result = await engine.run_result(run.id, timeout=BOUND)
+        return run.id, result, [each.row.name.partition("#")[0] for each in await engine.kernel.run_reads.list_steps(run.id)]
+
+
+async def test_the_coding_agent_is_killed_and_opens_one_pull_request(coder: Any, treadle: Treadle) -> None:
+    with ModelServer() as server:
+        coder.add_script(server)
+        _, result, steps = await solved(treadle, server, "function.after_commit:8")
+        assert server.repeated() == {}
+        assert len(server.requests) == 6
+    assert (result["branch"], result["red"], result["tokens"]) == ("agent/issue-7", 1, 720)
+    assert steps == [
+        *("read_issue", "plan", "approval", "model", "read_file", "read_file", "model", "write_file", "model", "tests"),
+        *("model", "write_file", "run", "model", "tests", "pull_request"),
+    ]
+    text = (treadle.folder / result["url"]).read_text()
+    assert "Fix #7" in text
+    assert "joins the words" in text
+    patch = (treadle.folder / result["url"]).with_suffix(".patch").read_text()
+    assert '+    return "-".join(title.lower().split())' in patch
+    origin = treadle.folder / "coding" / "project.git"
+    show = ["git", "show", "agent/issue-7:slug.py"]
+    shown = await asyncio.to_thread(subprocess.run, show, cwd=origin, capture_output=True, text=True, check=True)
+    assert "split()" in shown.stdout
+
+
+async def run_in_memory(coder: Any, server: ModelServer, **payload: Any) -> Any:
+    use_store(coder.engine, "memory://", Settings(anthropic_base_url=server.url))
+    issue = {"number": 7, "title": "t", "body": "b"}
+    async with coder.engine as engine, engine.worker():
+        run = await engine.start_function("coding.Fix", {"issue": issue, **payload})
+        await approve(engine)
+        return await engine.run_result(run, timeout=BOUND)
+
+
+async def test_the_coding_agent_stops_at_its_token_budget_and_at_red_tests(coder: Any) -> None:
+    with ModelServer() as server:
+        coder.add_script(server)
+        with pytest.raises(RunFailed, match="budget of 300 tokens"):
+            await run_in_memory(coder, server, tokens=300)
+        assert len(server.requests) == 3
+    with ModelServer() as server:
+        server.conversation(text("plan"), key="Plan")
+        server.conversation(*[text("done")] * 9, key="Solve")
+        with pytest.raises(RunFailed, match="still fail after 4 attempts"):
+            await run_in_memory(coder, server)
+
+
+def test_the_sandbox_refuses_what_leaves_it(coder: Any, tmp_path: Path) -> None:
+    coder.create_origin(tmp_path / "o.git", EXAMPLES / "coding_agent" / "project")
+    sandbox = coder.Sandbox(tmp_path / "o.git", tmp_path / "box", "b")
+    sandbox.ensure([("new/file.txt", "hello")])
+    (sandbox.folder / "link").symlink_to("/etc")
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    for path in ("../secret", str(secret), "/etc/passwd", "link/passwd", ".git/config", "new/../../secret"):
+        with pytest.raises(coder.Refused, match="outside"):
+            sandbox.read(path)
+        with pytest.raises(coder.Refused, match="outside"):
+            sandbox.write(path, "x")
+    commands = ("rm -rf .", "curl http://x", "git push", "git -c a=b diff", "grep -rn x ..", "grep -rn -f/etc/passwd .", "ls /", "")
+    for command in (*commands, "git diff --no-index a b", "git diff --output=x", "python -c 1", "git diff; ls", "ls link"):
+        with pytest.raises(coder.Refused):
+            sandbox.run(command)
+    assert sandbox.run("grep -rn hello new") == (0, "new/file.txt:1:hello\n")
+    assert secret.read_text() == "s"
+    assert coder.use_tool(sandbox, [], "run", {"command": "rm x"}).startswith("refused: 'rm x' is not allowed")
