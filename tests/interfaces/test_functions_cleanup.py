@@ -19,6 +19,7 @@ from treadle import Canceled, Engine, RunCanceled
 from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.values import decode
+from treadle.testing.recordings import record, replay_async
 from treadle.workers.functions.cleanup import may_clean_up
 
 COLD, WARM = 0, 1000
@@ -137,6 +138,19 @@ async def test_cleanup_ends_at_its_limit(scene: Scene):
     run = await scene.engine.runs.get_run(started.id)
     assert (run.state, run.error) == ("canceled", canceled_error("ada", "too late. Its cleanup did not end within 5 s."))
     assert await process.live(started.id) == []
+
+
+async def test_a_recording_of_a_canceled_run_is_replayed():
+    async with function_scene() as scene:
+        executed = booking(scene, raced)
+        started = await scene.engine.start_function("book")
+        process = scene.process()
+        await process.quiet()
+        await scene.engine.runs.cancel(started.id)
+        await process.quiet(lambda name, payload: {})
+        recording = await record(scene.engine, started.id)
+    await replay_async(scene.engine, recording)
+    assert (recording.state, len(executed)) == ("canceled", 3)
 
 
 async def test_force_ends_a_run_without_cleanup(scene: Scene):

@@ -154,6 +154,26 @@ async def test_a_winner_that_failed_raises_its_error_in_every_replay(scene: Scen
     assert "no" in result[1]
 
 
+async def test_a_retry_of_a_failed_winner_repeats_it_alone(scene: Scene):
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        winner = await ctx.first(late=ctx.sleep(1000), job=ctx.call("job", {}))
+        return [winner.name, winner.value]
+
+    def fail(name: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError("It broke.")
+
+    started = await scene.engine.start_function("f")
+    process = scene.process(warm=COLD)
+    await process.quiet(fail)
+    assert await scene.state(started.id) == "failed"
+    await scene.engine.runs.retry(started.id)
+    await process.quiet()
+    scene.clock.advance(1000)  # the timer has lost, for good
+    await process.quiet(lambda name, payload: {"n": 3})
+    assert await scene.engine.run_result(started, timeout=BOUND) == ["job", {"n": 3}]
+
+
 @pytest.mark.parametrize("warm", [COLD, WARM])
 async def test_a_step_that_loses_is_stopped_and_never_executed_again(scene: Scene, warm: int):
     executing, stopped = asyncio.Event(), asyncio.Event()
