@@ -102,7 +102,7 @@ async def test_why_names_those_who_hold_the_limit(engine: Engine) -> None:
     first, second = await engine.enqueue_many([TaskSpec(name="work", limit_key="k", limit=1)] * 2)
     reason = await engine.why(second)
     assert reason.code == "over_limit"
-    assert reason.text == f"the limit of 1 on k is held by {first.id}"
+    assert reason.text == f"the limit of 1 on k is held by {first.id}; `treadle lists limit --key k --max N` raises it"
     assert (await engine.why(first)).code == "no_worker"
 
 

@@ -122,11 +122,11 @@ async def test_the_reason_of_a_run_that_will_fail_keeps_what_it_needs_now(hands:
     assert found.text.startswith(f"{begin}waits for ")
     await hands.engine.runs.pause(run_id)
     found = await reads.why(run_id)
-    assert (found.code, found.text) == ("paused", f"{begin}paused; resume it with `treadle runs resume`")
+    assert (found.code, found.text) == ("paused", f"{begin}paused; resume it with `treadle runs resume {run_id}`")
     await hands.engine.runs.resume(run_id)
     await hands.engine.kernel.store.commit([Unit(rows=(CancelRunTasks(run_id, "ann", "{}"),))])
     found = await reads.why(run_id)
-    assert (found.code, found.text) == ("stuck", f"{begin}it has no live task; repair it with `treadle runs resume`")
+    assert (found.code, found.text) == ("stuck", f"{begin}it has no live task; repair it with `treadle runs resume {run_id}`")
 
 
 async def test_a_withdrawn_step_is_shown_as_canceled_with_its_end(hands: Hands) -> None:

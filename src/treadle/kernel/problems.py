@@ -111,7 +111,12 @@ def _queues(status: Status) -> Iterator[StatusProblem]:
 def _triggers(status: Status) -> Iterator[StatusProblem]:
     groups: tuple[tuple[str, Sequence[Schedule | Watcher], str], ...] = (
         ("schedule", status.schedules, "`treadle schedules show {0}` shows it; correct it with `treadle schedules edit {0}`"),
-        ("watcher", status.watchers, "`treadle watchers show {0}` shows it; `treadle watchers look {0}` scans again"),
+        (
+            "watcher",
+            status.watchers,
+            "`treadle watchers show {0}` shows it; correct it with `treadle watchers edit {0}`; "
+            "`treadle watchers look {0}` scans again",
+        ),
     )
     for kind, known, remedy in groups:
         if paused := [each.name for each in known if each.state == PAUSED]:
@@ -127,7 +132,8 @@ def _triggers(status: Status) -> Iterator[StatusProblem]:
 def _work(status: Status) -> Iterator[StatusProblem]:
     if failing := [task for task in status.failing if task.kind == FUNCTION]:
         text = _failing("function", "stuck", [f"{task.name} {task.run_id}" for task in failing])
-        remedy = f"`treadle why {failing[0].run_id}` shows the reason; deploy code that matches, or cancel the run"
+        adopt = f"`treadle functions adopt {failing[0].run_id} --version N`"
+        remedy = f"`treadle why {failing[0].run_id}` shows the reason; deploy code that matches, or adopt the run: {adopt}"
         yield _problem("function_stuck", text, remedy, [task.run_id or "" for task in failing])
     sending = [task for task in status.failing if task.kind == NOTIFY]
     if sending or status.undelivered:

@@ -31,7 +31,9 @@ def why_waiting(approval_id: str, approval: Approval) -> Reason:
     by = f" by {', '.join(approval.deciders)}" if approval.deciders else ""
     until = f", expires {as_text(approval.expires_at)}" if approval.expires_at is not None else ""
     text = f"approval {approval_id} of {request.title!r} is awaited{by} since {as_text(approval.requested_at)}{counted}{until}"
-    return Reason("approval", f"{text}; `treadle approvals approve {approval_id}` or `deny` decides")
+    return Reason(
+        "approval", f"{text}; `treadle approvals approve {approval_id}` or `treadle approvals deny {approval_id}` decides"
+    )
 
 
 def why_ended(state: str, approval: Approval) -> Reason:

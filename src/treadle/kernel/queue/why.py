@@ -81,9 +81,12 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         running = "" if task.owner_id is None else "; its attempt in progress may end"
         return Reason("paused", f"paused{context.pause or ''}{running}; resume it with `treadle tasks resume {task.id}`")
     if task.hold & Hold.RUN_PAUSED:
-        return Reason("run_paused", f"its run {task.run_id} is paused")
+        return Reason("run_paused", f"its run {task.run_id} is paused; resume it with `treadle runs resume {task.run_id}`")
+    list_paused = Reason(
+        "list_paused", f"its task list {task.task_list} is paused; resume it with `treadle lists resume {task.task_list}`"
+    )
     if task.hold & Hold.LIST_PAUSED:
-        return Reason("list_paused", f"its task list {task.task_list} is paused")
+        return list_paused
     if task.owner_id is not None:
         return _why_running(task, servers, now)
     if context.waits_for is not None:
@@ -91,8 +94,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
     if task.wake_at is not None:
         return _why_waiting(task, now)
     if context.rule is not None and context.rule.paused:
-        resume = f"resume it with `treadle lists resume {task.task_list}`"
-        return Reason("list_paused", f"its task list {task.task_list} is paused; {resume}")
+        return list_paused
     if task.hold & Hold.OVER_LIMIT:
         return _why_over_limit(task, context, now)
     live = [server for server in servers if shown_server_state(server, now) == "running" and serves(server, task)]
@@ -114,7 +116,9 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         return Reason("no_worker", f"{wanted} {task.task_list}; {what}")
     if context.rule is not None and (token_for := context.rule.next_token_for(now)):
         until = as_text(now + token_for)
-        return Reason("rate", f"rate until {until}: {context.rule.rate_text} of {task.name} in list {task.task_list}")
+        limit = f"`treadle lists limit --handler {task.name} --list {task.task_list} --rate R`"
+        rate = f"{context.rule.rate_text} of {task.name} in list {task.task_list}"
+        return Reason("rate", f"rate until {until}: {rate}; {limit} raises it")
     place = f"{ahead} ready before it" if ahead else "it is next"
     return Reason("ready", f"ready; {place}; {len(live)} live server(s) serve it")
 
@@ -122,7 +126,14 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
 def _why_finished(task: Task) -> Reason:
     error = decode(task.error) or {}
     tail = f": {error.get('message', '')}" if error else ""
-    return Reason(f"finished_{task.state}", f"{task.state} at {as_text(task.finished_at)} by {task.actor or task.owner_id}{tail}")
+    remedy = ""
+    if task.state == TaskState.FAILED and task.run_id is not None:
+        remedy = f"; retry it with `treadle runs retry {task.run_id}`"
+    elif task.state == TaskState.FAILED and task.kind == HANDLER:
+        retry = f"treadle tasks retry {task.id}"
+        remedy = f"; retry it with `{retry}`, or with another payload: `{retry} --payload JSON`"
+    ended = f"{task.state} at {as_text(task.finished_at)} by {task.actor or task.owner_id}"
+    return Reason(f"finished_{task.state}", f"{ended}{tail}{remedy}")
 
 
 def _why_over_limit(task: Task, context: WaitContext, now: int) -> Reason:
@@ -132,12 +143,12 @@ def _why_over_limit(task: Task, context: WaitContext, now: int) -> Reason:
     next_for = limit.next_start_for(now)
     if next_for is not None and limit.rate is not None:
         next_at = "due now" if next_for == 0 else f"expected at {as_text(now + next_for)}"
-        return Reason(
-            "rate", f"waits for the rate of {limit.key} ({limit.text}); {limit.waiting} wait; the next start is {next_at}"
-        )
+        waits = f"waits for the rate of {limit.key} ({limit.text}); {limit.waiting} wait; the next start is {next_at}"
+        return Reason("rate", f"{waits}; `treadle lists limit --key {limit.key} --rate R` raises it")
     others = limit.admitted - len(context.holders)
     held = ", ".join(context.holders) + (f" and {others} more" if others > 0 else "")
-    return Reason("over_limit", f"the limit of {limit.max_running} on {limit.key} is held by {held or 'no task now'}")
+    raised = f"`treadle lists limit --key {limit.key} --max N` raises it"
+    return Reason("over_limit", f"the limit of {limit.max_running} on {limit.key} is held by {held or 'no task now'}; {raised}")
 
 
 def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
@@ -165,8 +176,10 @@ def _why_waiting(task: Task, now: int) -> Reason:
         return Reason("approval", f"waits for an approval until {at}{due}")
     if task.kind == FUNCTION and task.error:
         message = (decode(task.error) or {}).get("message", "")
+        adopt = f"`treadle functions adopt {task.run_id} --version N` continues it with a version that matches"
         return Reason(
-            "nondeterministic", f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history"
+            "nondeterministic",
+            f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history; {adopt}",
         )
     if task.kind == FUNCTION:
         note = None if task.doing is None else decode(task.checkpoint)  # an older version parks without a note

@@ -379,20 +379,18 @@ def why_run(
         case RunState.COMPLETED:
             return Reason("finished_completed", f"completed at {as_text(run.finished_at)}")
         case RunState.FAILED:
-            remedy = STOPPED_AT_LIMIT if error.get("stopped") else "repeat it with `treadle runs retry`"
+            remedy = STOPPED_AT_LIMIT if error.get("stopped") else f"repeat it with `treadle runs retry {run.id}`"
             return Reason("finished_failed", f"failed at {as_text(run.finished_at)}: {message}; {remedy}")
         case RunState.CANCELED:
             return Reason("finished_canceled", f"canceled at {as_text(run.finished_at)}: {message}")
         case RunState.PAUSED:
-            return Reason("paused", "paused; resume it with `treadle runs resume`")
+            return Reason("paused", f"paused; resume it with `treadle runs resume {run.id}`")
     if broken is not None:
         problem = (decode(broken.error) or {}).get("message", "")
-        return Reason(
-            "not_advanced",
-            f"the results of its steps are stored but could not be processed: {problem}; try again with `treadle runs resume`",
-        )
+        again = f"try again with `treadle runs resume {run.id}`"
+        return Reason("not_advanced", f"the results of its steps are stored but could not be processed: {problem}; {again}")
     if not tasks:
-        return Reason("stuck", "it has no live task; repair it with `treadle runs resume`")
+        return Reason("stuck", f"it has no live task; repair it with `treadle runs resume {run.id}`")
     reasons = [(task, why(task, servers, now, context=known.get(task.id))) for task in tasks]
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for task, reason in reasons:
