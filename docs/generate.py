@@ -312,17 +312,26 @@ def metrics_page() -> str:
 
 def mcp_page() -> str:
     """Every tool, resource and prompt, from the tables that they are listed from."""
-    from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS
+    from treadle.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF
+    from treadle.mcp.prompts import PROMPTS_BY_NAME
     from treadle.mcp.resources import RESOURCES
 
     parts = [
         "# MCP",
         _NOTE,
         "Tools, resources and prompts that `treadle mcp` and `/mcp` of a server offer to models ([how to](../how-to/mcp.md)). "
-        "A tool returns structured "
-        "content that matches its listed schema, and one text item with the same JSON; an error has `isError`, "
-        '`{"success": false, "code": ..., "error": ...}` and possibly `diagnostics`, `problems` or `scope`. Tools are listed '
-        "only if the caller has their scope.",
+        "A tool returns structured content with the fields below, and one text item with the same JSON; an error has `isError`, "
+        '`{"success": false, "code": ..., "error": ...}` and possibly `diagnostics`, `problems` or `scope`. An object whose text '
+        "recommends tools also has `actions`: calls with `tool`, `arguments` and possibly `missing` (arguments to supply). "
+        "Tools are listed if the caller has their scope and the client lists their toolset; every tool can be called.",
+        "## Toolsets",
+        _table(
+            ["toolset", "tools"],
+            [
+                [f"`{name}`{' (default)' if name in DEFAULT else ''}", ", ".join(f"`{t}`" for t in TOOLS if TOOLSET_OF[t] == name)]
+                for name in dict.fromkeys(TOOLSET_OF.values())
+            ],
+        ),
         "## Tools",
     ]
     for tool in TOOLS.values():
@@ -334,7 +343,8 @@ def mcp_page() -> str:
         fields = ", ".join(f"`{name}`" for name in tool.output_schema["properties"])
         parts += [f"### `{tool.name}`", _help(tool.description)]
         parts += [_table(["argument", "meaning"], rows)] if rows else []
-        parts += [f"Returns {fields}."]
+        hints = ["changes nothing"] if not tool.changes else ["destructive"] * tool.ends + ["idempotent"] * tool.repeatable
+        parts += [f"Returns {fields}. Toolset `{TOOLSET_OF[tool.name]}`{''.join(f'; {each}' for each in hints)}."]
     parts += ["## Resources", "`afl://runs...` is an alias of `afl://runners...`."]
     for resource in RESOURCES:
         parts.append(f"### `{resource.uri}`\n\n{resource.description} `{resource.mime_type}`.")

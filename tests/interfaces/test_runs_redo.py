@@ -81,7 +81,7 @@ async def test_a_model_previews_the_calls_and_redoes_a_step_with_the_right_resul
         async with engine.worker():
             bought = await call("afl_execute_workflow", source=FLOW, inputs={"count": 2}, wait_for=30)
             assert bought["outputs"] == {"parcel": "p", "left": 3}
-            steps = {each["path"]: each["id"] for each in (await call("run_steps", run_id=bought["workflow_id"]))["steps"]}
+            steps = {each["path"]: each["id"] for each in (await call("run_steps", run_id=bought["run_id"]))["steps"]}
             called.clear()
             seen = await call("afl_redo_step", step_id=steps["Buy.priced"], result={"total": 2.5})
             assert (seen["done"], seen["new_run_id"], seen["cancels"]) == (False, None, False)
@@ -101,7 +101,7 @@ async def test_a_model_previews_the_calls_and_redoes_a_step_with_the_right_resul
         charged = (await call("run_steps", run_id=done["new_run_id"], values=True))["steps"]
         assert {each["path"]: each["returns"] for each in charged}["Buy.paid"] == {"receipt": "r2.5"}
         assert called == ["shop.Charge", "shop.Ship"]
-        assert (await call("run_show", run_id=bought["workflow_id"]))["state"] == "completed"
+        assert (await call("run_show", run_id=bought["run_id"]))["state"] == "completed"
 
 
 async def test_only_the_new_run_goes_on_and_a_refused_redo_leaves_the_old_one_running() -> None:

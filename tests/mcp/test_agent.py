@@ -49,14 +49,14 @@ async def test_an_agent_writes_mends_runs_decides_and_reads(way: Way, tmp_path: 
         assert looked["event_facets"] == ["shop.Price", "shop.Confirm"]
 
         begun = told(await client.call_tool("afl_execute_workflow", {"source": source, "inputs": {"count": 3}, "wait_for": 0}))
-        run_id = begun["workflow_id"]
+        run_id = begun["run_id"]
         assert (begun["success"], begun["status"]) in [(True, "RUNNING"), (True, "PAUSED")]
         while not (asked := told(await client.call_tool("approval_list", {"run_id": run_id}))["approvals"]):
             await client.call_tool("run_outputs", {"run_id": run_id, "wait_for": 0.05})
         assert asked[0]["title"] == "Buy for 30.0?"
         waiting = told(await client.call_tool("why", {"id": run_id}))
         assert waiting["code"] == "approval"
-        paused = told(await client.call_tool("afl_resume_workflow", {"workflow_id": run_id, "wait_for": 0}))
+        paused = told(await client.call_tool("afl_resume_workflow", {"run_id": run_id, "wait_for": 0}))
         assert (paused["success"], paused["status"], paused["missing_handlers"]) == (True, "PAUSED", [])
         decided = told(
             await client.call_tool("approval_decide", {"approval_id": asked[0]["id"], "decision": "approve", "reason": "cheap"})

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from treadle.lang import compile_sources
-from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS
+from treadle.mcp.catalog import BUDGET, DEFAULT, TOOLS, TOOLSET_OF
 from treadle.mcp.flows import BRIEF
+from treadle.mcp.prompts import PROMPTS_BY_NAME
 from treadle.mcp.resources import RESOURCES
 
 FILE = Path(__file__).with_name("catalog.json")
@@ -24,8 +25,8 @@ NAMED = {
     "afl_execute_workflow": {"source", "workflow_name", "inputs"},
     "afl_continue_step": {"step_id", "result"},
     "afl_retry_step": {"step_id"},
-    "afl_resume_workflow": {"workflow_id", "source", "workflow_name", "inputs"},
-    "afl_manage_runner": {"runner_id", "action"},
+    "afl_resume_workflow": {"run_id", "source", "workflow_name", "inputs"},
+    "afl_manage_runner": {"run_id", "action"},
     "afl_manage_handlers": {
         "action",
         "facet_name",
@@ -41,12 +42,12 @@ NAMED = {
 ANSWERED = {
     "afl_compile": {"success", "json", "errors"},
     "afl_validate": {"valid", "errors"},
-    "afl_execute_workflow": {"success", "workflow_id", "status", "iterations", "outputs", "error"},
+    "afl_execute_workflow": {"success", "run_id", "status", "iterations", "outputs", "error"},
     "afl_continue_step": {"success", "error"},
     "afl_retry_step": {"success", "error"},
-    "afl_resume_workflow": {"success", "workflow_id", "status", "iterations", "outputs", "error"},
+    "afl_resume_workflow": {"success", "run_id", "status", "iterations", "outputs", "error"},
     "afl_manage_runner": {"success", "error"},
-    "afl_manage_handlers": {"success", "handler", "handlers", "error"},
+    "afl_manage_handlers": {"success", "handler", "error"},
 }
 ADDRESSES = {
     "afl://runners",
@@ -82,6 +83,70 @@ def test_tools_and_addresses_that_agents_know_are_there():
         assert arguments <= set(TOOLS[name].input_schema["properties"]), name
         assert ANSWERED[name] <= set(TOOLS[name].output_schema["properties"]), name
     assert {each.bare for each in RESOURCES} >= ADDRESSES
+
+
+def test_the_default_list_costs_no_more_than_its_budget():
+    listed = [each for each in catalog()["tools"] if TOOLSET_OF[each["name"]] in DEFAULT]
+    size = len(json.dumps({"tools": listed}, separators=(",", ":"), ensure_ascii=False).encode()) / 4
+    assert size <= BUDGET, f"{size:.0f} tokens: move a tool to another toolset, or shorten descriptions"
+    names = {each["name"] for each in listed}
+    assert {"why", "system_status", "tool_find", "tool_call", "afl_validate", "afl_execute_workflow"} <= names
+
+
+READ_ONLY = frozenset(
+    {
+        *("afl_compile", "afl_validate", "flow_format", "flow_graph", "store_verify", "system_status", "tool_find", "why"),
+        *("dead_letter_groups", "list_desired", "run_logs", "run_outputs", "run_steps", "schedule_preview", "task_result"),
+        *("watcher_seen", "worker_abilities"),
+    }
+)
+"""Tools that change nothing, in addition to those named `_list` and `_show`."""
+DESTRUCTIVE = frozenset(
+    {
+        *("afl_manage_handlers", "afl_manage_runner", "alert_remove", "dead_letter_discard", "external_job_manage", "list_policy"),
+        *(
+            "afl_redo_step",
+            "run_bulk",
+            "schedule_delete",
+            "store_keep",
+            "store_prune",
+            "task_cancel",
+            "tool_call",
+            "watcher_delete",
+        ),
+    }
+)
+"""Tools that can end or remove something permanently."""
+REPEATED = frozenset(
+    {
+        *("afl_continue_step", "afl_fail_step", "afl_manage_handlers", "afl_manage_runner", "afl_resume_workflow", "alert_silence"),
+        *("dead_letter_discard", "external_job_manage", "external_job_rebuild", "flow_publish", "function_adopt", "limit_set"),
+        *("objective_edit", "afl_redo_step"),
+        *("list_manage", "list_policy", "schedule_edit", "schedule_manage", "store_keep", "task_cancel", "watcher_edit"),
+        *("watcher_manage", "worker_start"),
+    }
+)
+"""Tools that change something, and do nothing more when they are repeated."""
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_hints_are_as_the_table_says(name: str):
+    hints = TOOLS[name].listed().annotations
+    assert hints is not None
+    reads = name in READ_ONLY or name.endswith(("_list", "_show"))
+    expected = (reads, name in DESTRUCTIVE, reads or name in REPEATED, False)
+    assert (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint) == expected
+
+
+IDS = {"run_id", "task_id", "step_id", "approval_id", "job_id", "objective_id", "id", "root_id", "entity_id", "trace_id"}
+
+
+def test_each_id_has_one_name_and_each_state_is_an_enum():
+    for tool in TOOLS.values():
+        for name, said in TOOLS[tool.name].listed().input_schema["properties"].items():
+            assert not name.endswith("_id") or name in IDS, (tool.name, name)
+            if name in ("state", "status", "doing", "action", "toolset"):
+                assert "enum" in said.get("items", said), (tool.name, name)
 
 
 def test_every_argument_and_tool_is_explained():

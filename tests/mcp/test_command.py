@@ -17,7 +17,7 @@ from tests.mcp.test_mount import HELLO
 from tests.mcp.test_tools import SHOP
 from tests.mcp.transports import over_http, over_stdio, refused, told
 
-from treadle.mcp.catalog import TOOLS
+from treadle.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF
 from treadle.model.access import Scope
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "mcp").glob("*.json"))
@@ -32,7 +32,7 @@ async def test_over_stdio_a_scope_narrows_what_a_model_may_do(treadle: Treadle):
     async with over_stdio(treadle.folder, "--store", treadle.store, "--scope", "read", mode="legacy") as client:
         assert client.server_info.name == "treadle"
         listed = {tool.name for tool in (await client.list_tools()).tools}
-        assert listed == {tool.name for tool in TOOLS.values() if tool.scope is Scope.READ}
+        assert listed == {name for name, tool in TOOLS.items() if tool.scope is Scope.READ and TOOLSET_OF[name] in DEFAULT}
         said = refused(await client.call_tool("task_enqueue", {"name": "x"}))
         assert (said["code"], said["scope"]) == ("forbidden", "enqueue")
         assert told(await client.call_tool("task_list", {}))["tasks"] == []

@@ -96,7 +96,7 @@ async def test_who_is_held_to_a_list_runs_flows_there_and_is_told_what_is_wrong_
         cook = (await engine.kernel.tokens.create("cook", [Scope.OPERATE, Scope.PUBLISH], task_lists=["kitchen"])).secret
         async with serving(engine) as server, over_http(server.url, cook) as client:
             begun = {"source": SHOP, "inputs": {"count": 1}, "wait_for": 0, "task_list": "kitchen"}
-            run_id = told(await client.call_tool("afl_execute_workflow", begun))["workflow_id"]
+            run_id = told(await client.call_tool("afl_execute_workflow", begun))["run_id"]
             assert [run["id"] for run in told(await client.call_tool("run_list", {}))["runs"]] == [run_id]
             said = refused(await client.call_tool("afl_execute_workflow", {**begun, "source": SHOP.replace("Long", "Lang")}))
             assert (said["code"], said["diagnostics"][0]["line"]) == ("invalid_flow", 2)
@@ -115,7 +115,7 @@ async def test_who_waits_is_told_how_it_stands_when_the_server_stops(mode: str):
         running = await server.__aenter__()
         async with over_http(running.url, mode=mode) as client:
             begun = {"source": SHOP, "inputs": {"count": 1}, "wait_for": 0}
-            run_id = told(await client.call_tool("afl_execute_workflow", begun))["workflow_id"]
+            run_id = told(await client.call_tool("afl_execute_workflow", begun))["run_id"]
             waits = _Waits(engine)
             waiting = asyncio.create_task(client.call_tool("run_outputs", {"run_id": run_id, "wait_for": 50}))
             await waits.begun.wait()

@@ -29,7 +29,7 @@ class Heard:
 
 async def start(client: Client) -> str:
     run = told(await client.call_tool("afl_execute_workflow", {"source": SHOP, "inputs": {"count": 1}, "wait_for": 0}))
-    return str(run["workflow_id"])
+    return str(run["run_id"])
 
 
 @asynccontextmanager

@@ -28,7 +28,7 @@ async def test_runs_steps_and_logs_are_read_by_address():
     async with engine, in_request_context(engine) as client:
         async with engine.worker():
             run = told(await client.call_tool("afl_execute_workflow", {"source": SHOP, "inputs": {"count": 2}, "wait_for": 50}))
-        run_id = run["workflow_id"]
+        run_id = run["run_id"]
         assert [each["id"] for each in (await read(client, "afl://runners"))["runs"]] == [run_id]
         assert (await read(client, "afl://runs?state=failed"))["runs"] == []
         assert (await read(client, f"afl://runners/{run_id}"))["outputs"] == {"total": 20.0}
@@ -130,7 +130,7 @@ async def test_prompts_tell_what_is_wrong_and_what_is_known():
         assert "- shop.Price" in write
         assert "Sell tea" in write
         assert "namespace `tea`" in write
-        debug = await tell("run_debug", run_id=run["workflow_id"])
+        debug = await tell("run_debug", run_id=run["run_id"])
         assert "nothing to buy" in debug
         assert "Buy.priced" in debug
         assert SHOP.rstrip() in debug
@@ -144,7 +144,7 @@ async def test_what_can_be_filled_in_is_suggested():
     async with engine, in_request_context(engine) as client, in_request_context(engine, Scope.WORK) as worker:
         for name in ("shop", "shelf", "tea"):
             await client.call_tool("flow_publish", {"name": name, "source": SHOP})
-        run_id = told(await client.call_tool("run_start", {"flow": "tea", "inputs": {"count": 1}, "wait_for": 0}))["workflow_id"]
+        run_id = told(await client.call_tool("run_start", {"flow": "tea", "inputs": {"count": 1}, "wait_for": 0}))["run_id"]
         flow = ResourceTemplateReference(uri="afl://flows/{flow_id}{?version}")
         debug = PromptReference(name="run_debug")
         assert (await client.complete(flow, {"name": "flow_id", "value": "sh"})).completion.values == ["shelf", "shop"]

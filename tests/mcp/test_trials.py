@@ -58,7 +58,7 @@ async def attempt(source: str, inputs: dict[str, Json], answers: dict[str, Json]
 async def test_a_trial_names_each_missing_answer_and_then_returns_the_outputs_and_stores_nothing() -> None:
     async with at_work(shop_engine(), Scope.PUBLISH) as call:
         asked = await call("afl_execute_workflow", source=SHOP, inputs={"count": 2}, answers={})
-        assert (asked["success"], asked["status"], asked["workflow_id"]) == (True, "PAUSED", "")
+        assert (asked["success"], asked["status"], asked["run_id"]) == (True, "PAUSED", "")
         (step,) = asked["waiting"]
         assert step == {
             "step_id": None,
@@ -148,7 +148,7 @@ async def test_a_waiting_run_returns_its_steps_with_their_parameters() -> None:
             assert refused["code"] == "invalid_input"
             assert f"{said}. It returns total: Double. Nothing was changed." in refused["error"]
         assert (await call("afl_continue_step", step_id=step["step_id"], result={"total": 2.5}))["changed"]
-        assert (await call("run_outputs", run_id=run["workflow_id"]))["outputs"] == {"total": 2.5}
+        assert (await call("run_outputs", run_id=run["run_id"]))["outputs"] == {"total": 2.5}
 
 
 def test_the_command_line_tries_a_workflow_and_creates_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

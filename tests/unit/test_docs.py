@@ -94,7 +94,8 @@ def test_every_command_has_a_heading():
 
 
 def test_every_tool_resource_and_prompt_has_a_heading():
-    from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS
+    from treadle.mcp.catalog import TOOLS
+    from treadle.mcp.prompts import PROMPTS_BY_NAME
     from treadle.mcp.resources import RESOURCES
 
     text = text_of("mcp.md")

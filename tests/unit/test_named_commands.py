@@ -21,7 +21,7 @@ _SHOWN = re.compile(r"""<code>treadle ([^<]*)</code>|"treadle ([^"]*)\"""")
 _OPTIONAL = re.compile(r"\s*(?:\[[^\]]*\]|\.\.\.|…)")
 
 
-def _texts(path: Path) -> Iterator[str]:
+def texts_of(path: Path) -> Iterator[str]:
     """The texts of a file: all of it, or the strings of a module, with `1` for each formatted value."""
     if path.suffix != ".py":
         yield path.read_text("utf-8")
@@ -40,7 +40,7 @@ def _named() -> Iterator[tuple[str, str]]:
     """Yield each command with the file that names it."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), *SOURCES.rglob("*.html")]
     for path in [*pages, *SOURCES.rglob("*.py")]:
-        for text in _texts(path):
+        for text in texts_of(path):
             whole = re.sub(r"\{\{.*?\}\}", "1", text).replace("\\\n", " ")
             found = _SPAN.findall(whole)
             if path.suffix == ".md":

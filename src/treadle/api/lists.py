@@ -209,3 +209,36 @@ class ListsApi(Protocol):
         max_running: Annotated[int | None, Doc("Maximum concurrently running tasks, at least 1; null removes the limit", 3)],
     ) -> KeyLimits:
         """Limit the concurrently running tasks of a handler, across all processes and lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChange:
+    """Limits of a key or a handler to set or to remove, in one request of an operator."""
+
+    key: str | None
+    handler: str | None
+    task_list: str
+    max_running: int | None
+    rate: float | None
+    burst: int | None
+    backlog: int | None
+    remove: frozenset[str]
+    """Of `max`, `rate` and `backlog`."""
+
+    async def apply(self, lists: ListsApi) -> None:
+        """Set and remove them; refuses an unknown task list first."""
+        await lists.get(self.task_list)
+        running = self.max_running is not None or "max" in self.remove
+        rated = self.rate is not None or "rate" in self.remove
+        if self.key is not None:
+            if running:
+                await lists.limit_key(self.key, self.max_running)
+            if rated:
+                await lists.limit_key_rate(self.key, self.rate, burst=self.burst)
+        if self.handler is not None:
+            if running:
+                await lists.limit_handler(self.handler, self.max_running)
+            if rated or self.burst is not None:
+                await lists.limit_rate(self.task_list, self.handler, self.rate, burst=self.burst)
+            if self.backlog is not None or "backlog" in self.remove:
+                await lists.limit_backlog(self.task_list, self.handler, self.backlog)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from treadle.api.alerts import Alert, AlertRule, AlertTest
+from treadle.api.alerts import Alert, AlertRule, AlertTest, RuleName
 from treadle.api.contract import ApiRecord, Doc
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -55,4 +55,18 @@ async def alert_test(context: RequestContext, name: Annotated[str, Doc("The rule
     return await context.api.alerts.test(name)
 
 
-TOOLS = (alert_list, alert_add, alert_test)
+@tool(Scope.OPERATE, repeatable=True)
+async def alert_silence(
+    context: RequestContext, name: RuleName, lasting: Annotated[float, Doc("Seconds; 0 ends the silence")]
+) -> AlertRule:
+    """Send no messages of a rule for some time."""
+    return await context.api.alerts.silence(name, lasting)
+
+
+@tool(Scope.ADMIN, ends=True)
+async def alert_remove(context: RequestContext, name: RuleName) -> AlertRule:
+    """Remove an alert rule and end its alerts without a message."""
+    return await context.api.alerts.remove(name)
+
+
+TOOLS = (alert_list, alert_add, alert_test, alert_silence, alert_remove)

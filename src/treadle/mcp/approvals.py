@@ -16,6 +16,8 @@ from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 
+StateWord = Literal["pending", "approved", "denied", "expired", "canceled"]
+
 
 @dataclass(frozen=True, slots=True)
 class Question(ApiRecord):
@@ -60,7 +62,7 @@ def question(approval: Approval, whole: bool = False) -> Question:
 @tool()
 async def approval_list(
     context: RequestContext,
-    state: Annotated[Sequence[str], Doc("Only these states; default: `pending`")] = (),
+    state: Annotated[Sequence[StateWord], Doc("Only these states; default: `pending`")] = (),
     run_id: Annotated[str | None, Doc("Only this run")] = None,
     every: Annotated[bool, Doc("All states, including decided, expired and canceled")] = False,
     limit: Limit = PAGE,

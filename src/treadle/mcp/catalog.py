@@ -4,33 +4,190 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Annotated, Literal, get_args
 
+from treadle.api.contract import ApiRecord, Doc
+from treadle.api.wire import to_builtins
 from treadle.mcp import (
     alerts,
     approvals,
+    dead_letters,
     effects,
+    events,
     external_jobs,
     flows,
+    functions,
     handlers,
+    lists,
     objectives,
+    repairs,
     runs,
+    schedules,
     system,
     tasks,
     traces,
+    watchers,
+    workers,
     workflows,
 )
-from treadle.mcp.prompts import PROMPTS, Prompt
+from treadle.mcp.advice import Advisor
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resources import RESOURCES, Resource
-from treadle.mcp.tool import Tool
-from treadle.model.errors import TreadleError
+from treadle.mcp.tool import Tool, tool
+from treadle.model.errors import InvalidInput, NotFound, TreadleError
 from treadle.model.states import RunState
+from treadle.model.values import Json
 
-_MODULES = (flows, workflows, handlers, runs, tasks, approvals, objectives, external_jobs, effects, alerts, traces, system)
 _MOST = 100
 
-TOOLS: dict[str, Tool] = {tool.name: tool for module in _MODULES for tool in module.TOOLS}
-PROMPTS_BY_NAME: dict[str, Prompt] = {prompt.name: prompt for prompt in PROMPTS}
+Toolset = Literal[
+    "core",
+    "operate",
+    "author",
+    "flows",
+    "functions",
+    "schedules",
+    "watchers",
+    "handlers",
+    "objectives",
+    "inspect",
+    "alerts",
+    "maintain",
+]
+DEFAULT: frozenset[str] = frozenset({"core", "operate", "author"})
+"""Toolsets that are listed unless the client asks for others; together at most `BUDGET` tokens."""
+BUDGET = 9_000
+"""Maximum size of the default list in tokens, counted as its bytes of JSON divided by four."""
+
+_MODULES: dict[Toolset, tuple[ModuleType, ...]] = {
+    "core": (system, runs, tasks, approvals, workflows),
+    "operate": (dead_letters, lists, workers, external_jobs),
+    "author": (flows,),
+    "functions": (functions,),
+    "schedules": (schedules,),
+    "watchers": (watchers,),
+    "handlers": (handlers,),
+    "objectives": (objectives,),
+    "inspect": (events, traces, effects),
+    "alerts": (alerts,),
+    "maintain": (repairs,),
+}
+_MOVED: dict[Toolset, str] = {
+    "operate": "schedule_list schedule_show schedule_manage schedule_run watcher_list watcher_show watcher_manage function_list "
+    "function_adopt",
+    "author": "afl_execute_workflow run_start",
+    "flows": "afl_compile flow_format flow_graph",
+    "maintain": "run_bulk list_policy list_desired task_pause",
+}
+"""Tools that belong to another toolset than the rest of their module."""
+
+
+class ToolNotFound(NotFound):
+    """Raised for the name of a tool that does not exist."""
+
+    code = "tool_not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSummary(ApiRecord):
+    """A tool of any toolset."""
+
+    name: str
+    toolset: Toolset
+    description: str
+    input_schema: dict[str, Json] | None
+    """JSON Schema of its arguments; null in lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSummaries(ApiRecord):
+    """Tools."""
+
+    tools: list[ToolSummary]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled(ApiRecord):
+    """The result of another tool."""
+
+    result: dict[str, Json]
+
+
+@tool()
+async def tool_find(
+    context: RequestContext,
+    name: Annotated[str | None, Doc("Return the arguments of this tool")] = None,
+    toolset: Annotated[Toolset | None, Doc("Only this toolset; null: all that are not in your list")] = None,
+) -> ToolSummaries:
+    """Find tools beyond this list: to compile and draw flows, create schedules and watchers, and for objectives, alerts, events,
+    traces and retention."""
+    if name is not None:
+        found = get_tool(name)
+        return ToolSummaries([_summary(found, found.listed().input_schema)])
+    wanted = [each for each in TOOLS.values() if context.may(each.scope)]
+    if toolset is not None:
+        return ToolSummaries([_summary(each) for each in wanted if TOOLSET_OF[each.name] == toolset])
+    return ToolSummaries([_summary(each) for each in wanted if not is_listed(context, each)])
+
+
+@tool(changes=True, ends=True)
+async def tool_call(
+    context: RequestContext,
+    name: Annotated[str, Doc("A tool that `tool_find` names", "schedule_create")],
+    arguments: Annotated[dict[str, Json] | None, Doc("Its arguments")] = None,
+) -> ToolCalled:
+    """Call a tool that is not in this list."""
+    return ToolCalled(advisor(context).value(to_builtins(await get_tool(name).call(context, arguments or {}))))
+
+
+def _summary(each: Tool, schema: dict[str, Json] | None = None) -> ToolSummary:
+    listed = each.listed()
+    return ToolSummary(each.name, TOOLSET_OF[each.name], listed.description or "", schema)
+
+
+def _assigned() -> dict[str, Toolset]:
+    found: dict[str, Toolset] = {
+        each.name: name for name, modules in _MODULES.items() for module in modules for each in module.TOOLS
+    }
+    return found | {each: name for name, moved in _MOVED.items() for each in moved.split()} | dict.fromkeys(_META, "core")
+
+
+_META = {each.name: each for each in (tool_find, tool_call)}
+TOOLS: dict[str, Tool] = {each.name: each for modules in _MODULES.values() for module in modules for each in module.TOOLS} | _META
+TOOLSET_OF = _assigned()
+"""The one toolset of each tool."""
+
+
+def get_tool(name: str) -> Tool:
+    """Return the tool, or raise `ToolNotFound`."""
+    if name not in TOOLS:
+        raise ToolNotFound(f"There is no tool {name!r}; `tool_find` lists them.")
+    return TOOLS[name]
+
+
+def is_listed(context: RequestContext, each: Tool) -> bool:
+    """Whether the client's list has the tool; it may call all others, too."""
+    return context.may(each.scope) and TOOLSET_OF[each.name] in (context.toolsets or DEFAULT)
+
+
+def parse_toolsets(text: str) -> frozenset[str]:
+    """Toolsets separated by commas; `all` for every one."""
+    names = frozenset(each.strip() for each in text.split(",") if each.strip())
+    known = frozenset(get_args(Toolset))
+    if unknown := names - known - {"all"}:
+        raise InvalidInput(f"There is no toolset {min(unknown)!r}; there are {', '.join(sorted(known))}, and `all`.")
+    return known if "all" in names else names
+
+
+def advisor(context: RequestContext) -> Advisor:
+    """The advisor for the client."""
+    return Advisor(
+        lambda name: TOOLS[name].input_schema["properties"] if name in TOOLS else None,
+        lambda name: is_listed(context, TOOLS[name]),
+    )
+
 
 _RUNS = re.compile(r"^afl://runs(?=[/?]|$)")
 """Agents call runs "runners"; both names work."""

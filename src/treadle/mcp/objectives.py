@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.objectives import Criteria, Level, Metadata, Objective, ObjectiveId, Prompt, StatusWord
+from treadle.api.objectives import Criteria, Level, Metadata, Objective, ObjectiveId, OptionalLevel, Prompt, StatusWord
 from treadle.api.wire import Instant, record_of
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -145,6 +145,22 @@ async def objective_add(
     return objective_line(added)
 
 
+@tool(Scope.OPERATE, repeatable=True)
+async def objective_edit(
+    context: RequestContext,
+    objective_id: ObjectiveId,
+    title: Annotated[str | None, Doc("The goal in one line")] = None,
+    acceptance_criteria: Annotated[Sequence[str] | None, Criteria] = None,
+    importance: OptionalLevel = None,
+    urgency: OptionalLevel = None,
+) -> ObjectiveLine:
+    """Edit an objective that is not DONE; omitted fields stay. A workorder in progress keeps its snapshot."""
+    edited = await context.api.objectives.edit(
+        objective_id, title=title, acceptance_criteria=acceptance_criteria, importance=importance, urgency=urgency
+    )
+    return objective_line(edited)
+
+
 @tool(changes=True)
 async def objective_manage(
     context: RequestContext,
@@ -167,4 +183,4 @@ async def objective_manage(
             return objective_line(await objectives.unblock(objective_id))
 
 
-TOOLS = (objective_list, objective_show, objective_add, objective_manage)
+TOOLS = (objective_list, objective_show, objective_add, objective_edit, objective_manage)

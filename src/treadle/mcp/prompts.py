@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from treadle.api.contract import Doc, parameters_of
 from treadle.api.flows import SourceText
+from treadle.mcp.advice import Advisor
 from treadle.mcp.flows import BRIEF, MAIN, Finding, found
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resources import refused
@@ -49,7 +50,7 @@ class Prompt:
         """Its description for clients."""
         return wire.Prompt(name=self.name, description=self.description, arguments=self.arguments)
 
-    async def tell(self, context: RequestContext, given: Mapping[str, str]) -> wire.GetPromptResult:
+    async def tell(self, context: RequestContext, given: Mapping[str, str], advisor: Advisor) -> wire.GetPromptResult:
         """The message; raises a protocol error for invalid arguments and for errors of the engine."""
         known = {each.name: each.required for each in self.arguments}
         missing = [name for name, required in known.items() if required and not given.get(name)]
@@ -60,7 +61,9 @@ class Prompt:
         try:
             text = await self.body(context, **given)
         except TreadleError as error:
-            raise refused(error) from error
+            raise refused(error, advisor) from error
+        if not text.startswith(BRIEF):  # which is for shells, too
+            text = "```".join(part if fenced % 2 else advisor.text(part) for fenced, part in enumerate(text.split("```")))
         message = wire.PromptMessage(role="user", content=wire.TextContent(text=text))
         return wire.GetPromptResult(description=self.description, messages=[message])
 
@@ -170,7 +173,7 @@ a state. Then choose:
 - the cause has passed or was fixed elsewhere: `afl_retry_step` retries the failed step and continues the run;
 - the step's result is known: `afl_continue_step` completes a waiting step; `afl_fail_step` fails one;
 - the flow is wrong: fix the source, `afl_validate`, `flow_publish`, and start a new run; a run keeps its flow;
-- no worker has the handler: start one that has it; the run waits until then.
+- no worker has the handler: `worker_start` serves a task list with the handlers of this process; the run waits until then.
 """
 
 
@@ -183,4 +186,4 @@ def _list(lines: list[str]) -> str:
     return "\n".join(lines) or "- none"
 
 
-PROMPTS = (afl_language, afl_write, afl_fix, run_debug)
+PROMPTS_BY_NAME = {each.name: each for each in (afl_language, afl_write, afl_fix, run_debug)}

@@ -47,6 +47,10 @@ class RequestContext:
     """How the server lets its callers wait; None: without limit."""
     report: Report | None = None
     """Reports the progress of a wait."""
+    toolsets: frozenset[str] = frozenset()
+    """Toolsets that are listed; empty: the default ones."""
+    start_worker: Callable[[str], Awaitable[bool]] | None = None
+    """Starts a worker for a task list in this process and returns whether it was needed; None: this process cannot."""
 
     def may(self, scope: Scope) -> bool:
         """Whether to offer tools of that scope; the contract enforces permissions."""

@@ -16,6 +16,7 @@ from treadle.api.handlers import Handler
 from treadle.api.servers import ServerList
 from treadle.api.steps import Step
 from treadle.api.wire import to_builtins
+from treadle.mcp.advice import Advisor
 from treadle.mcp.flows import BRIEF, flow_list, flow_show
 from treadle.mcp.handlers import listed
 from treadle.mcp.request_context import RequestContext
@@ -65,13 +66,13 @@ class Resource:
         """Its description as a template, for clients."""
         return wire.ResourceTemplate(uri_template=self.uri, name=self.name, description=self.description, mime_type=self.mime_type)
 
-    async def read(self, context: RequestContext, uri: str, filled: Mapping[str, Any]) -> wire.ReadResourceResult:
+    async def read(self, context: RequestContext, uri: str, filled: Mapping[str, Any], advisor: Advisor) -> wire.ReadResourceResult:
         """Read it; errors of the engine become protocol errors with the code in their data."""
         try:
             found = await self.body(context, **filled)
         except TreadleError as error:
-            raise refused(error, uri) from error
-        text = found if isinstance(found, str) else text_of(to_builtins(found))
+            raise refused(error, advisor, uri) from error
+        text = found if isinstance(found, str) else text_of(advisor.value(to_builtins(found)))
         return wire.ReadResourceResult(contents=[wire.TextResourceContents(uri=uri, mime_type=self.mime_type, text=text)])
 
 
@@ -84,11 +85,11 @@ def resource(uri: str, name: str, mime_type: str = JSON) -> Callable[[Reading], 
     return made
 
 
-def refused(error: TreadleError, uri: str | None = None) -> MCPError:
+def refused(error: TreadleError, advisor: Advisor, uri: str | None = None) -> MCPError:
     """The protocol error; `data` has the stable code."""
     code = wire.INVALID_PARAMS if isinstance(error, NotFound | InvalidInput) else wire.INTERNAL_ERROR
     where = {} if uri is None else {"uri": uri}
-    return MCPError(code, f"{error.code}: {error}", {"code": error.code, **where, **details(error)})
+    return MCPError(code, f"{error.code}: {advisor.text(str(error))}", {"code": error.code, **where, **details(error)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from treadle.mcp.tool import text_of, tool
 from treadle.mcp.truncate import PAGE, After, Before, Limit, Whole, error_line, last, line, page_size, shown
 from treadle.mcp.workflows import StepId, WaitFor, wait_for_end
 from treadle.model.access import Scope
+from treadle.model.activity import Doing
+from treadle.model.states import RunState, StepState
 from treadle.model.values import Json
 
 _LINES = 20
@@ -35,7 +37,7 @@ class RunSummary(ApiRecord):
     """Steps and blocks so far."""
     error: str | None
     doing: str | None
-    """The activity of an unfinished run: `running`, `sleeping`, `waiting_for_approval`, ...; see `treadle runs list --help`."""
+    """The activity of an unfinished run: `running`, `sleeping`, `waiting_for_approval`, ..."""
     activity: str | None
     """The same in one line, with the time, signal or approval."""
     created_at: Instant
@@ -170,11 +172,11 @@ def log_line(each: TaskLogLine, path: str | None) -> LogLine:
 @tool()
 async def run_list(
     context: RequestContext,
-    state: Annotated[Sequence[str], Doc("Only these states", ["failed"])] = (),
+    state: Annotated[Sequence[RunState], Doc("Only these states", ["failed"])] = (),
     workflow: Annotated[str | None, Doc("Only this workflow (qualified name) or function", "shop.Checkout")] = None,
     flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")] = None,
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")] = None,
-    doing: Annotated[str | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")] = None,
+    doing: Annotated[Doing | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")] = None,
     where: Annotated[
         str | None, Doc("Only runs that match this query", 'tag.customer = acme and created > 2d ago and error ~ "timeout"')
     ] = None,
@@ -209,7 +211,7 @@ async def run_show(context: RequestContext, run_id: RunId, whole: Whole = False)
 async def run_steps(
     context: RequestContext,
     run_id: RunId,
-    state: Annotated[Sequence[str], Doc("Only these states; use `failed` to find failures", ["failed"])] = (),
+    state: Annotated[Sequence[StepState], Doc("Only these states; use `failed` to find failures", ["failed"])] = (),
     below: Annotated[str | None, Doc("Only the children of this step or block (its id)")] = None,
     blocks: Annotated[bool, Doc("Include blocks, items and cases")] = False,
     values: Annotated[bool, Doc("Include params and returns")] = False,
@@ -286,7 +288,7 @@ async def run_bulk(
     context: RequestContext,
     action: Annotated[RunAction, Doc("The action", "retry")],
     dry_run: Annotated[bool, Doc("Return only the number of matching runs; change nothing")] = True,
-    state: Annotated[Sequence[str], Doc("Only these states, out of those that allow the action")] = (),
+    state: Annotated[Sequence[RunState], Doc("Only these states, out of those that allow the action")] = (),
     workflow: Annotated[str | None, Doc("Only this workflow (qualified name) or function", "shop.Checkout")] = None,
     flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")] = None,
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")] = None,

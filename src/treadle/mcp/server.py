@@ -12,7 +12,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from treadle.mcp.catalog import PROMPTS_BY_NAME, TOOLS, complete, find_resource
+from treadle.mcp.catalog import TOOLS, advisor, complete, find_resource, is_listed
+from treadle.mcp.prompts import PROMPTS_BY_NAME
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resources import RESOURCES
 from treadle.mcp.tool import answer
@@ -23,8 +24,13 @@ ContextOf = Callable[[Context], Awaitable[RequestContext]]
 
 INSTRUCTIONS = """Treadle is a durable work engine: tasks for handlers, workflows in AFL, approvals by people, objectives.
 Read the prompt `afl_language` (or the resource afl://language) before you write AFL, and call `afl_validate` after each change.
-Runs are durable: they continue after a tool has returned or its call was canceled. `why` gives the reason for any state.
-Lists are paged: pass `next_before` (or `next_after`) to the next call. Errors have a stable `code`."""
+Runs are durable: they continue after a tool has returned or its call was canceled. `system_status` names problems, `why` the
+reason for any state; the calls that they recommend are in `actions`.
+`tool_find` finds tools that are not listed, `tool_call` calls them.
+Arguments mean the same everywhere: `run_id`, `task_id`, `step_id`, `approval_id`, `job_id`, `objective_id`; `task_list` (the list
+that workers select tasks from, by default `default`); `idempotency_key` (a repeated call with it does nothing more); `wait_for`
+(seconds to wait for the end, up to 50); `whole` (include large values); `limit` (page size, up to 100), `before` and `after`
+(`next_before` or `next_after` of the previous page). Errors have a stable `code`."""
 
 
 def make_server(context_of: ContextOf) -> Server[Any]:
@@ -32,14 +38,14 @@ def make_server(context_of: ContextOf) -> Server[Any]:
 
     async def list_tools(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
         context = await context_of(ctx)
-        return wire.ListToolsResult(tools=[tool.listed() for tool in TOOLS.values() if context.may(tool.scope)])
+        return wire.ListToolsResult(tools=[tool.listed() for tool in TOOLS.values() if is_listed(context, tool)])
 
     async def call_tool(ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         tool = TOOLS.get(params.name)
         if tool is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no tool {params.name!r}.")
         context = replace(await context_of(ctx), report=ctx.session.report_progress)
-        return await answer(tool, context, params.arguments or {})
+        return await answer(tool, context, params.arguments or {}, advisor(context))
 
     async def list_resources(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
         return wire.ListResourcesResult(resources=[each.listed() for each in RESOURCES if not each.is_template])
@@ -52,7 +58,8 @@ def make_server(context_of: ContextOf) -> Server[Any]:
         found = find_resource(params.uri)
         if found is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no resource {params.uri}.", {"code": "not_found", "uri": params.uri})
-        return await found[0].read(await context_of(ctx), params.uri, found[1])
+        context = await context_of(ctx)
+        return await found[0].read(context, params.uri, found[1], advisor(context))
 
     async def list_prompts(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListPromptsResult:
         return wire.ListPromptsResult(prompts=[each.listed() for each in PROMPTS_BY_NAME.values()])
@@ -61,7 +68,8 @@ def make_server(context_of: ContextOf) -> Server[Any]:
         prompt = PROMPTS_BY_NAME.get(params.name)
         if prompt is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no prompt {params.name!r}.")
-        return await prompt.tell(await context_of(ctx), params.arguments or {})
+        context = await context_of(ctx)
+        return await prompt.tell(context, params.arguments or {}, advisor(context))
 
     async def completion(ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
         values = await complete(await context_of(ctx), params.argument.name, params.argument.value)

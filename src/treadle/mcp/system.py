@@ -29,7 +29,7 @@ class Abilities(ApiRecord):
 @tool()
 async def why(
     context: RequestContext,
-    id: Annotated[str, Doc("Id of a task, run, objective, approval or external job")],  # noqa: A002
+    id: Annotated[str, Doc("Id of a task, run, objective, approval or external job; or name of a schedule or watcher")],  # noqa: A002
 ) -> Why:
     """The reason for a state, in one line. Call this first when nothing happens."""
     return await context.api.system.why(id)

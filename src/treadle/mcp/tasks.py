@@ -14,6 +14,7 @@ from treadle.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.mcp.tool import tool
 from treadle.mcp.truncate import PAGE, Before, Limit, Whole, error_line, last, line, page_size, shown
 from treadle.model.access import Scope
+from treadle.model.states import TaskState
 from treadle.model.values import Json
 
 _MOVES = 20
@@ -94,7 +95,7 @@ async def task_enqueue(
 @tool()
 async def task_list(
     context: RequestContext,
-    state: Annotated[Sequence[str], Doc("Only these states", ["failed"])] = (),
+    state: Annotated[Sequence[TaskState], Doc("Only these states", ["failed"])] = (),
     name: Annotated[str | None, Doc("Only this handler", "billing.Charge")] = None,
     task_list: Annotated[str | None, Doc("Only this task list")] = None,
     run_id: Annotated[str | None, Doc("Only this run")] = None,

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from treadle.api.contract import ApiRecord, Doc, parameters_of
 from treadle.api.wire import to_builtins
+from treadle.mcp.advice import Advisor
 from treadle.mcp.request_context import RequestContext
 from treadle.model.access import Scope
 from treadle.model.errors import TreadleError
@@ -22,6 +23,25 @@ from treadle.model.text import safe_logger
 from treadle.model.values import Json
 
 _LOG = safe_logger("treadle.mcp")
+
+SHARED = frozenset(
+    [
+        "limit",
+        "before",
+        "after",
+        "whole",
+        "wait_for",
+        "idempotency_key",
+        "task_list",
+        "task_id",
+        "run_id",
+        "step_id",
+        "approval_id",
+        "job_id",
+        "objective_id",
+    ]
+)
+"""Arguments that mean the same in every tool: the server's instructions describe them once."""
 
 Body = Callable[..., Awaitable[ApiRecord]]
 
@@ -72,7 +92,7 @@ class Tool:
         return f"{inspect.getdoc(self.body)}\n\nNeeds the scope `{self.scope}`."
 
     def listed(self) -> wire.Tool:
-        """Its description for clients."""
+        """Its description for clients: as short as models can use it, and without its result, which structured content shows."""
         hints = wire.ToolAnnotations(
             read_only_hint=not self.changes,
             destructive_hint=self.ends,
@@ -81,9 +101,8 @@ class Tool:
         )
         return wire.Tool(
             name=self.name,
-            description=self.description,
-            input_schema=self.input_schema,
-            output_schema=self.output_schema,
+            description=" ".join((inspect.getdoc(self.body) or "").split()),
+            input_schema=_brief(self.input_schema),
             annotations=hints,
         )
 
@@ -133,23 +152,52 @@ def _untitled(schema: Any) -> Any:
     return {name: _untitled(value) for name, value in kept.items()}
 
 
-async def answer(tool: Tool, context: RequestContext, given: Mapping[str, Any]) -> wire.CallToolResult:
+def _brief(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as listed: it does not repeat that null stands for an omitted argument, and that unknown ones are refused."""
+    defined = {f"#/$defs/{name}": _brief_type(each) for name, each in schema.get("$defs", {}).items()}
+    properties = {name: _brief_argument(name, _inlined(each, defined)) for name, each in schema["properties"].items()}
+    brief: dict[str, Any] = {"type": "object", "properties": properties}
+    return brief | ({"required": schema["required"]} if "required" in schema else {})
+
+
+def _brief_type(schema: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in schema.items() if key not in ("description", "additionalProperties")}
+    return kept if "enum" not in kept else {"enum": kept["enum"]}
+
+
+def _inlined(schema: Any, defined: Mapping[str, Any]) -> Any:
+    """The schema with the definitions in place of references to them."""
+    if isinstance(schema, list):
+        return [_inlined(each, defined) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return defined[schema["$ref"]] | {key: value for key, value in schema.items() if key != "$ref"}
+    return {key: _inlined(value, defined) for key, value in schema.items()}
+
+
+def _brief_argument(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in schema.items() if not (key == "default" and value in (None, []))}
+    if "anyOf" in kept:
+        parts = [each for each in kept["anyOf"] if each != {"type": "null"}]
+        kept = (parts[0] if len(parts) == 1 else {"anyOf": parts}) | {key: kept[key] for key in kept if key != "anyOf"}
+    if kept.get("additionalProperties") is True:
+        del kept["additionalProperties"]
+    dropped = {"description", "examples", "default"} if name in SHARED else {"examples"} if kept.get("type") != "string" else set()
+    return {key: value for key, value in kept.items() if key not in dropped}
+
+
+async def answer(tool: Tool, context: RequestContext, given: Mapping[str, Any], advisor: Advisor) -> wire.CallToolResult:
     """Call the tool; errors become results, so that the model sees them."""
     try:
-        record = await tool.call(context, given)
+        return _result(advisor.value(to_builtins(await tool.call(context, given))))
     except TreadleError as error:
-        return failed(error)
+        return _result(advisor.value(_error(error.code, str(error), **details(error))), is_error=True)
     except ValidationError as error:
-        return _misfit(tool, error)
+        return _result(_misfit(error), is_error=True)
     except Exception as error:  # a loop's edge: the server goes on with other calls
         _LOG.error("tool %s failed", tool.name, exc_info=error)
-        return _error("internal_error", "This is a bug in Treadle; see the server's log.")
-    return _result(to_builtins(record))
-
-
-def failed(error: TreadleError) -> wire.CallToolResult:
-    """An error of the engine or of a server, as a result."""
-    return _error(error.code, str(error), **details(error))
+        return _result(_error("internal_error", "This is a bug in Treadle; see the server's log."), is_error=True)
 
 
 def details(error: TreadleError) -> dict[str, Json]:
@@ -169,15 +217,15 @@ def text_of(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _misfit(tool: Tool, error: ValidationError) -> wire.CallToolResult:
+def _misfit(error: ValidationError) -> dict[str, Json]:
     problems: list[Json] = [{"at": [str(part) for part in each["loc"]], "message": each["msg"]} for each in error.errors()]
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return _error("invalid_request", f"The arguments of {tool.name} are invalid: {where}: {first['msg']}.", problems=problems)
+    return _error("invalid_request", f"The arguments of {error.title} are invalid: {where}: {first['msg']}.", problems=problems)
 
 
-def _error(code: str, message: str, **more: Json) -> wire.CallToolResult:
-    return _result({"success": False, "code": code, "error": message, **more}, is_error=True)
+def _error(code: str, message: str, **more: Json) -> dict[str, Json]:
+    return {"success": False, "code": code, "error": message, **more}
 
 
 def _result(value: Json, *, is_error: bool = False) -> wire.CallToolResult:

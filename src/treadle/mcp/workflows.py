@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import ANSWERS, SourceText, TrialCall
-from treadle.api.runs import Inputs, RunOutputs
+from treadle.api.runs import Inputs, RunId, RunOutputs
 from treadle.api.steps import StepRedo
 from treadle.api.tasks import Task
 from treadle.mcp.flows import Source, Sources, Strict, check, texts
@@ -60,8 +60,8 @@ class Execution(ApiRecord):
 
     success: bool
     """False: it failed or was canceled."""
-    workflow_id: str
-    """The run's id, as used by all other tools; empty for a trial."""
+    run_id: str
+    """Empty for a trial."""
     status: Status
     """`COMPLETED`; `RUNNING`: a worker executes it; `PAUSED`: it waits, see `why`; `ERROR`: failed or canceled."""
     iterations: int
@@ -100,7 +100,7 @@ class RunnerDone(ApiRecord):
 
     success: bool
     error: str | None
-    runner_id: str
+    run_id: str
     state: str
 
 
@@ -127,7 +127,7 @@ async def execution(context: RequestContext, run_id: str, wait_for: float) -> Ex
         status = "RUNNING" if any(_progresses(task, run.missing_handlers) for task in tasks) else "PAUSED"
     return Execution(
         success=status != "ERROR",
-        workflow_id=run_id,
+        run_id=run_id,
         status=status,
         iterations=run.version,
         outputs=shown(ended.outputs or {}, most=_OUTPUTS),
@@ -173,7 +173,7 @@ async def trial(
         why += f" Unused answers: {', '.join(ended.unused)}."
     return Execution(
         success=status != "ERROR",
-        workflow_id="",
+        run_id="",
         status=status,
         iterations=len(ended.calls),
         outputs=shown(ended.outputs or {}, most=_OUTPUTS),
@@ -214,9 +214,9 @@ async def afl_execute_workflow(
     """Run a workflow of AFL sources, published or not, and wait briefly for its end.
 
     With `answers`, it is a trial: they stand for the handlers, and nothing is stored; `waiting` lists calls without an answer.
-    The run is durable: workers execute its steps, even after this returns. If it has not ended, call `run_outputs` later
-    (`workflow_id` is the run's id); `why` has the reason, such as an approval (`approval_list`) or a missing handler. Sources that
-    do not compile are an error with diagnostics.
+    The run is durable: workers execute its steps, even after this returns. If it has not ended, call `run_outputs` later; `why`
+    has the reason, such as an approval (`approval_list`) or a missing handler. Sources that do not compile are an error with
+    diagnostics.
     """
     given = texts(source, sources)
     await check(context, given, strict=strict)
@@ -266,7 +266,7 @@ async def run_start(
 @tool(Scope.OPERATE, repeatable=True)
 async def afl_resume_workflow(
     context: RequestContext,
-    workflow_id: Annotated[str, Doc("The run's id")],
+    run_id: RunId,
     source: Annotated[str | None, Doc("Ignored: a run keeps its flow")] = None,
     workflow_name: Annotated[str | None, Doc("Ignored")] = None,
     inputs: Annotated[dict[str, Json] | None, Doc("Ignored: a run keeps its inputs")] = None,
@@ -277,9 +277,9 @@ async def afl_resume_workflow(
     A run is pinned to its flow and inputs: `source`, `workflow_name` and `inputs` are accepted for compatibility and ignored. Use
     `afl_retry_step` for a failed run.
     """
-    if not (await context.api.runs.outputs(workflow_id)).finished:
-        await context.api.runs.resume(workflow_id)
-    return await execution(context, workflow_id, wait_for)
+    if not (await context.api.runs.outputs(run_id)).finished:
+        await context.api.runs.resume(run_id)
+    return await execution(context, run_id, wait_for)
 
 
 @tool(Scope.OPERATE, repeatable=True)
@@ -334,7 +334,7 @@ async def afl_redo_step(
 @tool(Scope.OPERATE, ends=True, repeatable=True)
 async def afl_manage_runner(
     context: RequestContext,
-    runner_id: Annotated[str, Doc("The run's id")],
+    run_id: RunId,
     action: Annotated[Literal["pause", "resume", "cancel"], Doc("The action", "pause")],
     reason: Annotated[str | None, Doc("Reason; stored with a canceled run")] = None,
     force: Annotated[bool, Doc("Cancel a function without its cleanup")] = False,
@@ -346,11 +346,11 @@ async def afl_manage_runner(
     runs = context.api.runs
     match action:
         case "pause":
-            run = await runs.pause(runner_id)
+            run = await runs.pause(run_id)
         case "resume":
-            run = await runs.resume(runner_id)
+            run = await runs.resume(run_id)
         case "cancel":
-            run = await runs.cancel(runner_id, reason=reason, force=force)
+            run = await runs.cancel(run_id, reason=reason, force=force)
     return RunnerDone(True, None, run.id, run.state)
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.api.facade import Api
+from treadle.api.lists import LimitChange
 from treadle.api.wire import to_builtins
 from treadle.cli.command import argument, option
 from treadle.cli.output.format import ago, grid, plain, state
@@ -90,18 +91,7 @@ async def limit(
         if count is not None:
             check_count(count, what)
     async with session.api() as api:
-        await api.lists.get(task_list)
-        if key is not None:
-            if most is not None or "max" in away:
-                await api.lists.limit_key(key, most)
-            if per_second is not None or "rate" in away:
-                await api.lists.limit_key_rate(key, per_second, burst=burst)
-        elif handler is not None and (most is not None or "max" in away):
-            await api.lists.limit_handler(handler, most)
-        if handler is not None and (rate is not None or burst is not None or "rate" in away):
-            await api.lists.limit_rate(task_list, handler, per_second, burst=burst)
-        if handler is not None and (backlog is not None or "backlog" in away):
-            await api.lists.limit_backlog(task_list, handler, backlog)
+        await LimitChange(key, handler, task_list, most, per_second, burst, backlog, away).apply(api.lists)
         await _show(session, api, None)
 
 

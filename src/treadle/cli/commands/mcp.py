@@ -23,11 +23,13 @@ from treadle.cli.process.worker import (
     opened,
     registered_handlers,
     stop_signal,
+    worker_starter,
 )
 from treadle.cli.session import Session
 from treadle.engine import Engine
 from treadle.model.access import Access, Scope, granted, parse_scopes
 from treadle.model.errors import InvalidInput, MissingDependency
+from treadle.model.names import DEFAULT_LIST
 
 if TYPE_CHECKING:
     from treadle.mcp.request_context import RequestContext
@@ -58,6 +60,13 @@ async def mcp(
         bool, option("--work", help="Also run a worker in this process, for --handlers and for handlers registered in the store")
     ] = False,
     llm: Annotated[bool, option("--llm", help="With --work: also run prompt blocks, with TREADLE_LLM_MODEL")] = False,
+    toolsets: Annotated[
+        str | None,
+        option(
+            metavar="NAMES",
+            help="Over stdio: list these sets of tools, separated by commas, or `all`; default: core,operate,author",
+        ),
+    ] = None,
     http: Annotated[
         bool, option("--http", help="Serve streamable HTTP at /mcp instead of stdio, with the server's tokens")
     ] = False,
@@ -79,35 +88,43 @@ async def mcp(
 
     if sys.stdin.isatty():
         tell_note("This command speaks MCP over stdin and stdout with a client program; Ctrl-C stops it.")
+    from treadle.mcp.catalog import parse_toolsets
+
+    listed = parse_toolsets(toolsets or "")
     with kept_wire() as wire:
         if session.chosen.remote:
             if scopes or handlers or work or llm:
                 raise InvalidInput("--scope, --handlers and --work need a store; on a server the token decides.")
-            await serve_stdio(_far_desk(session), wire, stop)
+            await serve_stdio(_far_desk(session, listed), wire, stop)
         else:
-            await serve_stdio(_near_desk(session, scopes, load_engines(session, handlers or []), _Work(work, llm)), wire, stop)
+            engines = load_engines(session, handlers or [])
+            await serve_stdio(_near_desk(session, scopes, engines, _Work(work, llm), listed), wire, stop)
 
 
 @asynccontextmanager
-async def _far_desk(session: Session) -> AsyncIterator[RequestContext]:
+async def _far_desk(session: Session, toolsets: frozenset[str]) -> AsyncIterator[RequestContext]:
     """A request context for tools that run here, on a remote server."""
     from treadle.mcp.request_context import RequestContext
 
     async with session.api() as api:
-        yield RequestContext(api)
+        yield RequestContext(api, toolsets=toolsets)
 
 
 @asynccontextmanager
 async def _near_desk(
-    session: Session, scopes: Sequence[Scope] | None, engines: Sequence[Engine], work: _Work
+    session: Session, scopes: Sequence[Scope] | None, engines: Sequence[Engine], work: _Work, toolsets: frozenset[str]
 ) -> AsyncIterator[RequestContext]:
     from treadle.mcp.request_context import RequestContext
     from treadle.service import Service
 
     actor = f"mcp:{session.actor.removeprefix('cli:')}"
     access = Access(actor, granted(parse_scopes(scopes)) if scopes else frozenset(Scope), for_model=True)
-    async with _working(engines, work) as engine:
-        yield RequestContext(Service(engine, access), access.scopes)
+    served = [DEFAULT_LIST] if work.wanted else []
+    async with (
+        _working(engines, work) as engine,
+        worker_starter(engine, _GRACE, served=served, registered=work.wanted and _is_shared(engine)) as start_worker,
+    ):
+        yield RequestContext(Service(engine, access), access.scopes, toolsets=toolsets, start_worker=start_worker)
 
 
 async def _over_http(
@@ -161,6 +178,11 @@ async def _working(engines: Sequence[Engine], work: _Work, stop: asyncio.Event |
             await stack.enter_async_context(engine if stop is None else opened(engine, stop))
         if work.wanted:
             await stack.enter_async_context(engines[0].worker(grace=_GRACE))
-            if not engines[0].kernel.store.url.startswith("memory:"):
+            if _is_shared(engines[0]):
                 await stack.enter_async_context(registered_handlers(engines[0], _GRACE))
         yield engines[0]
+
+
+def _is_shared(engine: Engine) -> bool:
+    """Whether a second engine can open the store."""
+    return not engine.kernel.store.url.startswith("memory:")

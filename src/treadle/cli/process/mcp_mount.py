@@ -7,6 +7,7 @@ request, because that is slow and few servers need it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from treadle.cli.process.worker import worker_starter
 from treadle.http.app_state import AppState, state_of
 from treadle.http.middleware import BODY_OVERHEAD
 from treadle.http.problems import problem
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from treadle.mcp.request_context import RequestContext
 
 PATH = "/mcp"
+_GRACE = 5.0
+"""Seconds that work of workers which a client started gets when the server stops."""
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -43,6 +47,7 @@ class McpMount:
         self._state = state
         self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._start_worker: Callable[[str], Awaitable[bool]] | None = None
         self._open = 0
         self._idle = asyncio.Event()
 
@@ -78,8 +83,10 @@ class McpMount:
     async def _keep(self, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         """Run the SDK's tasks in one task that lives until the server closes and the last request is done."""
         try:
-            manager = await asyncio.to_thread(self._make)
-            async with manager.run():
+            async with (
+                worker_starter(self._state.engine, _GRACE) as self._start_worker,
+                (manager := await asyncio.to_thread(self._make)).run(),
+            ):
                 ready.set_result(manager)
                 await self._state.closing.wait()
                 await self._idle.wait()
@@ -91,6 +98,7 @@ class McpMount:
     def _make(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+        from treadle.mcp.catalog import parse_toolsets
         from treadle.mcp.request_context import RequestContext
         from treadle.mcp.server import make_server
 
@@ -98,7 +106,11 @@ class McpMount:
 
         async def desk_of(ctx: Any) -> RequestContext:
             access = replace(await state.access(ctx.request), for_model=True)
-            return RequestContext(Service(state.engine, access), access.scopes, partial(state.wait, access))
+            toolsets = parse_toolsets(ctx.request.query_params.get("toolsets", ""))
+            service = Service(state.engine, access)
+            return RequestContext(
+                service, access.scopes, partial(state.wait, access), toolsets=toolsets, start_worker=self._start_worker
+            )
 
         return StreamableHTTPSessionManager(
             make_server(desk_of), stateless=True, max_request_body_size=state.engine.kernel.settings.payload_limit + BODY_OVERHEAD

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -24,7 +24,8 @@ from treadle.cli.session import Session
 from treadle.engine import Engine, twin_of
 from treadle.kernel.store.failure import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
-from treadle.model.errors import StoreFailed, StoreUnavailable
+from treadle.model.errors import Refused, StoreFailed, StoreUnavailable
+from treadle.model.names import DEFAULT_LIST
 from treadle.model.text import printable, safe_logger
 from treadle.model.values import Json
 
@@ -148,12 +149,42 @@ async def observed(engine: Engine) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def registered_handlers(engine: Engine, grace: float) -> AsyncIterator[None]:
+async def worker_starter(
+    engine: Engine, grace: float, *, served: Iterable[str] = (), registered: bool = False
+) -> AsyncIterator[Callable[[str], Awaitable[bool]]]:
+    """Yield a function that starts a worker for a task list in this process, once; all stop with the context.
+
+    With `registered`, it also serves the handlers registered in the store.
+    """
+    known, starting = set(served), asyncio.Lock()
+    async with AsyncExitStack() as stack:
+
+        async def start(task_list: str) -> bool:
+            async with starting:
+                if task_list in known:
+                    return False
+                if not (engine.kernel.registry.names() or engine.kernel.function_registry.names() or registered):
+                    raise Refused(
+                        "This process has no handlers: cancel the task and enqueue it in a list that a worker serves, complete a "
+                        "step yourself, or ask a person to start a worker."
+                    )
+                await stack.enter_async_context(engine.worker(task_lists=[task_list], grace=grace))
+                if registered:
+                    await stack.enter_async_context(registered_handlers(engine, grace, task_list))
+                known.add(task_list)
+                return True
+
+        yield start
+
+
+@asynccontextmanager
+async def registered_handlers(engine: Engine, grace: float, task_list: str = DEFAULT_LIST) -> AsyncIterator[None]:
     """Serve the handlers registered in the engine's store, in a thread, as `treadle runner` does."""
     from treadle.agents import Evaluator, Persistence, RegistryRunner, RegistryRunnerConfig
 
     persistence = await asyncio.to_thread(Persistence, engine=twin_of(engine))
-    runner = RegistryRunner(persistence, Evaluator(persistence), RegistryRunnerConfig(registry_refresh_interval_ms=_REFRESH_FOR))
+    config = RegistryRunnerConfig(registry_refresh_interval_ms=_REFRESH_FOR, task_list=task_list)
+    runner = RegistryRunner(persistence, Evaluator(persistence), config)
     runner.grace = grace
     started = asyncio.Event()
     loop = asyncio.get_running_loop()

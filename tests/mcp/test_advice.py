@@ -1,0 +1,133 @@
+"""Models are told tools, never commands: every command that the engine names has a tool with valid arguments, or is a person's."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from tests.mcp.transports import in_request_context, shop_engine, told
+from tests.unit.test_named_commands import ROOT, SOURCES, texts_of
+
+from treadle.mcp.advice import SHELL_ONLY, TOOLS_OF_COMMANDS, Advisor, find_action
+from treadle.mcp.catalog import TOOLS, get_tool
+from treadle.mcp.prompts import PROMPTS_BY_NAME
+from treadle.mcp.resources import RESOURCES
+from treadle.mcp.server import INSTRUCTIONS
+
+_SPAN = re.compile(r"`treadle ([a-z][^`]*)`")
+SAMPLES = {"string": "x", "integer": 1, "number": 1.0, "array": ["x"], "object": {}, "boolean": True}
+
+
+def _docstrings(text: str) -> set[str]:
+    """Docstrings, of attributes too: no client reads them."""
+    return {
+        node.value.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+
+
+def _recommended() -> Iterator[tuple[str, str]]:
+    """Every command in a text of the engine outside the command line, with its file."""
+    for path in SOURCES.rglob("*.py"):
+        inside = path.relative_to(SOURCES).parts[0]
+        text = path.read_text("utf-8")
+        if inside in ("cli", "lsp", "testing") or path.stem in ("settings", "metric_table", "llms") or "`treadle" not in text:
+            continue
+        for found in set(texts_of(path)) - _docstrings(text):
+            for span in _SPAN.findall(found):
+                yield " ".join(span.split()), str(path.relative_to(ROOT))
+
+
+def schema_of(name: str) -> dict[str, object] | None:
+    return TOOLS[name].input_schema["properties"] if name in TOOLS else None
+
+
+def sample(tool: str, name: str) -> object:
+    schema = TOOLS[tool].input_schema["properties"][name]
+    kinds = [schema, *schema.get("anyOf", ())]
+    if enum := next((each["enum"] for each in kinds if "enum" in each), None):
+        return enum[0]
+    return SAMPLES[next(each["type"] for each in kinds if "type" in each)]
+
+
+def test_every_recommended_command_is_a_tool_with_valid_arguments_or_a_persons():
+    named = dict(_recommended())
+    assert len(named) > 60
+    persons = set()
+    for command, place in named.items():
+        action = find_action(command.replace("runs 1", "runs cancel"), schema_of)
+        if action is None:
+            persons |= {each for each in SHELL_ONLY if f"{command} ".startswith(f"{each} ")} or {f"{command} ({place})"}
+            continue
+        given = action.arguments | {name: sample(action.tool, name) for name in action.missing}
+        for name in TOOLS[action.tool].input_schema.get("required", ()):  # a bare name of a command is only a name
+            given.setdefault(name, sample(action.tool, name))
+        TOOLS[action.tool].arguments.model_validate(given)
+    assert persons <= SHELL_ONLY, persons - SHELL_ONLY
+
+
+def test_every_row_of_the_table_names_a_tool_and_its_arguments():
+    for command, row in TOOLS_OF_COMMANDS.items():
+        tool, *names = row.split()
+        found = get_tool(tool).input_schema["properties"]
+        for name in names:
+            assert name.partition("=")[0] in found, command
+            if "=" in name:
+                get_tool(tool).arguments.__pydantic_validator__.validate_assignment(
+                    get_tool(tool).arguments.model_construct(), *name.split("=")
+                )
+
+
+def test_no_description_names_a_command():
+    listed = [each.listed().model_dump_json(by_alias=True) for each in TOOLS.values()]
+    others = [each.description for each in (*RESOURCES, *PROMPTS_BY_NAME.values())]
+    for text in (*listed, *others, INSTRUCTIONS):
+        assert "`treadle " not in text
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("lists resume imports", '`list_manage {"action": "resume", "task_list": "imports"}`'),
+        ("lists resume 'a b'", '`list_manage {"action": "resume", "task_list": "a b"}`'),
+        ("lists limit --handler a.B --list x --none rate", '`limit_set {"handler": "a.B", "task_list": "x", "remove": ["rate"]}`'),
+        ("lists limit --key k --max N", '`limit_set {"key": "k", "max_running": "?"}`'),
+        ("functions adopt 7 --version 2", '`function_adopt {"run_id": "7", "version": 2}`'),
+        ("worker --handlers MODULE --list gpu", '`worker_start {"task_list": "gpu"}`'),
+        ("tasks list --state paused", '`task_list {"state": ["paused"]}`'),
+        ("external list --all", '`external_job_list {"every": true}`'),
+        ("runs rerun", '`run_rerun {"run_id": "?"}`'),
+        ("store migrate", "a shell command of the operator (store migrate)"),
+        ("worker --topology FILE", "a shell command of the operator (worker --topology FILE)"),
+    ],
+)
+def test_a_command_is_rewritten(command: str, told: str):
+    advisor = Advisor(schema_of, lambda name: True)
+    assert advisor.text(f"do `treadle {command}` now") == f"do {told} now"
+
+
+def test_tools_outside_the_list_are_recommended_through_the_tool_that_calls_them():
+    advisor = Advisor(schema_of, lambda name: name != "watcher_edit")
+    value = advisor.value({"remedy": "`treadle watchers edit w`, `treadle watchers look w`", "payload": {"why": "`treadle up`"}})
+    assert value["actions"] == [
+        {"tool": "tool_call", "arguments": {"name": "watcher_edit", "arguments": {"name": "w"}}},
+        {"tool": "watcher_manage", "arguments": {"action": "look", "name": "w"}},
+    ]
+    assert value["payload"] == {"why": "`treadle up`"}, "values of users stay as they are"
+
+
+async def test_errors_and_resources_name_tools():
+    async with shop_engine() as engine, in_request_context(engine) as client:
+        error = (await client.call_tool("run_show", {"run_id": "01935b8e-7c3a-7000-8000-000000000000"})).structured_content
+        assert error["actions"] == [{"tool": "run_list", "arguments": {}}]
+        assert "`run_list` shows the existing ones" in error["error"]
+        task = await engine.enqueue("shop.Price", {"note": "`treadle up`"}, task_list="gpu")
+        shown = told(await client.call_tool("task_show", {"task_id": task.id}))
+        assert shown["actions"] == [{"tool": "worker_start", "arguments": {"task_list": "gpu"}}]
+        assert shown["payload"] == {"note": "`treadle up`"}
+        read = json.loads((await client.read_resource("afl://tasks")).contents[0].text)
+        assert "`treadle " not in json.dumps(read["tasks"][0])
