@@ -14,6 +14,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.access import Access, Scope
+from treadle.model.errors import AlertRuleNotFound, InvalidInput
 from treadle.model.webhooks import verify
 from treadle.service import Service
 from treadle.settings import Settings
@@ -158,3 +159,26 @@ async def test_a_variable_that_cannot_be_used_is_named(monkeypatch: pytest.Monke
         await engine.alerts.create("r", when="server_lost", to="TREADLE_ALERT_CHAT")
         done = await service(engine).alerts.test("r")
     assert (done.state, message in (done.error or ""), "s3cret" in (done.error or "")) == ("failed", True, False)
+
+
+async def test_an_edited_rule_keeps_its_condition_its_silence_and_what_was_not_given() -> None:
+    async with make() as engine:
+        await engine.alerts.create(
+            "old", when="queue_age", to="https://a.example.org/x", task_list="slow", age=60, repeat=90, every=5
+        )
+        silenced = await engine.alerts.silence("old", 3600)
+        done = await engine.alerts.edit("old", age=120, to="https://b.example.org/y", actor="ann")
+        body = done.body
+        assert (body.age_for, body.to, body.task_list) == (120_000, "https://b.example.org/y", "slow")
+        assert (body.repeat_for, body.every_for, body.silenced_until) == (90_000, 5000, silenced.body.silenced_until)
+        for wrong, message in (
+            ({"when": "server_lost"}, "remove the rule and add another"),
+            ({"workflow": "x"}, "not of queue_age"),
+            ({"every": 0.1}, "one second"),
+            ({}, "at least one option"),
+        ):
+            with pytest.raises(InvalidInput, match=message):
+                await engine.alerts.edit("old", **wrong)  # type: ignore[arg-type]
+        assert (await engine.alerts.get("old")).body == body
+        with pytest.raises(AlertRuleNotFound):
+            await engine.alerts.edit("none", age=1)

@@ -135,6 +135,10 @@ class AlertsApi(Protocol):
     async def create(self, name: Annotated[str, Doc("The name", "imports")], **options: Unpack[AlertOptions]) -> AlertRule:
         """Add an alert rule; causes that exist already fire, too."""
 
+    @contract.post("/alert-rules/{name}/edit", Scope.ADMIN)
+    async def edit(self, name: RuleName, **options: Unpack[AlertOptions]) -> AlertRule:
+        """Change options of an alert rule, except its condition; alerts that fire stay."""
+
     @contract.delete("/alert-rules/{name}", Scope.ADMIN)
     async def remove(self, name: RuleName) -> AlertRule:
         """Remove an alert rule and end its alerts without a message; its name becomes free."""

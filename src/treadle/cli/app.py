@@ -184,7 +184,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "alerts",
         "Report problems by webhook, mail or chat, once per cause.",
-        _commands("alerts", "add list test silence history remove"),
+        _commands("alerts", "add edit list test silence history remove"),
     ),
     Branch(
         "objectives",

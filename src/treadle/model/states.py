@@ -215,7 +215,10 @@ SCHEDULE = Machine(
 WATCHER = Machine("watcher", "active", frozenset({"removed"}), {**_ACTIVE_OR_PAUSED, ("active", "fire"): "active"})
 
 ALERT_RULE = Machine(
-    "alert_rule", "active", frozenset({"removed"}), {("active", "silence"): "active", ("active", "remove"): "removed"}
+    "alert_rule",
+    "active",
+    frozenset({"removed"}),
+    {("active", "edit"): "active", ("active", "silence"): "active", ("active", "remove"): "removed"},
 )
 
 ALERT = Machine("alert", "firing", frozenset({"resolved"}), {("firing", "resolve"): "resolved"})

@@ -39,6 +39,10 @@ class Alerts(Group, AlertsApi):
         given = {option: value for option, value in options.items() if value is not None}
         return _rule(await self.engine.alerts.create(name, actor=self.actor, **given))  # type: ignore[arg-type]
 
+    async def edit(self, name: str, **options: Unpack[AlertOptions]) -> AlertRule:
+        given = {option: value for option, value in options.items() if value is not None}
+        return _rule(await self.engine.alerts.edit(name, actor=self.actor, **given))  # type: ignore[arg-type]
+
     async def remove(self, name: str) -> AlertRule:
         return _rule(await self.engine.alerts.remove(name, actor=self.actor))
 

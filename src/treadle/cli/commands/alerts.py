@@ -66,6 +66,13 @@ async def history(
     session.show_page(page, page.alerts, "No alerts so far.", lambda: _table(page.alerts, now), before=page.next_before)
 
 
+async def edit(session: Session, name: Name, **options: Unpack[AlertOptions]) -> None:
+    """Change options of an alert rule, except its condition; alerts that fire stay."""
+    async with session.api() as api:
+        rule = await api.alerts.edit(name, **options)
+    session.show(rule, lambda: plain(f"{rule.name} sends to {rule.to} when {_condition(rule)}"))
+
+
 async def remove(session: Session, name: Name) -> None:
     """Remove an alert rule and end its alerts without a message."""
     async with session.api() as api:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from treadle.api.options import AlertOptions
 from treadle.model.alerts import (
     AGE_FOR,
@@ -75,6 +77,24 @@ def make_body(given: Mapping[str, Any]) -> AlertRuleBody:
         repeat_for=milliseconds(given["repeat"], "repeat", positive=True) if "repeat" in given else None,
         resolved=bool(given.get("resolved", True)),
         every_for=every_for,
+    )
+
+
+def edit_body(body: AlertRuleBody, changes: Mapping[str, Any]) -> AlertRuleBody:
+    """Return the body with changed options; its condition stays, and so do its causes and its silence."""
+    if not body.to:
+        raise InvalidAlert("The alert rule cannot be read: remove it, and create another.")
+    if changes.get("when", body.when) != body.when:
+        raise InvalidAlert(f"The condition of a rule stays ({body.when}): remove the rule and add another.")
+    durations = {"age": body.age_for, "within": body.within_for, "lasts": body.lasts_for, "every": body.every_for}
+    before: dict[str, Any] = {name: value / 1000 for name, value in durations.items()}
+    before |= {name: getattr(body, name) for name in ("when", "to", "workflow", "task_list", "code", "over", "resolved")}
+    before["repeat"] = None if body.repeat_for is None else body.repeat_for / 1000
+    kept = {
+        name: value for name, value in before.items() if value is not None and body.when in _OF_CONDITION.get(name, (body.when,))
+    }
+    return msgspec.structs.replace(
+        make_body(kept | dict(changes)), causes=body.causes, silenced_until=body.silenced_until, more=body.more
     )
 
 

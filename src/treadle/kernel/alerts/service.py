@@ -13,14 +13,14 @@ from typing import Any, Unpack
 import msgspec
 
 from treadle.api.options import AlertOptions
-from treadle.kernel.alerts.options import make_body
+from treadle.kernel.alerts.options import edit_body, make_body
 from treadle.kernel.store.pages import check_limit, every_record
 from treadle.kernel.store.records import ChangeRecord, RecordFilter, read_body
 from treadle.kernel.store.units import Row, Unit
 from treadle.kernel.triggers.service import Recovery, Triggers
 from treadle.model.alerts import PROBLEM, RESOLVED, TEST, AlertBody, AlertRuleBody
 from treadle.model.clock import Duration, as_text, milliseconds
-from treadle.model.errors import AlertRuleExists, AlertRuleNotFound, InvalidAlert, UnreadableValue
+from treadle.model.errors import AlertRuleExists, AlertRuleNotFound, InvalidAlert, InvalidInput, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import ALERT, ENGINE_LIST, NOTIFY, Lane, check_name
 from treadle.model.records import UNREADABLE, Record
@@ -76,6 +76,12 @@ class Alerts(Triggers[AlertRuleBody]):
         """Add a rule; see `AlertOptions`. Causes that exist now fire, too."""
         check_name(name, "name of an alert rule")
         return await self.get(await self._put(name, make_body(options), paused=False, actor=actor))
+
+    async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[AlertOptions]) -> AlertRule:
+        """Change options of a rule, except its condition; the next evaluation uses them, and alerts that fire stay."""
+        if not changes:
+            raise InvalidInput("Give at least one option to change.")
+        return self._shown(await self._operate(name, "edit", actor, lambda body, _: edit_body(body, changes)))
 
     async def remove(self, name: str, *, actor: str = "python") -> AlertRule:
         """End the rule and its alerts without a message; the name becomes free."""
