@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import make_engine
@@ -157,3 +160,30 @@ def test_the_sandbox_refuses_what_leaves_it(coder: Any, tmp_path: Path) -> None:
     assert sandbox.run("grep -rn hello new") == (0, "new/file.txt:1:hello\n")
     assert secret.read_text() == "s"
     assert coder.use_tool(sandbox, [], "run", {"command": "rm x"}).startswith("refused: 'rm x' is not allowed")
+
+
+def test_with_a_token_the_pull_request_is_opened_at_github_once(
+    coder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[dict[str, Any]] = []
+
+    def github(request: httpx.Request) -> httpx.Response:
+        assert request.headers["authorization"] == "Bearer secret"
+        assert request.url.path == "/repos/ann/site/pulls"
+        if request.method == "POST":
+            opened.append({**json.loads(request.content), "html_url": f"https://github.test/{len(opened) + 1}"})
+            return httpx.Response(201, json=opened[-1])
+        assert request.url.params["head"] == "ann:agent/issue-7"
+        return httpx.Response(200, json=opened)
+
+    client = httpx.Client
+    monkeypatch.setattr(coder.httpx, "Client", lambda **options: client(transport=httpx.MockTransport(github), **options))
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    coder.create_origin(tmp_path / "o.git", EXAMPLES / "coding_agent" / "project")
+    sandbox = coder.Sandbox(tmp_path / "o.git", tmp_path / "box", "agent/issue-7")
+    issue = {"number": 7, "title": "t", "repository": "ann/site"}
+    for _ in range(2):  # the second time as after a crash, with the checkout gone
+        made = coder.open_pull_request(sandbox, [("slug.py", "x = 1\n")], issue, "text")
+        assert made == {"branch": "agent/issue-7", "url": "https://github.test/1"}
+        shutil.rmtree(sandbox.folder)
+    assert [(each["head"], each["title"]) for each in opened] == [("agent/issue-7", "Fix #7: t")]
