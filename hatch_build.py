@@ -1,4 +1,4 @@
-"""Wheels carry the dashboard's front-end libraries, which are not in the repository."""
+"""Wheels carry the dashboard's front-end libraries, which are not in the repository, and the documentation for `/llms.txt`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class AssetsHook(BuildHookInterface):
-    """Fetches them before a wheel is built; an editable install leaves that to `make`."""
+    """Adds them to a wheel; an editable install leaves the libraries to `make` and reads the documentation in place."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by the builder."""
@@ -20,3 +20,5 @@ class AssetsHook(BuildHookInterface):
         from build_tools.assets import fetch
 
         fetch()
+        for part in ("tutorial", "how-to", "reference", "explanation"):
+            build_data["force_include"][str(Path(self.root) / "docs" / part)] = f"treadle/docs/{part}"
