@@ -29,6 +29,7 @@ BENCHMARKS = (
     "search",
     "memory",
     "functions",
+    "agents",
     "workflows",
     "nested",
     "external",

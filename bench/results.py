@@ -28,6 +28,7 @@ ORDER = (
     "search",
     "memory",
     "functions",
+    "agents",
     "workflows",
     "nested",
     "external",
