@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         TaskIgnored,
         TaskNotFound,
         TreadleError,
+        UpdateRejected,
+        UpdateUnanswered,
     )
     from treadle.model.external import (
         ExternalJobLost,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from treadle.model.tasks import Task
     from treadle.workers.context import Context
     from treadle.workers.functions.context import FunctionContext
+    from treadle.workers.functions.conversation import Update
     from treadle.workers.functions.determinism import DeterminismWarning
     from treadle.workers.functions.first import Winner
     from treadle.workers.injection import Depends
@@ -69,6 +72,8 @@ _PLACES = {
         "TaskIgnored",
         "TaskNotFound",
         "TreadleError",
+        "UpdateRejected",
+        "UpdateUnanswered",
     ),
     "treadle.model.external": (
         "ExternalJobLost",
@@ -88,6 +93,7 @@ _PLACES = {
     "treadle.workers.context": ("Context",),
     "treadle.workers.injection": ("Depends",),
     "treadle.workers.functions.context": ("FunctionContext",),
+    "treadle.workers.functions.conversation": ("Update",),
     "treadle.workers.functions.determinism": ("DeterminismWarning",),
     "treadle.workers.functions.first": ("Winner",),
     "treadle.workers.references": ("Function", "Handler"),
@@ -157,6 +163,9 @@ __all__ = [
     "TaskSpec",
     "TreadleError",
     "UnexpectedSpecialistResultError",
+    "Update",
+    "UpdateRejected",
+    "UpdateUnanswered",
     "Waiting",
     "Winner",
 ]

@@ -192,6 +192,8 @@ class RunDetail(Run):
     """The first run of the chain that this run continues."""
     link: int = 0
     """Its number in its chain, from 0."""
+    published: Json = None
+    """Values that its function has published (`ctx.publish`), by name; null if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,31 @@ class SignalSent(ApiRecord):
     """Whether the function was waiting for it."""
     awaited_signals: list[str]
     """The signals that the function still waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedValue(ApiRecord):
+    """A value that a function has published."""
+
+    run_id: str
+    """The current run of the chain."""
+    name: str
+    value: Json
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult(ApiRecord):
+    """An update, and the function's answer to it."""
+
+    run_id: str
+    name: str
+    idempotency_key: str
+    """A call with this key waits for the same answer."""
+    answered: bool
+    """False: not within the waiting time; the update stays."""
+    value: Json
+    """The answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +440,22 @@ class RunsApi(Protocol):
         idempotency_key: Annotated[str | None, Doc("A repeated signal with this key is stored once")] = None,
     ) -> SignalSent:
         """Send a signal to a run of a durable function; it is kept until the function waits for it."""
+
+    @contract.get("/runs/{run_id}/published/{name}", lists=True)
+    async def query(self, run_id: RunId, name: Annotated[str, Doc("The name, as in `ctx.publish`", "progress")]) -> PublishedValue:
+        """The value that a durable function last published under a name; needs no worker."""
+
+    @contract.post("/runs/{run_id}/updates", Scope.WORK, lists=True)
+    async def update(
+        self,
+        run_id: RunId,
+        name: Annotated[str, Doc("The update's name, as in `ctx.update`", "set_address")],
+        payload: Annotated[Json, Doc("Payload of the update", {"city": "Rome"})] = None,
+        *,
+        wait_for: Annotated[float, Doc("Seconds to wait for the answer, up to 60", 10)] = 10.0,
+        idempotency_key: Annotated[str | None, Doc("A repeated update with this key is delivered once; the default is new")] = None,
+    ) -> UpdateResult:
+        """Send an update to a durable function and wait for its answer; repeat the call with its key to wait longer."""
 
     @contract.post("/runs/{run_id}/pause", Scope.OPERATE)
     async def pause(self, run_id: RunId) -> Run:

@@ -10,6 +10,7 @@ from treadle.engine.results import run_result, task_result
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.store.short_ids import find_id
 from treadle.model.clock import Duration
+from treadle.model.conversion import Converter, is_raw
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.ids import Ref
 from treadle.model.usage import micros
@@ -54,6 +55,43 @@ class Handle(Generic[R_co]):
     def stream(self, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
         """Follow a stream of the task or run; see `Engine.stream`."""
         return self._calls.kernel.streams.follow(self.id, name, offset=offset)
+
+    @overload
+    async def query(self, name: str) -> Json: ...
+    @overload
+    async def query(self, name: str, *, type: type[R]) -> R: ...
+    async def query(self, name: str, *, type: Any = Any) -> Any:  # noqa: A002
+        """Return the value that the function last published under the name, as the `type` if one is given."""
+        value = await self._calls.kernel.run_services.runs.query(self.id, name)
+        return value if is_raw(type) else Converter(type).load(value)
+
+    @overload
+    async def update(
+        self, name: str, payload: Any = None, *, timeout: Duration | None = None, idempotency_key: str | None = None
+    ) -> Json: ...
+    @overload
+    async def update(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        timeout: Duration | None = None,
+        idempotency_key: str | None = None,
+        type: type[R],
+    ) -> R: ...
+    async def update(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        timeout: Duration | None = None,
+        idempotency_key: str | None = None,
+        type: Any = Any,  # noqa: A002
+    ) -> Any:
+        """Send an update and return the function's answer, as the `type` if one is given; raises as `engine.runs.update` does."""
+        runs = self._calls.kernel.run_services.runs
+        value = await runs.update(self.id, name, payload, timeout=timeout, idempotency_key=idempotency_key)
+        return value if is_raw(type) else Converter(type).load(value)
 
 
 class Calls:

@@ -61,6 +61,14 @@ class BlockingHandle(Generic[R_co]):
         """Follow a stream of the task or run; see `Engine.stream`."""
         return self._engine.stream(self.id, name, offset=offset)
 
+    def query(self, name: str, **options: Any) -> Any:
+        """Return a value that the function has published; see `Handle.query`."""
+        return self._engine.run(self.handle.query(name, **options))
+
+    def update(self, name: str, payload: Any = None, **options: Any) -> Any:
+        """Send an update and return the function's answer; see `Handle.update`."""
+        return self._engine.run(self.handle.update(name, payload, **options))
+
 
 class BlockingMapped(Generic[R_co]):
     """The results of a map, for code without an event loop: `for result in e.map(resize, photos)`."""
@@ -244,6 +252,14 @@ class BlockingEngine:
     start_function = blocking(Engine.start_function)
     start_plan = blocking(Engine.start_plan)
     signal = blocking(Engine.signal)
+
+    def query(self, run: Ref, name: str) -> Json:
+        """Return a value that the run's function has published; see `Runs.query`."""
+        return self.run(self._inner.runs.query(run, name))
+
+    def update(self, run: Ref, name: str, payload: Any = None, **options: Any) -> Json:
+        """Send an update and return the function's answer; see `Runs.update`."""
+        return self.run(self._inner.runs.update(run, name, payload, **options))
 
     def verify(self) -> VerifyReport:
         """Check the history of every entity against the state tables."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.runs import BulkResult, Run, RunAction, RunId, RunOutputs, SignalSent
+from treadle.api.runs import BulkResult, PublishedValue, Run, RunAction, RunId, RunOutputs, SignalSent, UpdateResult
 from treadle.api.steps import Step
 from treadle.api.tasks import TaskLogLine
 from treadle.api.wire import Instant, record_of
@@ -273,6 +273,27 @@ async def run_signal(
     return await context.api.runs.signal(run_id, name, payload, idempotency_key=idempotency_key)
 
 
+@tool()
+async def run_query(
+    context: RequestContext, run_id: RunId, name: Annotated[str, Doc("The name, as in `ctx.publish`", "progress")]
+) -> PublishedValue:
+    """The value that a durable function last published under a name; needs no worker."""
+    return await context.api.runs.query(run_id, name)
+
+
+@tool(Scope.WORK)
+async def run_update(
+    context: RequestContext,
+    run_id: RunId,
+    name: Annotated[str, Doc("The update's name, as in `ctx.update`", "set_address")],
+    payload: Annotated[Json, Doc("Payload of the update", {"city": "Rome"})] = None,
+    wait_for: Annotated[float, Doc("Seconds to wait for the answer, up to 60", 10)] = 10.0,
+    idempotency_key: Annotated[str | None, Doc("A repeated update with this key is delivered once")] = None,
+) -> UpdateResult:
+    """Send an update to a durable function and wait for its answer; repeat the call with the returned key to wait longer."""
+    return await context.api.runs.update(run_id, name, payload, wait_for=wait_for, idempotency_key=idempotency_key)
+
+
 @tool(Scope.OPERATE)
 async def run_retry(
     context: RequestContext,
@@ -310,4 +331,4 @@ async def run_bulk(
     )
 
 
-TOOLS = (run_list, run_show, run_steps, step_show, run_logs, run_outputs, run_signal, run_retry, run_bulk)
+TOOLS = (run_list, run_show, run_steps, step_show, run_logs, run_outputs, run_signal, run_query, run_update, run_retry, run_bulk)

@@ -11,6 +11,7 @@ from treadle.api.flows import SourceText
 from treadle.api.options import RunOptions
 from treadle.api.runs import (
     BulkResult,
+    PublishedValue,
     Run,
     RunAction,
     RunCounts,
@@ -26,6 +27,7 @@ from treadle.api.runs import (
     RunUsage,
     SignalSent,
     Takeover,
+    UpdateResult,
 )
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.api.wire import Instant
@@ -39,6 +41,7 @@ from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.activity import Doing
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed, UnreadableValue
+from treadle.model.runs import Run as StoredRun
 from treadle.model.states import RUN, RunState
 from treadle.model.tasks import Task as StoredTask
 from treadle.model.values import Json, decode, unreadable_json
@@ -160,6 +163,7 @@ class Runs(RunGroup, RunsApi):
             continued_as=None if current.id == run.id else current.id,
             chain_id=run.chain_id,
             link=run.link,
+            published=await self._published(run),
         )
 
     async def _opened(self, stored: str | None) -> Json:
@@ -230,6 +234,33 @@ class Runs(RunGroup, RunsApi):
         told = await self.engine.signal(run.id, name, payload, idempotency_key=idempotency_key, actor=self.actor)
         left = await self.engine.kernel.run_reads.list_awaited_signals(run.id)
         return SignalSent(run.id, name, told, name in awaited, left)
+
+    async def _published(self, run: StoredRun) -> Json:
+        if not is_function(run.flow_id):
+            return None
+        try:
+            found = await self.engine.kernel.functions.list_published(run.id)
+        except (UnreadableValue, ValueLost) as error:
+            return unreadable_json(error)
+        return {name: each.get("value") for name, each in found.items()} or None
+
+    async def query(self, run_id: str, name: str) -> PublishedValue:
+        functions, run = self.engine.kernel.functions, await self.find_run(run_id)
+        value = await functions.query(run.id, name)
+        at = (await functions.list_published(run.id))[name].get("at")
+        current = await functions.get_current(run.id)
+        return PublishedValue(current.id, name, value, Instant.of(at if type(at) is int else 0))
+
+    async def update(
+        self, run_id: str, name: str, payload: Json = None, *, wait_for: float = 10.0, idempotency_key: str | None = None
+    ) -> UpdateResult:
+        if not 0 <= wait_for <= WAIT_LIMIT:
+            raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+        functions, run = self.engine.kernel.functions, await self.find_run(run_id)
+        key = idempotency_key or self.engine.kernel.ids.new_id()
+        sent = await functions.send_update(run.id, name, payload, idempotency_key=key, actor=self.actor)
+        answer = await functions.wait_for_answer(sent, wait_for)
+        return UpdateResult(run.id, name, key, answer is not None, None if answer is None else answer.value)
 
     async def pause(self, run_id: str) -> Run:
         return await self.shown(Run, await self.engine.runs.pause(run_id, actor=self.actor))

@@ -68,6 +68,7 @@ class RunServices:
             committer,
             value_store,
             ids,
+            kernel.clock,
             kernel.function_registry.newest,
             kernel.function_registry.cleanup_for,
             namespace=namespace,

@@ -1,4 +1,4 @@
-"""`treadle functions ...` and `treadle signal`: durable functions."""
+"""`treadle functions ...`, `treadle signal`, `treadle query` and `treadle update`: durable functions."""
 
 from __future__ import annotations
 
@@ -127,6 +127,37 @@ async def signal(
         tell_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
     said = f"Sent {name} to {run_id}" if told.told else f"{name} was already sent to {run_id} with that key"
     session.show(told, lambda: plain(said))
+
+
+async def query(
+    session: Session,
+    run_id: RunId,
+    name: Annotated[str, argument(metavar="NAME", help="The name, as in `ctx.publish`")],
+) -> None:
+    """Print the value that a durable function last published under a name; needs no worker."""
+    async with session.api() as api:
+        found = await api.runs.query(run_id, name)
+    session.show(found, lambda: pretty(found.value))
+
+
+async def update(
+    session: Session,
+    run_id: RunId,
+    name: Annotated[str, argument(metavar="NAME", help="The update's name, as in `ctx.update`")],
+    payload: Annotated[str | None, option(metavar="JSON", help="Any JSON, @file, or - for stdin")] = None,
+    wait_for: Annotated[float, option("--wait", metavar="SECONDS", help="Time to wait for the answer, up to 60")] = 10.0,
+    idempotency_key: Annotated[str | None, option(metavar="KEY", help="A repeated update with this key is delivered once")] = None,
+) -> None:
+    """Send an update to a durable function and print its answer; exit 1 if it rejects the update or does not answer in time."""
+    value = any_json(payload, "payload")
+    async with session.api() as api:
+        found = await api.runs.update(run_id, name, value, wait_for=wait_for, idempotency_key=idempotency_key)
+    if found.answered:
+        session.show(found, lambda: pretty(found.value))
+        return
+    again = f"treadle update {run_id} {name} --idempotency-key {found.idempotency_key}"
+    session.show(found, lambda: plain(f"No answer after {wait_for:g} s; the update stays. Wait for its answer with `{again}`."))
+    raise Exit(FAILED)
 
 
 async def record(

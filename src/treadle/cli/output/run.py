@@ -147,6 +147,8 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
     parts: list[RenderableType] = [head, plain(f"  {run.why.text}"), "", facts(rows), _title("Inputs"), pretty(run.inputs)]
     if run.outputs is not None:
         parts += [_title("Outputs"), pretty(run.outputs)]
+    if run.published is not None:
+        parts += [_title("Published"), pretty(run.published)]
     if run.error is not None and run.state != "completed":
         parts += [_title("Error"), plain(run.error.get("message", ""), "red")]
     parts += [_title("Steps"), steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)]

@@ -21,15 +21,16 @@ from treadle.kernel.functions.cancellation import (
 from treadle.kernel.functions.decide import REPLAYED, canceled_rows, new_run, own_task, paused_rows, resumed_rows, voided
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import (
+    HIDDEN,
+    PUBLISHED,
     RESULT,
-    SIGNAL,
     START,
-    VOID,
     check_version,
     is_after,
     is_finished,
     make_step,
     parse_lane_name,
+    published_id,
     step_id,
 )
 from treadle.kernel.queue.cancellation import cancel_task
@@ -77,6 +78,11 @@ class FunctionRuns:
         self._functions = functions
         self._payload_limit = payload_limit
         self._patience = patience
+
+    @property
+    def functions(self) -> Functions:
+        """The service of all function runs."""
+        return self._functions
 
     # each move applies to the current run of the chain
 
@@ -214,7 +220,7 @@ class FunctionRuns:
         again = [
             each
             for each in recorded
-            if each.kind not in (VOID, SIGNAL)
+            if each.kind not in HIDDEN
             and (each.id in awaited or any(each is one or is_after(each.place, one.place) for one in failed))
         ]
         task = await self._functions.own_task(run.id)
@@ -251,7 +257,8 @@ class FunctionRuns:
     async def fork(self, run_id: Ref, chosen: str, *, payload: Mapping[str, Json] | None = None, actor: str | None = None) -> str:
         """Start a new run of the same version that keeps the steps finished before one, and repeats that one and the rest."""
         run = await self._functions.get(run_id)
-        recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in (VOID, SIGNAL)]
+        rows_of_run = await self._functions.recorded(run.id)
+        recorded = [each for each in rows_of_run if each.kind not in HIDDEN]
         target = next((each for each in recorded if each.id == chosen), None)
         if target is None:
             raise StepNotFound(chosen)
@@ -285,6 +292,9 @@ class FunctionRuns:
         ids = {each.id: step_id(new.id, each.place) for each in kept}
         for each in kept:
             each.id, each.redo, each.of = ids[each.id], 0, ids.get(each.of or "")
+        for each in (each for each in rows_of_run if each.kind == PUBLISHED):
+            each.id = published_id(new.id)
+            kept.append(each)
         steps = tuple(make_step(new.id, each, self._value_store) for each in kept)
         more: tuple[Row, ...] = (PutSteps(new.id, steps, len(steps)),) if steps else ()
         reach("function.before_commit")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
-from treadle.kernel.functions.steps import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, WAIT, Recorded
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
 from treadle.kernel.queue.why import Reason
 from treadle.model.clock import as_text
 from treadle.model.names import FUNCTION
@@ -120,6 +120,8 @@ def _waits_for(step: Recorded, reason: str | None) -> str:
             return f"a timer{until}"
         case kind if kind == WAIT:
             return f"the signal {step.name}{until}"
+        case kind if kind == UPDATE:
+            return f"the update {step.name}{until}"
         case kind if kind == CALL:
             return f"{path_of(step)} (task {step.task_id}){because}"
         case kind if kind == ASK:

@@ -8,17 +8,15 @@ the parent's inbox.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Unpack
-
-import msgspec
 
 from treadle.api.functions import Function
 from treadle.api.options import FunctionOptions
 from treadle.kernel.functions.cancellation import ABANDON, TERMINATE, CleanupHere, cleanup_for, closing_tasks, find_policy
 from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_run, task_message
+from treadle.kernel.functions.messages import Messages
 from treadle.kernel.functions.steps import (
     START,
     Recorded,
@@ -35,26 +33,23 @@ from treadle.kernel.queue.cancellation import cancel_task
 from treadle.kernel.queue.deadlines import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.store.chains import current_run
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import all_steps
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.repeats import check_run_repeat
 from treadle.kernel.store.short_ids import find_id
-from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.clock import Duration
-from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound, StoreError
+from treadle.model.clock import Clock, Duration
+from treadle.model.errors import FunctionNotFound, IllegalMove, InvalidInput, RunNotFound
 from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
-from treadle.model.records import Message
 from treadle.model.runs import Run, Step
-from treadle.model.states import RUN, RunState, TaskState
+from treadle.model.states import RunState, TaskState
 from treadle.model.tags import Tags
-from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
+from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
 _PAGE = 1000
@@ -69,7 +64,7 @@ class KnownFunction:
     task_lists: tuple[str, ...]
 
 
-class Functions:
+class Functions(Messages):
     """The function runs of one namespace."""
 
     def __init__(
@@ -78,6 +73,7 @@ class Functions:
         committer: Committer,
         value_store: ValueStore,
         ids: Ids,
+        clock: Clock,
         newest_here: Callable[[str], int | None],
         cleanup_here: CleanupHere = lambda _: None,
         *,
@@ -95,6 +91,7 @@ class Functions:
         self._committer = committer
         self._value_store = value_store
         self._ids = ids
+        self._clock = clock
         self._newest_here = newest_here
         self.cleanup_here = cleanup_here
         self._namespace = namespace
@@ -218,71 +215,6 @@ class Functions:
             shown.append(Function(each.name, each.version, having, runs.get(full, 0), list(each.task_lists)))
         return shown
 
-    # signals
-
-    async def signal(
-        self, run_id: Ref, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
-    ) -> bool:
-        """Send a signal to an unfinished run, or to the run that continues it; returns False if the chain already received one
-        with this key.
-
-        The signal is kept until the function waits for it. Raises `IllegalMove` for a finished run. `actor`, if given, is named
-        in the run's log.
-        """
-        check_name(name, "signal name")
-        run = await self.get(run_id)
-        keyed = idempotency_key is not None
-        message_id = None
-        if idempotency_key:
-            key = check_key(idempotency_key, "idempotency key")
-            message_id = derived_id(run.chain_id or run.id, f"signal/{name}/{key}")
-        text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._payload_limit)
-        body = {"payload": text} | ({"keyed": True} if keyed else {})
-        sealed = self._value_store.seal(encode(body, "signal", 2 * self._payload_limit))
-        message = Message(id=message_id or self._ids.new_id(), run_id=run.id, name=name, body=sealed)
-        seen: Run | None = run
-
-        async def attempt() -> bool:
-            nonlocal seen
-            now, seen = await current_run(self._store, seen or await self.get(run.id)), None
-            if keyed and await self._was_received(now.id, message.id):
-                return False
-            if now.finished:
-                raise IllegalMove("run", now.id, now.state, "signal", RUN.possible(now.state))
-            guard = RunGuard(now.id, now.version if keyed else None, live=True)  # a key must be new at that version
-            unit = Unit(run=guard, rows=(*blobs, PutMessage(msgspec.structs.replace(message, run_id=now.id))))
-            await self._committer.commit(unit, self._patience)
-            if actor is not None:
-                await self._note_signal(now.id, name, actor)
-            return True
-
-        return await self._committer.transact(attempt, f"signal the run {run.id}")
-
-    async def _note_signal(self, run_id: str, name: str, actor: str) -> None:
-        """Log the sender of a signal; a failed write does not undo the signal."""
-        with suppress(StoreError):
-            text = f"Signal {name} from {actor}"
-            at, task_id = await self._store.now(), derived_id(run_id, "task")
-            line = LogLine(
-                task_id=task_id,
-                at=at,
-                level="info",
-                message=text,
-                details=encode({SOURCE: FRAMEWORK, "actor": actor}),
-                run_id=run_id,
-            )
-            await self._store.append_lines([line])
-
-    async def _was_received(self, run_id: str, message_id: str) -> bool:
-        if await self._store.find_step(message_id) is not None:
-            return True
-        after = 0
-        while page := await self._store.list_messages(run_id, _PAGE, after):
-            if any(message.id == message_id for message in page):
-                return True
-            after = page[-1].seq
-        return False
-
     # ends
 
     async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Answer:
@@ -405,10 +337,6 @@ class Functions:
             TaskFilter(kind=FUNCTION, run_id=await find_id(self._store, self._namespace, "run", run_id)), _PAGE
         )
         return max(tasks, key=lambda task: (not task.finished, task.finished_at or 0, task.created_at), default=None)
-
-    async def get_current(self, run_id: Ref) -> Run:
-        """The current run of the function's chain, or `RunNotFound`."""
-        return await current_run(self._store, await self.get(run_id))
 
     async def get(self, run_id: Ref) -> Run:
         """The run of a function, or `RunNotFound`."""

@@ -43,7 +43,15 @@ STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT, TAG, FIRST = (
 VOID = "void"
 """The kind of a row replaced by a retry."""
 SIGNAL = "signal"
-"""The kind of a row that records a signal with an idempotency key; it has no place."""
+"""The kind of a row that records a signal or an update with an idempotency key; it has no place."""
+UPDATE, REPLY, PUBLISH = "update", "reply", "publish"
+"""Kinds of steps: waiting for an update, answering it, publishing a value."""
+ANSWER, PUBLISHED = "answer", "published"
+"""Kinds of rows without a place: the answer to an update, and the published values of a run."""
+HIDDEN = (VOID, SIGNAL, ANSWER, PUBLISHED)
+"""Kinds of rows that are not steps of the function."""
+UPDATE_PREFIX = "update "
+"""Distinguishes the messages of updates from signals, whose names have no spaces."""
 
 VALUE_LIMIT = 64 * 1024 * 1024
 
@@ -104,6 +112,16 @@ class StepIds:
 def question_place(place: str, attempt: int) -> str:
     """The place of the approval that an effect with an unknown outcome requests after that attempt."""
     return f"{place}.{attempt}.0"
+
+
+def answer_id(update_id: str) -> str:
+    """The id of the row with the answer to an update."""
+    return derived_id(update_id, "answer")
+
+
+def published_id(run_id: str) -> str:
+    """The id of the row with the published values of a run."""
+    return derived_id(run_id, "published")
 
 
 def is_after(place: str, chosen: str) -> bool:

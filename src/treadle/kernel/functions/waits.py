@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.functions.steps import EFFECT, RESULT, SLEEP, STEP, WAIT, Recorded
+from treadle.kernel.functions.steps import EFFECT, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
 from treadle.model.activity import RANKS, Doing
 from treadle.model.names import FUNCTION
 from treadle.model.stored import StoredRow, convert
@@ -18,6 +18,7 @@ from treadle.model.values import decode, encode
 _DOING = {
     SLEEP: Doing.SLEEPING,
     WAIT: Doing.WAITING_FOR_SIGNAL,
+    UPDATE: Doing.WAITING_FOR_SIGNAL,
     RESULT: Doing.WAITING_FOR_CHILD,
     STEP: Doing.RETRYING,
     EFFECT: Doing.RETRYING,

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from treadle.evaluator import CannotGive, RunRef, StepRow, list_repeated
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.functions.steps import SIGNAL, VOID, is_after, is_finished, is_function
+from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished, is_function
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.preflight import check_result
 from treadle.kernel.runs.service import Runs
@@ -64,7 +64,7 @@ class Redos:
     async def _function_calls(self, run: Run, step_id: str, result: Mapping[str, Json] | None) -> list[MadeCall]:
         if result is not None:
             raise InvalidInput("The step of a function takes no result: its code returns it. Redo it without one.")
-        recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in (VOID, SIGNAL)]
+        recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in HIDDEN]
         target = next((each for each in recorded if each.id == step_id), None)
         if target is None:
             raise StepNotFound(step_id)

@@ -28,6 +28,7 @@ from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.agent_steps import INPUTS_LIMIT, AgentSteps
 from treadle.kernel.runs.decide import once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow
+from treadle.kernel.runs.function_calls import FunctionCalls
 from treadle.kernel.runs.preflight import check_inputs
 from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
 from treadle.kernel.runs.repair import Repairs
@@ -85,7 +86,7 @@ _ENDED: dict[str, ExecutionStatus] = {
 }
 
 
-class Runs(AgentSteps):
+class Runs(AgentSteps, FunctionCalls):
     """The runs of one namespace."""
 
     def __init__(

@@ -11,7 +11,7 @@ from treadle.evaluator import RunRef, StepRow
 from treadle.evaluator.states import StepKind
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
-from treadle.kernel.functions.steps import SIGNAL, VOID, is_function
+from treadle.kernel.functions.steps import HIDDEN, is_function
 from treadle.kernel.runs.reads import RunReads, in_order
 from treadle.kernel.runs.shown_steps import RunWork, ShownStep
 from treadle.kernel.runs.step_codec import show_step, statement_of
@@ -168,7 +168,7 @@ class StepReads:
     async def find(self, step_id: str) -> StepRow:
         """The step of that id in any run and namespace, or `StepNotFound`."""
         step = await self._store.find_step(parse_id(step_id, "step id"))
-        if step is None or step.kind in (VOID, SIGNAL):
+        if step is None or step.kind in HIDDEN:
             raise StepNotFound(step_id)
         return show_step(step, self._value_store)
 

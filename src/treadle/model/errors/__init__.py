@@ -24,6 +24,7 @@
     │   ├── TaskNotFound
     │   ├── RunNotFound
     │   ├── StepNotFound
+    │   ├── NothingPublished    the function has published no value of that name
     │   ├── ScheduleNotFound
     │   ├── WatcherNotFound
     │   ├── AlertRuleNotFound
@@ -75,6 +76,8 @@
     ├── RunCanceled             raised to a caller waiting for the outputs of a run that was canceled
     ├── StepFailed              raised in a durable function whose step failed permanently
     ├── SignalTimeout           raised in a durable function whose signal did not arrive in time
+    ├── UpdateRejected          raised to the caller of an update that the function rejected
+    ├── UpdateUnanswered        raised to the caller of an update when the run ended or continued without answering it
     ├── ApprovalDenied          raised in a durable function whose approval was denied
     ├── ApprovalExpired         raised in a durable function whose approval expired undecided
     ├── TooManySteps            raised in a durable function that has reached its limit on steps

@@ -126,6 +126,15 @@ class RunNotFound(NotFound):
         self.run_id = run_id
 
 
+class NothingPublished(NotFound):
+    code = "nothing_published"
+
+    def __init__(self, run_id: str, name: str, published: list[str]) -> None:
+        known = f"It has published {', '.join(published)}." if published else "It has published nothing."
+        super().__init__(f"The function of the run {run_id} has not called `ctx.publish({name!r}, ...)`. {known}")
+        self.run_id, self.name = run_id, name
+
+
 class ScheduleNotFound(NotFound):
     code = "schedule_not_found"
 

@@ -73,6 +73,26 @@ class SignalTimeout(TreadleError, TimeoutError):
         self.signal = signal
 
 
+class UpdateRejected(TreadleError):
+    """Raised to the caller of an update that the function rejected."""
+
+    code = "update_rejected"
+
+    def __init__(self, update: str, reason: str) -> None:
+        super().__init__(f"The function rejected the update {update}: {reason}")
+        self.update, self.reason = update, reason
+
+
+class UpdateUnanswered(TreadleError):
+    """Raised to the caller of an update when the run has ended, or has continued as a new one, without answering it."""
+
+    code = "update_unanswered"
+
+    def __init__(self, update: str, run_id: str) -> None:
+        super().__init__(f"The run {run_id} has ended or continued without answering the update {update}.")
+        self.update, self.run_id = update, run_id
+
+
 class ApprovalDenied(TreadleError):
     code = "approval_denied"
 

@@ -14,16 +14,17 @@ from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG
 from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.conversion import Converter, is_raw, plain_object
-from treadle.model.errors import InvalidApproval, InvalidInput, InvalidPayload, MisusedContext
+from treadle.model.conversion import plain_object
+from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
 from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
 from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
 from treadle.model.tasks import Task
-from treadle.model.user_values import CODE_LIMIT, shown, storable, type_name
+from treadle.model.user_values import CODE_LIMIT, storable, type_name
 from treadle.model.values import Json, decode, encode
 from treadle.workers.code import unwrapped
+from treadle.workers.functions.conversation import Conversation
 from treadle.workers.functions.determinism import executing
 from treadle.workers.functions.effects import EffectOperation
 from treadle.workers.functions.first import Winner, first
@@ -31,7 +32,6 @@ from treadle.workers.functions.hosts import Operation, host_of
 from treadle.workers.functions.operations import (
     CallOperation,
     ChildRun,
-    SignalOperation,
     SleepOperation,
     StartOperation,
     gather,
@@ -43,7 +43,7 @@ from treadle.workers.references import Handler as HandlerReference
 from treadle.workers.streams import StreamWriter
 
 if TYPE_CHECKING:
-    from treadle.workers.functions.driver import Driver
+    pass
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -97,17 +97,14 @@ def current_function() -> FunctionContext | None:
     return ctx if place is not None and place[2].busy is None else None
 
 
-class FunctionContext:
+class FunctionContext(Conversation):
     """One run of a durable function.
 
     The code between two operations must be deterministic, as a replay executes it again: use `now` and `random` of this class,
     and do everything else that may differ between executions in a `step`.
     """
 
-    __slots__ = ("_driver",)
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
+    __slots__ = ()
 
     @property
     def run_id(self) -> str:
@@ -361,22 +358,6 @@ class FunctionContext:
         """Wait until an instant (with a time zone)."""
         return SleepOperation(self._driver, None, instant(at))
 
-    @overload
-    def wait_for(self, signal: str, timeout: Duration | None = None) -> Awaitable[Json]: ...
-    @overload
-    def wait_for(self, signal: str, timeout: Duration | None = None, *, type: type[R]) -> Awaitable[R]: ...
-    def wait_for(self, signal: str, timeout: Duration | None = None, *, type: Any = Any) -> Awaitable[Any]:  # noqa: A002
-        """Wait for the next signal of that name and return its payload; earlier signals are consumed first, in order.
-
-        With a `type`, the payload arrives as that type, or `InvalidPayload` is raised. Raises `SignalTimeout` if none arrives in
-        time.
-        """
-        timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
-        operation = SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
-        if not is_raw(type):
-            operation.load = _loader(type, f"The signal {signal}")
-        return operation
-
     def approval(self, question: str, *, key: str | None = None, **request: Any) -> Awaitable[dict[str, Json]]:
         """Request an approval and return the decision: the decider (`by`), the `reason`, and the approved `context`.
 
@@ -511,19 +492,3 @@ def _payload(payload: Mapping[str, Json] | None) -> dict[str, Json]:
     if payload is not None and not isinstance(payload, Mapping):
         raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
     return dict(payload or {})
-
-
-def _loader(annotation: Any, what: str) -> Callable[[Json], Any]:
-    """Return a function that converts JSON to the type; raises `InvalidInput` for a type that cannot be stored."""
-    try:
-        converter = Converter(annotation)
-    except Exception as error:
-        raise InvalidInput(f"{what} cannot have the type {shown(annotation)}: {error}.") from None
-
-    def load(value: Json) -> Any:
-        try:
-            return converter.load(value)
-        except InvalidPayload as error:
-            raise InvalidPayload(f"{what} does not match its type: {error}") from None
-
-    return load

@@ -31,6 +31,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.workers.context import Context
 from treadle.workers.functions.branches import Branch, Branches, PendingUnit
+from treadle.workers.functions.conversation import unanswered
 from treadle.workers.functions.endings import Ending, ended_unit, stuck_park
 from treadle.workers.functions.execution import Execution, Runtime, diverged
 from treadle.workers.functions.inbox import Inbox
@@ -75,6 +76,8 @@ class Driver:
         """The payload of the run that continues this one, once the function has asked for it."""
         self.children: list[Recorded] = []
         """The steps that started child runs with a policy."""
+        self.updates: dict[str, str] = {}
+        """Names of the updates that the function has received and not answered, by id."""
         self._started = False
         self._ended: tuple[Any, BaseException | None] | None = None
 
@@ -248,7 +251,9 @@ class Driver:
         tasks, rows = self.recorder.rows_of(pending)
         left = [signal for signal in signals if signal.id not in pending.consumed]
         tags = dict(tag for row in rows if isinstance(row, PutTags) for tag in row.tags)
-        ending = Ending(value, error, self.successor, left, tags, self.children, execution.cancel)
+        answers = () if self.successor is None else unanswered(self)
+        published = self.journal.published
+        ending = Ending(value, error, self.successor, left, tags, self.children, execution.cancel, published, answers)
         finish, more_tasks, more_rows = await ended_unit(execution.runtime, execution.task, inbox.run, execution.function, ending)
         rows.append(Await(execution.run_id, 0, self.journal.uncounted))
         set_settling(True)

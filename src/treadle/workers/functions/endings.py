@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 
 from treadle.kernel.functions.cancellation import CancelRequest, closing_tasks, noted
-from treadle.kernel.functions.decide import new_run, run_message
-from treadle.kernel.functions.steps import VALUE_LIMIT, Recorded
+from treadle.kernel.functions.decide import REPLAYED, new_run, run_message
+from treadle.kernel.functions.steps import PUBLISHED, VALUE_LIMIT, Recorded, folded, published_id
 from treadle.kernel.queue.deadlines import deadline_tasks
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.store.chains import continued_id
 from treadle.kernel.store.pages import kept_tags
 from treadle.kernel.store.records import PutMessage, TakeMessages
-from treadle.kernel.store.units import CancelRunTasks, Finish, MoveRun, Park, Row
+from treadle.kernel.store.units import CancelRunTasks, Finish, MoveRun, Park, PutSteps, Row
 from treadle.model.errors import Canceled, InvalidInput, NonRetryable
 from treadle.model.outcomes import Problem
 from treadle.model.records import Message
-from treadle.model.runs import Run
-from treadle.model.states import RunState, TaskState
+from treadle.model.runs import Run, Step
+from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import decode, encode
 from treadle.workers.call import outcome_of_error
@@ -51,6 +51,10 @@ class Ending:
     """The steps that started child runs with a policy."""
     cancel: CancelRequest | None = None
     """The request after which the function cleaned up."""
+    published: Mapping[str, Any] = field(default_factory=dict)
+    """Published values, for the run that continues it."""
+    answers: Sequence[Step] = ()
+    """The answers to updates that this run leaves unanswered when it is continued."""
 
 
 async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Function, ending: Ending) -> EndedUnit:
@@ -126,7 +130,17 @@ async def _continued(
         fairness_key=task.fairness_key,
         tags=await kept_tags(runtime.store, run_id, ending.tags),
         continues=run,
+        scope=REPLAYED if ending.published else None,
+        steps=1 if ending.published else 0,
     )
+    if ending.published:
+        row = Recorded(
+            id=published_id(new.id), kind=PUBLISHED, name=PUBLISHED, state=StepState.COMPLETED, value=dict(ending.published)
+        )
+        step, blobs = folded(new.id, row, task.root_id, runtime.value_store)
+        rows = (*rows, *blobs, PutSteps(new.id, (step,), 0))
+    if ending.answers:
+        rows = (*rows, PutSteps(run_id, tuple(ending.answers), 0))
     outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
     moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
     signals = [msgspec.structs.replace(each, run_id=new.id) for each in ending.signals]

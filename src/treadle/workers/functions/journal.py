@@ -6,11 +6,13 @@ A replay takes recorded steps from the journal as the function reaches their pla
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from treadle.kernel.functions.steps import (
     FIRST,
+    HIDDEN,
     NOW,
-    SIGNAL,
+    PUBLISHED,
     START,
     VOID,
     Recorded,
@@ -56,7 +58,7 @@ class History:
                 self._redone_names[each.place] = each.name
                 if each.attempt and (each.place not in self._replaced or each.attempt > self._replaced[each.place].attempt):
                     self._replaced[each.place] = each
-            elif each.kind != SIGNAL:
+            elif each.kind not in HIDDEN:
                 self._steps[each.place] = each
                 self._measure(each.place)
 
@@ -124,6 +126,8 @@ class Journal:
         """Steps that the run has."""
         self.uncounted = 0
         """Steps that its row does not count yet."""
+        self.published: dict[str, Any] = {}
+        """The published values, by name."""
         self._keys: set[str] = set()
         self._unknown: dict[tuple[str, str, str | None], dict[str, tuple[str, int]]] = {}
         """Place and number of the last attempt at unknown effects, by action, request hash and key, then by their first step."""
@@ -142,6 +146,7 @@ class Journal:
             for each in recorded:
                 if isinstance(each.value, BlobRef):
                     each.value = values[each.value.digest]
+        self.published = next((each.value for each in recorded if each.kind == PUBLISHED), {})
         self.history = History(recorded)
         self.count = self.history.count
         self.replaying = bool(self.history)
