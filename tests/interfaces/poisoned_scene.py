@@ -155,6 +155,7 @@ def make(url: str, folder: Path) -> Engine:
     @engine.function("trip")
     async def trip(payload: Any, ctx: Any) -> Any:
         await ctx.step(lambda: {"bags": 2}, name="pack")
+        ctx.publish("bags", {"packed": 2})
         await ctx.wait_for("go")
         return {"arrived": True}
 
@@ -271,6 +272,7 @@ PARAMETERS = {
     "any_id": "select id from tasks union all select id from runs union all select id from records where entity <> 'session'",
     "task_list": "select distinct task_list from lanes",
     "run_id/step": "select cast(run_id as text) || '/' || cast(id as text) from steps",
+    "run_id/name": "select cast(run_id as text) || '/bags' from steps where kind = 'published'",
     "schedules": "select name from records where entity = 'schedule'",
     "watchers": "select name from records where entity = 'watcher'",
     "flows": "select distinct name from flow_versions",

@@ -123,6 +123,7 @@ async def make_things(url: str) -> dict[str, list[str]]:
 
     @engine.function("order")
     async def order(payload: Any, ctx: Any) -> Any:
+        ctx.publish("progress", {"done": 1})
         return await ctx.wait_for("go")
 
     engine.specialist("render", Farm())
@@ -199,6 +200,7 @@ def change(side: Side) -> None:
     side("runs bulk", "cancel", "--search", of["failed 0"])
     side("functions start", "order")
     side("signal", of["order 0"], "stop")
+    side("update", of["order 0"], "set_address", "--payload", "1", "--idempotency-key", "k", "--wait", "0", code=1)
     side("functions adopt", of["order 0"], "--version", "2")
     side("handlers register", f"{my}.Try", "tried")
     side("handlers test", f"{my}.Try", "-p", "n=7")
@@ -251,6 +253,7 @@ def look(side: Side, at: dict[str, str]) -> None:
         side(name, at["done 0"])
     side("trace", at["done 0"])
     side("functions list")
+    side("query", at["order 0"], "progress")
     side("flows list")
     side("flows show", "my-store")
     side("graph", "my-store")

@@ -206,10 +206,15 @@ async def test_a_function_is_told_a_signal():
 
     @engine.function("wait")
     async def wait(payload: Any, ctx: Any) -> Any:
+        ctx.publish("progress", 0.5)
+        update = await ctx.update("speed")
+        await update.reply(update.value * 2)
         return await ctx.wait_for("go")
 
     async with at_work(engine) as call, engine.worker():
         run_id = (await engine.start_function("wait", {})).id
+        assert (await call("run_update", run_id=run_id, name="speed", payload=21, wait_for=50))["value"] == 42
+        assert (await call("run_query", run_id=run_id, name="progress"))["value"] == 0.5
         assert (await call("run_signal", run_id=run_id, name="go", payload=7))["told"]
         assert (await call("run_outputs", run_id=run_id, wait_for=50))["outputs"] == {"result": 7}
 

@@ -169,6 +169,10 @@ async def order_flow(order: Order, ctx: FunctionContext) -> Receipt:
     await ctx.start(ship, order, quick=True)  # E
     await ctx.start(pack, order)  # E
     assert_type(await ctx.wait_for("paid", type=Receipt), Receipt)
+    update = await ctx.update("pay", type=Receipt)
+    assert_type(update.value, Receipt)
+    await update.reply(update.value)
+    ctx.publish("receipt", update.value)
     await ctx.sleep("soon")  # E
     wrong: int = await ctx.call(pack, order)  # E
     return Receipt(str(wrong))
@@ -225,6 +229,9 @@ async def main() -> None:
     engine.map(pack, ["x"])  # E
     engine.map(pack, [Order("x")], in_flights=3)  # E
     run = await engine.start(order_flow, Order("x"))
+    assert_type(await run.query("receipt", type=Receipt), Receipt)
+    assert_type(await run.update("pay", Receipt("r"), type=Receipt, timeout=5), Receipt)
+    paid: int = await run.update("pay", type=Receipt)  # E
     assert_type(await run.result(), Receipt)
     assert_type(await engine.start(ship.with_options(priority=1), Order("x"), fast=True), Handle[Label])
     await engine.start(totals, {"any": 1})
