@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
+from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources
 from treadle.api.options import RunOptions
 from treadle.api.tasks import MoveRecord, TaskLogLine, TaskPage, Why
@@ -271,31 +272,6 @@ class SignalSent(ApiRecord):
     """Whether the function was waiting for it."""
     awaited_signals: list[str]
     """The signals that the function still waits for."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedValue(ApiRecord):
-    """A value that a function has published."""
-
-    run_id: str
-    """The current run of the chain."""
-    name: str
-    value: Json
-    at: Instant
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateResult(ApiRecord):
-    """An update, and the function's answer to it."""
-
-    run_id: str
-    name: str
-    idempotency_key: str
-    """A call with this key waits for the same answer."""
-    answered: bool
-    """False: not within the waiting time; the update stays."""
-    value: Json
-    """The answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.runs import BulkResult, PublishedValue, Run, RunAction, RunId, RunOutputs, SignalSent, UpdateResult
+from treadle.api.conversation import PublishedValue, UpdateResult
+from treadle.api.runs import BulkResult, Run, RunAction, RunId, RunOutputs, SignalSent
 from treadle.api.steps import Step
 from treadle.api.tasks import TaskLogLine
 from treadle.api.wire import Instant, record_of

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
+from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import SourceText
 from treadle.api.options import RunOptions
 from treadle.api.runs import (
     BulkResult,
-    PublishedValue,
     Run,
     RunAction,
     RunCounts,
@@ -27,7 +27,6 @@ from treadle.api.runs import (
     RunUsage,
     SignalSent,
     Takeover,
-    UpdateResult,
 )
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.api.wire import Instant

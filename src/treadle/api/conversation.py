@@ -1,0 +1,34 @@
+"""Records of the conversation with running functions: published values, and updates with their answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.api.contract import ApiRecord
+from treadle.api.wire import Instant
+from treadle.model.values import Json
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedValue(ApiRecord):
+    """A value that a function has published."""
+
+    run_id: str
+    """The current run of the chain."""
+    name: str
+    value: Json
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult(ApiRecord):
+    """An update, and the function's answer to it."""
+
+    run_id: str
+    name: str
+    idempotency_key: str
+    """A call with this key waits for the same answer."""
+    answered: bool
+    """False: not within the waiting time; the update stays."""
+    value: Json
+    """The answer."""
