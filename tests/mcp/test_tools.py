@@ -164,6 +164,7 @@ async def test_a_step_is_continued_failed_and_retried_by_its_id():
         assert not (await call("afl_continue_step", step_id=step_id, result={"total": 5.5}))["changed"]
         ended = await call("run_outputs", run_id=run["run_id"], wait_for=50)
         assert (ended["state"], ended["outputs"]) == ("completed", {"total": 4.5})
+        assert not (await call("afl_redo_step", step_id=step_id, result={"total": 5.5}))["done"]
         assert (await call.refused("afl_continue_step", step_id=NOBODY))["code"] == "step_not_found"
         assert (await call.refused("afl_retry_step", step_id=step_id))["code"] == "illegal_move"
 
@@ -448,6 +449,36 @@ async def test_who_may_only_work_starts_and_is_told_nothing_more():
         await engine.kernel.flows.publish("shop", [("shop.afl", SHOP)])
         begun = await call("run_start", flow="shop", inputs={"count": 1})
         assert (begun["status"], begun["outputs"], begun["why"]) == ("RUNNING", {}, "It was started.")
+
+
+async def test_the_debugging_tool_explains_a_failure_and_names_the_next_tools():
+    engine = shop_engine()
+
+    @engine.handler("pay")
+    async def pay(payload: dict[str, Any]) -> None:
+        raise RuntimeError("no money")
+
+    async with at_work(engine) as call:
+        run = await call("afl_execute_workflow", source=SHOP, inputs={"count": -1}, wait_for=0)
+        waiting = await call("debug", id=run["workflow_id"])
+        assert (waiting["kind"], waiting["path"], waiting["payload"]) == ("run", "Buy.priced", {"count": -1})
+        assert waiting["expects"] == {"total": "Double"}
+        assert any(each.startswith("afl_continue_step(step_id=") for each in waiting["next_actions"])
+        task = await engine.enqueue("pay", {"amount": 1, "card": {"api_key": "k-1"}}, retry=0)
+        async with engine.worker():
+            assert (await call("run_outputs", run_id=run["workflow_id"], wait_for=50))["state"] == "failed"
+            with pytest.raises(TaskFailed):
+                await engine.result(task, timeout=BOUND)
+        for id_ in (run["workflow_id"], waiting["step_id"], waiting["task_id"]):
+            failed = await call("debug", id=id_)
+            assert (failed["state"], failed["attempt"]) == ("failed", 1)
+            assert "nothing to buy" in failed["error"]["message"]
+            assert 'RuntimeError("nothing to buy")' in failed["traceback"]
+            assert f"afl_retry_step(step_id={waiting['step_id']})" in failed["next_actions"]
+        alone = await call("debug", id=task.id)
+        assert (alone["kind"], alone["payload"]) == ("task", {"amount": 1, "card": {"api_key": "***"}})
+        assert ("no money" in alone["traceback"], alone["next_actions"]) == (True, [f"task_retry(task_id={task.id})"])
+        assert (await call.refused("debug", id=NOBODY))["code"] == "step_not_found"
 
 
 def test_every_tool_is_called_here():

@@ -14,6 +14,7 @@ from treadle.mcp import (
     alerts,
     approvals,
     dead_letters,
+    diagnosis,
     effects,
     events,
     external_jobs,
@@ -62,7 +63,7 @@ BUDGET = 9_000
 """Maximum size of the default list in tokens, counted as its bytes of JSON divided by four."""
 
 _MODULES: dict[Toolset, tuple[ModuleType, ...]] = {
-    "core": (system, runs, tasks, approvals, workflows),
+    "core": (system, diagnosis, runs, tasks, approvals, workflows),
     "operate": (dead_letters, lists, workers, external_jobs),
     "author": (flows,),
     "functions": (functions,),
