@@ -223,6 +223,11 @@ class Settings:
     public_url: str = _setting("", _public_url)
     """The URL under which external services reach the HTTP server, such as `https://work.example.org`; callback URLs of external
     jobs start with it. Without it, jobs have no callback URL."""
+    oauth_issuer: str = _setting("", _public_url)
+    """The OAuth issuer whose access tokens (JWTs) the HTTP server and `/mcp` accept beside its own tokens, such as
+    `https://login.example.org`; needs the extra `oauth`. None by default."""
+    oauth_audience: str = _setting("", _public_url)
+    """The audience that these tokens must have; by default `/mcp` below `TREADLE_PUBLIC_URL`."""
     github_secret: str = _setting("", _text, secret=True)
     """The secret that GitHub signs its webhooks with; without it, `/v1/ingest/github` accepts none. Never shown."""
     github_labels: tuple[str, ...] = _setting((), _words(","))

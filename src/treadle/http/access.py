@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from treadle.engine import Engine
+from treadle.http.oauth import is_jwt, make_issuer
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.kernel.access.sessions import SessionAccess
 from treadle.model.access import OPEN, Access
@@ -81,6 +82,7 @@ class Callers:
         self.open_access = open_access
         """Whether callers need no token."""
         self.logins = FailedLogins(engine.kernel.clock)
+        self.issuer = make_issuer(engine.kernel.settings, engine.kernel.clock)
         self._link: SignInLink | None = None
 
     def offer_sign_in(self, secret: str) -> str:
@@ -124,7 +126,7 @@ class Callers:
     async def is_still_allowed(self, access: Access) -> bool:
         """Whether a caller with this access would still be admitted, according to the store and not to a cache."""
         if access.token_id is None:
-            return self.open_access
+            return self.open_access if access.expires_at is None else self._engine.kernel.clock.now() < access.expires_at
         try:
             await self._engine.kernel.tokens.find_access_of(access.token_id, afresh=True)
             if access.session_id is not None:
@@ -165,6 +167,8 @@ class Callers:
             await self._engine.kernel.sessions.close(cookie)
 
     async def _of_token(self, request: Request, secret: str) -> Access:
+        if self.issuer is not None and is_jwt(secret):
+            return await self.issuer.find_access(secret)
         try:
             return await self._engine.kernel.tokens.find_access(secret)
         except Unauthorized:

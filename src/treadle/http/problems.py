@@ -157,7 +157,11 @@ async def http_problem(request: Request, error: HTTPException) -> Response:
 
 
 async def _engine_problem(request: Request, error: TreadleError) -> Response:
-    return problem_of(error)
+    answer = problem_of(error)
+    metadata = getattr(request.app.state, "resource_metadata", None)
+    if metadata is not None and (challenge := answer.headers.get("WWW-Authenticate")) is not None:
+        answer.headers["WWW-Authenticate"] = f'{challenge}, resource_metadata="{metadata}"'
+    return answer
 
 
 async def _request_problem(request: Request, error: InvalidRequest) -> Response:

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from treadle.cli.process.worker import worker_starter
 from treadle.http.app_state import AppState, state_of
 from treadle.http.middleware import BODY_OVERHEAD
+from treadle.http.oauth import add_oauth
 from treadle.http.problems import problem
 from treadle.model.access import OPEN
 from treadle.service import Service
@@ -38,6 +39,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 def add_mcp(app: Starlette) -> None:
     """Mount it in the application."""
     app.router.routes.append(Route(PATH, McpMount(state_of(app))))
+    add_oauth(app, state_of(app).callers.issuer)
 
 
 class McpMount:
