@@ -58,7 +58,7 @@ def client_of(app: Starlette) -> httpx.AsyncClient:
 
 
 class Kept:
-    """What the client keeps."""
+    """The storage of a client."""
 
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None

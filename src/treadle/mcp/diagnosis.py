@@ -24,7 +24,7 @@ _SECRET = re.compile(r"passw|secret|token|api.?key|authorization|credential|priv
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis(ApiRecord):
-    """What is known about a run, step or task; of a run, about its failed or first waiting step."""
+    """The facts about a run, step or task; of a run, about its failed or first waiting step."""
 
     kind: str
     """`run`, `step` or `task`."""
