@@ -96,6 +96,7 @@ def test_the_default_list_costs_no_more_than_its_budget():
 READ_ONLY = frozenset(
     {
         *("afl_compile", "afl_validate", "flow_format", "flow_graph", "store_verify", "system_status", "tool_find", "why"),
+        "debug",
         *("dead_letter_groups", "list_desired", "run_logs", "run_outputs", "run_steps", "schedule_preview", "task_result"),
         *("watcher_seen", "worker_abilities"),
     }

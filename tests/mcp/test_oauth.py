@@ -95,7 +95,7 @@ async def test_a_hosted_client_finds_the_issuer_signs_in_and_calls_a_tool(app: S
     ):
         tools = {each.name for each in (await client.list_tools()).tools}
         assert told(await client.call_tool("run_list", {}))["runs"] == []
-    assert ("objective_add" in tools, "flow_publish" in tools) == (True, True)
+    assert ("afl_retry_step" in tools, "flow_publish" in tools) == (True, True)
     assert kept.tokens is not None
     assert kept.tokens.scope == "treadle:read treadle:operate treadle:publish"
 

@@ -460,16 +460,16 @@ async def test_the_debugging_tool_explains_a_failure_and_names_the_next_tools():
 
     async with at_work(engine) as call:
         run = await call("afl_execute_workflow", source=SHOP, inputs={"count": -1}, wait_for=0)
-        waiting = await call("debug", id=run["workflow_id"])
+        waiting = await call("debug", id=run["run_id"])
         assert (waiting["kind"], waiting["path"], waiting["payload"]) == ("run", "Buy.priced", {"count": -1})
         assert waiting["expects"] == {"total": "Double"}
         assert any(each.startswith("afl_continue_step(step_id=") for each in waiting["next_actions"])
         task = await engine.enqueue("pay", {"amount": 1, "card": {"api_key": "k-1"}}, retry=0)
         async with engine.worker():
-            assert (await call("run_outputs", run_id=run["workflow_id"], wait_for=50))["state"] == "failed"
+            assert (await call("run_outputs", run_id=run["run_id"], wait_for=50))["state"] == "failed"
             with pytest.raises(TaskFailed):
                 await engine.result(task, timeout=BOUND)
-        for id_ in (run["workflow_id"], waiting["step_id"], waiting["task_id"]):
+        for id_ in (run["run_id"], waiting["step_id"], waiting["task_id"]):
             failed = await call("debug", id=id_)
             assert (failed["state"], failed["attempt"]) == ("failed", 1)
             assert "nothing to buy" in failed["error"]["message"]

@@ -139,7 +139,7 @@ def _run_actions(run: RunDetail) -> list[str]:
         case "failed":
             return [f"run_retry(run_id={run.id})"]
         case "paused":
-            return [f"afl_resume_workflow(workflow_id={run.id})"]
+            return [f"afl_resume_workflow(run_id={run.id})"]
         case "completed":
             return [f"run_outputs(run_id={run.id})"]
         case "canceled":
