@@ -22,7 +22,7 @@ from tests.limits import BOUND
 from treadle import Engine, RetryPolicy, RunFailed
 from treadle.integrations.langgraph import durable_graph
 from treadle.model.errors import InvalidInput
-from treadle.model.usage import micros, total
+from treadle.model.usage import total
 from treadle.testing import crash_test
 
 
@@ -232,11 +232,10 @@ async def test_a_budget_stops_the_graph_before_the_request_that_could_exceed_it(
     builder.add_conditional_edges("ask", lambda state: "ask" if state["n"] < 9 else END)
     flow = durable_graph(engine, builder.compile(), "spender", retry=5)
     async with engine:
-        run = await engine.start(flow, {"n": 0})
-        await engine.kernel.store.set_budget(run.id, micros(0.004))  # a request costs 0.0015
+        run = await engine.start_function(flow.name, {"input": {"n": 0}}, budget=0.004)  # a request costs 0.0015
         async with engine.worker():
             with pytest.raises(RunFailed, match="may spend"):
-                await run.result(timeout=BOUND)
+                await engine.run_result(run, timeout=BOUND)
         spent = total(await engine.kernel.store.list_usage(run.id))
         assert (len(requests), spent.requests, spent.cost_micros, spent.unsettled) == (2, 2, 3000, 0)
 
