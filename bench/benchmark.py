@@ -30,6 +30,7 @@ BENCHMARKS = (
     "memory",
     "functions",
     "agents",
+    "streams",
     "workflows",
     "nested",
     "external",

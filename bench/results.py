@@ -29,6 +29,7 @@ ORDER = (
     "memory",
     "functions",
     "agents",
+    "streams",
     "workflows",
     "nested",
     "external",

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
+import msgspec
+
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.records import AppendStream
 from treadle.kernel.store.units import Row, Unit, Verdict
@@ -23,8 +25,10 @@ from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json, encode
 from treadle.workers.effects import EffectKernel
 
+_quick = msgspec.json.Encoder().encode
+
 FLUSH_EVERY = 0.1
-"""Seconds until buffered entries are sent."""
+"""Seconds between the instants at which buffered entries are sent."""
 
 
 class StreamWriter:
@@ -43,7 +47,7 @@ class StreamWriter:
         Returns immediately: entries are buffered, and stored with the end of the attempt at the latest. Raises `ClaimLost` once the
         task belongs to another worker. A full stream drops entries, and tells its readers so.
         """
-        self._add(self.name, encode(value, "stream entry", ENTRY_LIMIT))
+        self._add(self.name, _text(value))
 
     async def flush(self) -> None:
         """Wait until everything written so far is stored; raises `ClaimLost` if the task belongs to another worker."""
@@ -100,7 +104,8 @@ class Outlet:
     async def _flush_soon(self) -> None:
         try:
             while self._scheduled:
-                await self.kernel.clock.sleep(FLUSH_EVERY)
+                # at the same instants for all attempts of the process, so that one commit stores the entries of all
+                await self.kernel.clock.sleep(FLUSH_EVERY - self.kernel.clock.monotonic() % FLUSH_EVERY)
                 self._scheduled = False
                 await self._flush()
         finally:
@@ -243,6 +248,13 @@ class Streams:
             buffer.entries = []
             buffer.told = buffer.truncated
         return rows
+
+
+def _text(value: Json) -> str:
+    """Return the entry as JSON; most are short texts."""
+    if type(value) is str and len(value) < 1000 and value.isprintable():
+        return _quick(value).decode()
+    return encode(value, "stream entry", ENTRY_LIMIT)
 
 
 def _chunks(entries: list[str]) -> list[list[str]]:
