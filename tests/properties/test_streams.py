@@ -29,7 +29,7 @@ ACTS = st.lists(
 
 
 class Model:
-    """What a reader should see, written the simple way."""
+    """The expected content of the stream, computed the simple way."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, int, Any]] = []
