@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from treadle.testing.llm import ModelServer
 
 POINTS = ("function.before_commit", "function.after_commit")
 WRITES = 12
-QUICK = {"sqlite": {(POINTS[1], 6)}, "postgres": {(POINTS[1], 3)}}
-"""The cases of each store that are not left to the soak."""
+QUICK = {("sqlite", "pydantic_ai_agent", POINTS[1], 6), ("postgres", "openai_agent", POINTS[1], 3)}
+"""The cases that are not left to the soak."""
 EXAMPLES = {
     "pydantic_ai_agent": ("support.Answer", ["find_order 7", "stock teapot", "refund 7 40"]),
     "openai_agent": ("support.Answer", ["find_order 7", "stock teapot", "refund 7 40"]),
@@ -29,16 +30,13 @@ def server() -> Iterator[ModelServer]:
         yield made
 
 
-def _cases() -> Iterator[object]:
-    for example in EXAMPLES:
-        for store, quick in QUICK.items():
-            for point in POINTS:
-                for number in range(1, WRITES + 1):
-                    marks = [] if (point, number) in quick else [pytest.mark.soak]
-                    yield pytest.param(store, example, point, number, marks=marks)
+ALL = [
+    pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.soak])
+    for case in product(("sqlite", "postgres"), EXAMPLES, POINTS, range(1, WRITES + 1))
+]
 
 
-@pytest.mark.parametrize(("scene", "example", "point", "number"), list(_cases()), indirect=["scene"])
+@pytest.mark.parametrize(("scene", "example", "point", "number"), ALL, indirect=["scene"])
 async def test_an_agent_that_is_killed_at_any_write_repeats_nothing_that_is_recorded(
     scene: Scene, server: ModelServer, tmp_path: Path, example: str, point: str, number: int
 ) -> None:

@@ -324,12 +324,12 @@ async def test_the_budget_stops_the_run_at_its_limit(server: ModelServer) -> Non
     async def look(at: str) -> str:
         return at
 
-    code, costs, budget = await failure_of(make_engine("memory://"), agent, budget=0.06)
+    code, costs, budget = await failure_of(make_engine("memory://"), agent, budget=0.026)
     assert code == "budget_exhausted"
     assert costs == [100 + 20 * 5] * len(server.requests)
     assert 0 < len(costs) < 50
     assert {request["max_tokens"] for request in server.requests} == {4096}
-    assert budget == Budget(60_000, sum(costs))
+    assert budget == Budget(26_000, sum(costs))
 
 
 async def test_a_budget_needs_a_price_and_refused_requests_cost_nothing(server: ModelServer) -> None:

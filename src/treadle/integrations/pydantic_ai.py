@@ -277,7 +277,8 @@ def _within_budget(
     given = cast("dict[str, Any]", settings or {})
 
     async def send() -> object:
-        request = to_jsonable_python({"messages": messages, "parameters": parameters}, fallback=repr, bytes_mode="base64")
+        sent = {"messages": messages, "parameters": parameters}
+        request = to_jsonable_python(sent, fallback=repr, bytes_mode="base64", exclude_none=True)
         request["max_tokens"] = given.get("max_tokens") or most_output(function)
         return await metered(function, model, request, body, _tokens, _status)
 
