@@ -218,7 +218,7 @@ async def test_why_of_a_function_names_the_approval(url: str) -> None:
         (shown,) = await asked(engine)
         reason = await settled(engine, run.id)
         assert reason.text.startswith(f"waits for a decision on approval (task {shown.task_id}): approval {shown.id} of 'Ship?'")
-        assert reason.text.endswith("`deny` decides")
+        assert reason.text.endswith(f"`treadle approvals deny {shown.id}` decides")
 
 
 async def settled(engine: Engine, run_id: str) -> Reason:
