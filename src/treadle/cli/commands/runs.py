@@ -249,7 +249,8 @@ async def redo(
     async with session.api() as api:
         done = await api.steps.redo(run_id, step, given, confirm=yes)
     calls = [f"  {each.path}: {each.name} ({each.state})" for each in done.calls]
-    lines = ["These calls were made, and are made again:" if calls else "No call is made again.", *calls]
+    again = "are made again" if done.done else "would be made again"
+    lines = [f"These calls were made, and {again}:" if calls else "No call is made again.", *calls]
     if done.done:
         lines.append(f"Run {done.new_run_id} continues{'; the old one is canceled' if done.cancels else ''}.")
     else:
