@@ -54,6 +54,7 @@ class Filter(TypedDict):
         str | None, option(metavar="ACTIVITY", help="Only unfinished runs that are doing this: sleeping, waiting_for_approval, ...")
     ]
     where: Where
+    root_id: Annotated[str | None, option("--root", metavar="ID", help="Only runs of this tree, such as all links of a chain")]
 
 
 def _asked(which: Filter) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
     if run.continued_as is not None:
         rows.insert(0, ("continued as", run.continued_as))
     if run.continued_as is not None or run.chain_id is not None:
-        listed = f"treadle runs list --where 'root = {run.root_id} and name = {run.workflow}'"
+        listed = f"`treadle runs list --root {run.root_id} --workflow {run.workflow}`"
         rows.append(("chain", f"link {run.link} of the chain {run.chain_id or run.id}; all links: {listed}"))
     signals = ", ".join(run.awaited_signals)
     for name, value in (("idempotency key", run.idempotency_key), ("made from", run.parent_id), ("awaits signals", signals)):
