@@ -97,7 +97,16 @@ READ_ONLY = frozenset(
     {
         *("afl_compile", "afl_validate", "flow_format", "flow_graph", "store_verify", "system_status", "tool_find", "why"),
         "debug",
-        *("dead_letter_groups", "list_desired", "run_logs", "run_outputs", "run_steps", "schedule_preview", "task_result"),
+        *(
+            "dead_letter_groups",
+            "list_desired",
+            "run_logs",
+            "run_outputs",
+            "run_query",
+            "run_steps",
+            "schedule_preview",
+            "task_result",
+        ),
         *("watcher_seen", "worker_abilities"),
     }
 )
