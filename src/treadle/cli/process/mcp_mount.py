@@ -23,6 +23,7 @@ from treadle.http.middleware import BODY_OVERHEAD
 from treadle.http.oauth import add_oauth
 from treadle.http.problems import problem
 from treadle.model.access import OPEN
+from treadle.model.errors import InvalidInput
 from treadle.service import Service
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class McpMount:
 
     def _make(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import INVALID_PARAMS
 
         from treadle.mcp.catalog import parse_toolsets
         from treadle.mcp.request_context import RequestContext
@@ -108,7 +111,10 @@ class McpMount:
 
         async def desk_of(ctx: Any) -> RequestContext:
             access = replace(await state.access(ctx.request), for_model=True)
-            toolsets = parse_toolsets(ctx.request.query_params.get("toolsets", ""))
+            try:
+                toolsets = parse_toolsets(ctx.request.query_params.get("toolsets", ""))
+            except InvalidInput as error:
+                raise MCPError(INVALID_PARAMS, str(error)) from error
             service = Service(state.engine, access)
             return RequestContext(
                 service, access.scopes, partial(state.wait, access), toolsets=toolsets, start_worker=self._start_worker
