@@ -273,6 +273,8 @@ PARAMETERS = {
     "task_list": "select distinct task_list from lanes",
     "run_id/step": "select cast(run_id as text) || '/' || cast(id as text) from steps",
     "run_id/name": "select cast(run_id as text) || '/bags' from steps where kind = 'published'",
+    "member_id": "select id from runs union all select owner_id from streams",
+    "member_id/name": "select cast(owner_id as text) || '/' || name from streams",
     "schedules": "select name from records where entity = 'schedule'",
     "watchers": "select name from records where entity = 'watcher'",
     "flows": "select distinct name from flow_versions",
