@@ -123,7 +123,7 @@ async def test_a_call_takes_an_id_or_a_record(engine: Engine, group: str, name: 
             for each in inspect.signature(method).parameters.values()
             if each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.name != parameter
         }
-        if name in ("result", "run_result"):
+        if name in ("result", "run_result", "update"):
             options["timeout"] = 0.01
         outcomes.append(await _outcome(method, options | {parameter: make(await _target(engine, NAMES[parameter]))}))
     assert len(set(outcomes)) == 1, outcomes

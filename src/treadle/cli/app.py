@@ -101,8 +101,16 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.functions:signal",
         "Send a signal to a run of a durable function; it is kept until the function waits for it.",
     ),
-    Leaf("query", "commands.functions:query", "Print the value that a durable function last published under a name."),
-    Leaf("update", "commands.functions:update", "Send an update to a durable function and print its answer."),
+    Leaf(
+        "query",
+        "commands.functions:query",
+        "Print the value that a durable function last published under a name; needs no worker.",
+    ),
+    Leaf(
+        "update",
+        "commands.functions:update",
+        "Send an update to a durable function and print its answer; exit 1 if it rejects the update or does not answer in time.",
+    ),
     Leaf(
         "why",
         "commands.tasks:why",
