@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.limits import BOUND
 from tests.web.browser import chromium
 
@@ -50,6 +50,7 @@ async def browser() -> AsyncIterator[Browser]:
     program, problem = chromium.get()
     if program is None:
         pytest.skip(problem)
+    expect.set_options(timeout=BOUND * 1000)
     async with async_playwright() as playwright:
         launched = await playwright.chromium.launch(executable_path=program, args=list(chromium.FLAGS), timeout=BOUND * 1000)
         yield launched

@@ -59,7 +59,7 @@ async def test_the_menu_is_grouped_and_counts_what_needs_somebody(screen: Screen
     assert await menu.locator("h2").all_text_contents() == ["Work", "Triggers", "System"]
     unused = menu.locator("details a")
     assert {text.strip() for text in await unused.all_text_contents()} == {
-        "Alerts", "Approvals", "External jobs", "Objectives", "Schedules", "Watchers",
+        "Alerts", "Approvals", "External jobs", "Objectives", "Schedules", "Unknown effects", "Watchers",
     }  # fmt: skip
     await expect(unused.first).to_be_hidden()
     await menu.locator("summary").first.click()
