@@ -39,7 +39,6 @@ _LONGEST = 1 << 20
 
 _IMPORTED = (
     "tests.crash.child",
-    "tests.crash.graphs",
     "asyncio",
     "importlib.metadata",
     "jsonschema",
