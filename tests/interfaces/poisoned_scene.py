@@ -159,6 +159,12 @@ def make(url: str, folder: Path) -> Engine:
         await ctx.wait_for("go")
         return {"arrived": True}
 
+    @engine.function("tour", cleanup_timeout=0)
+    async def tour(payload: Any, ctx: Any) -> Any:
+        if payload["below"]:
+            await ctx.start("tour", {"below": payload["below"] - 1})
+        return await ctx.wait_for("home")
+
     @engine.function("short")
     async def short(payload: Any, ctx: Any) -> Any:
         return await ctx.step(lambda: {"ok": 1}, name="one")
@@ -190,6 +196,7 @@ async def fill(url: str, folder: Path) -> None:
         late = [await engine.enqueue("again", {"n": n}, retry=RetryPolicy(retries=3, first_for=800_000)) for n in EACH]
         films = [await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": BIG + str(n)}) for n in EACH]
         trips = [await engine.start_function("trip", {"n": n}) for n in EACH]
+        tours = [await engine.start_function("tour", {"below": 2}) for _ in EACH]
         shorts = [await engine.start_function("short", {"n": n}) for n in EACH]
         async with engine.worker(), asyncio.timeout(BOUND):
             for each in ends:
@@ -202,7 +209,9 @@ async def fill(url: str, folder: Path) -> None:
                 jobs, approvals = await engine.kernel.external_jobs.list(), await engine.approvals.list()
                 waits = [await engine.get_task(each) for each in (*naps, *late)]
                 packed = [await engine.kernel.run_services.reads.list_steps(run.id) for run in trips]
-                return len(jobs) == len(approvals) == 3 and all(each.wake_at for each in waits) and all(packed)
+                below = [await engine.kernel.functions.descendants(run.id) for run in tours]
+                started = all(len(each) == 2 for each in below)
+                return len(jobs) == len(approvals) == 3 and all(each.wake_at for each in waits) and all(packed) and started
 
             await until(settled)
         for run in trips:

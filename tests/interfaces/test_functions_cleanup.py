@@ -16,6 +16,7 @@ from tests.interfaces.test_functions_first import cancel_losers
 from tests.limits import BOUND
 
 from treadle import Canceled, Engine, RunCanceled
+from treadle.kernel.queue.cancellation import cancel_task, cancel_with
 from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.values import decode
@@ -334,6 +335,80 @@ async def test_a_child_follows_its_policy(scene: Scene, policy: str | None, ends
     assert await scene.state(child) == expected
     assert done == (["cleaned"] if cleans and expected == "canceled" and policy != "terminate" else [])
     assert (await scene.engine.kernel.verify()).problems == ()
+
+
+@pytest.mark.parametrize(("policy", "cleaned"), [(None, 1), ("cancel", 1), ("terminate", 0)])
+async def test_a_child_follows_its_policy_when_its_parent_cleans_up(scene: Scene, policy: str | None, cleaned: int):
+    done = family(scene, policy, cleans=True, ends="")
+
+    @scene.engine.function("tidy")
+    async def tidy(payload: dict[str, Any], ctx: Any) -> None:
+        await ctx.start("child", on_parent_close=policy)
+        try:
+            await ctx.wait_for("end")
+        finally:
+            await ctx.step(str, name="tidy")
+
+    started = await scene.engine.start_function("tidy")
+    process = scene.process()
+    await process.quiet()
+    (child,) = await scene.engine.kernel.store.list_children(started.id)
+    await scene.engine.runs.cancel(started.id)
+    for _ in range(3):
+        await process.quiet()
+        await cancel_losers(process)
+    assert (await scene.state(started.id), await scene.state(child)) == ("canceled", "canceled")
+    assert len(done) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "cleaned"),
+    [(None, "running", 0), ("abandon", "running", 0), ("cancel", "canceled", 1), ("terminate", "canceled", 0)],
+)
+async def test_a_child_that_a_cleanup_starts_follows_its_policy_and_no_timer(
+    scene: Scene, policy: str | None, state: str, cleaned: int
+):
+    done = family(scene, policy, cleans=True, ends="")
+
+    @scene.engine.function("tidy")
+    async def tidy(payload: dict[str, Any], ctx: Any) -> None:
+        try:
+            await ctx.wait_for("end")
+        finally:
+            child = await ctx.start("child", on_parent_close=policy)
+            await ctx.step(str, child.id, name="started")
+            await ctx.wait_for("told")
+
+    started = await scene.engine.start_function("tidy")
+    process = scene.process()
+    await process.quiet()
+    await scene.engine.runs.cancel(started.id)
+    await process.quiet()
+    (child,) = await scene.engine.kernel.store.list_children(started.id)
+    await scene.engine.signal(started, "told")
+    for wait_for in (0, 61):  # the limit of the cleanup is 60 s
+        scene.clock.advance(wait_for)
+        await scene.engine.kernel.store.wake(100)
+        for _ in range(3):
+            await process.quiet()
+            await cancel_losers(process)
+        assert (await scene.state(started.id), await scene.state(child)) == ("canceled", state)
+        assert len(done) == cleaned
+
+
+async def test_what_cannot_be_canceled_keeps_no_other_run_or_task_alive(scene: Scene):
+    asked: list[str] = []
+
+    async def cancel(each: Any, **_: Any) -> Any:
+        asked.append(each)
+        if each in ("task 1", "run 1"):
+            raise OSError(each)
+
+    kernel = scene.engine.kernel
+    task = cancel_task("source", "default", "over", ["task 1", "task 2"], ["run 1", "run 2"])
+    with pytest.raises(OSError, match="task 1"):
+        await cancel_with(kernel.store, cancel, lambda: cancel)(decode(task.payload))
+    assert asked == ["task 1", "task 2", "run 1", "run 2"]
 
 
 async def test_a_child_that_loses_a_first_is_canceled_unless_abandoned(scene: Scene):

@@ -37,8 +37,8 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 async def cancel_losers(process: Process) -> int:
     """Execute the tasks that cancel losers, as a worker would; how many there were."""
-    runs = process.engine.kernel.run_services.runs
-    cancel = cancel_with(process.engine.kernel.queue.cancel, lambda: runs.cancel)
+    kernel = process.engine.kernel
+    cancel = cancel_with(kernel.store, kernel.queue.cancel, lambda: kernel.run_services.runs.cancel)
     tasks = await process.claim(CANCEL)
     for task in tasks:
         await cancel(await process.engine.kernel.value_store.unpack(task.payload))
@@ -215,6 +215,39 @@ async def test_a_step_that_loses_is_stopped_and_never_executed_again(scene: Scen
     assert count == 1
     states = {name: state for _, name, state in await scene.steps(started.id)}
     assert (states["step slow"], states["step flaky"], states["call job"]) == ("canceled", "canceled", "canceled")
+
+
+async def test_a_step_that_loses_gives_its_permit_back(scene: Scene):
+    executing = asyncio.Event()
+    keys: list[str | None] = []
+
+    async def slow() -> None:
+        executing.set()
+        await asyncio.Event().wait()
+
+    async def look(run_id: str) -> None:
+        task = await scene.engine.kernel.functions.own_task(run_id)
+        keys.append(None if task is None else task.limit_key)
+
+    @scene.engine.function("f")
+    async def function(payload: dict[str, Any], ctx: Any) -> Any:
+        winner = await ctx.first(slow=ctx.step(slow, limit_key="k"), go=ctx.wait_for("go"))
+        await ctx.step(look, ctx.run_id)
+        return winner.name
+
+    await scene.engine.kernel.lists.limit_key("k", 1)
+    started = await scene.engine.start_function("f")
+    process = scene.process()
+    await process.turn()  # it waits for its turn
+    turn = asyncio.create_task(process.turn())
+    await executing.wait()
+    await scene.engine.signal(started, "go")
+    async with asyncio.timeout(BOUND):
+        while not turn.done():
+            scene.clock.advance(1)
+            await asyncio.sleep(0)
+    assert await scene.engine.run_result(started, timeout=BOUND) == "go"
+    assert keys == [None]
 
 
 async def test_a_first_inside_a_gather_and_in_a_loop(scene: Scene):

@@ -270,6 +270,38 @@ async def test_damaged_rows_are_listed_as_unreadable_and_can_be_ended_or_repaire
         assert (await engine.kernel.verify()).problems == ()
 
 
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("kind", ["truncated", "mistyped"])
+async def test_every_run_with_damaged_steps_and_checkpoints_is_explained_and_can_be_canceled(
+    poison: Poison, tmp_path: Path, kind: str, *, force: bool
+) -> None:
+    for run_id in poison.ids["run_id"]:  # all of them
+        for table, column, each in poison.query(
+            "select 'tasks', 'checkpoint', id from tasks where run_id = ?1 and checkpoint is not null"
+            " union all select 'steps', 'body', id from steps where run_id = ?1",
+            run_id,
+        ):
+            (text,) = poison.query(f"select {column} from {table} where id = ?", each)[0]
+            if (changed := scene.damaged(text).get(kind)) is not None:
+                poison.query(f"update {table} set {column} = ? where id = ?", changed, each)
+    async with scene.make(poison.url, tmp_path) as engine:
+        runs = Service(engine, OPEN).runs
+        live = [each for each in (await runs.list(limit=1000)).runs if each.finished_at is None]
+        assert {each.workflow for each in live} >= {"film.Film", "trip", "tour"}
+        for each in live:
+            assert (await runs.get(each.id)).why.text
+            await runs.cancel(each.id, force=force)
+            assert (await runs.get(each.id)).state == "canceled"
+
+
+async def test_functions_with_damaged_notes_continue(poison: Poison, tmp_path: Path) -> None:
+    poison.query("update tasks set checkpoint = ? where run_id in (select id from runs where workflow = 'trip')", '{"wake')
+    async with scene.make(poison.url, tmp_path) as engine, engine.worker(), asyncio.timeout(BOUND):
+        for (run_id,) in poison.query("select id from runs where workflow = 'trip'"):
+            await engine.signal(run_id, "go", {})
+            assert await engine.run_result(run_id) == {"arrived": True}
+
+
 def test_every_column_that_holds_json_is_verified_or_says_why_not() -> None:
     known = {table: set(columns) for table, columns in bodies.TEXTS.items()}
     assert known | {"finished": known["tasks"]} == {

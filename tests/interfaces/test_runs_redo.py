@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.interfaces.function_driver import function_scene
 from tests.interfaces.run_driver import hands_on
+from tests.interfaces.test_functions_first import cancel_losers
 from tests.interfaces.test_runs_fork import FLOW as EVERYTHING
 from tests.interfaces.test_runs_fork import answer, finished
 from tests.mcp.test_tools import at_work
 
-from treadle import Engine
+from treadle import Canceled, Engine
 from treadle.evaluator import State
+from treadle.kernel.store.queries import RunFilter
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, Refused
 from treadle.service import Service
@@ -150,3 +153,48 @@ async def test_a_step_of_a_function_is_redone_by_its_code() -> None:
         done = await service.steps.redo(run_id, steps["second"], confirm=True)
         assert (await service.runs.outputs(str(done.new_run_id), wait_for=30)).outputs == {"result": "1"}
         assert taken == ["first", "second", "second"]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_redo_of_a_live_function_ends_it_without_cleanup_and_one_run_continues_it(
+    monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> None:
+    done: list[str] = []
+
+    async def note(what: str) -> None:
+        done.append(what)
+
+    async def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    async with function_scene() as scene:
+        engine = scene.engine
+
+        @engine.function("book")
+        async def book(payload: dict[str, Any], ctx: Any) -> None:
+            await ctx.step(note, "reserve", name="reserve")
+            try:
+                await ctx.step(note, "price", name="price")
+                await ctx.wait_for("end")
+            except Canceled:
+                await ctx.step(note, "undo", name="undo")
+                raise
+
+        started = await engine.start_function("book")
+        process = scene.process()
+        await process.quiet()
+        price = next(each for each in await engine.kernel.functions.recorded(started.id) if each.name == "price")
+        redos = engine.kernel.run_services.redos
+        if dies:  # after the new run is stored
+            run = await engine.runs.get_run(started.id)
+            with monkeypatch.context() as patch:
+                patch.setattr(engine.runs, "cancel", die)
+                with pytest.raises(KeyboardInterrupt):
+                    await redos.redo(run, price.id, None, actor="ann")
+        new_id = await redos.redo(await engine.runs.get_run(started.id), price.id, None, actor="ann")
+        for _ in range(3):
+            await process.quiet()
+            await cancel_losers(process)
+        states = {each.id: each.state for each in await engine.kernel.store.list_runs(RunFilter(), 10)}
+        assert states == {started.id: "canceled", new_id: "running"}
+        assert done == ["reserve", "price", "price"]

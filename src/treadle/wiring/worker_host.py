@@ -154,7 +154,7 @@ class WorkerHost:
                     lambda: kernel.trigger_services.alert_evaluator,
                     lambda: kernel.alert_sender,
                     expire_with(kernel.store, lambda: kernel.run_services.runs.cancel),
-                    cancel_with(kernel.queue.cancel, lambda: kernel.run_services.runs.cancel),
+                    cancel_with(kernel.store, kernel.queue.cancel, lambda: kernel.run_services.runs.cancel),
                 ),
                 self._find_own,
             ),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from treadle.kernel.functions.cancellation import CLEANUP_FOR, CancelRequest, cleanup_for, noted, read_request
 from treadle.kernel.functions.waits import read_waits, shown_wake_at
+from treadle.kernel.queue.decide import refusal
 from treadle.kernel.queue.why import why
 from treadle.kernel.runs.activity import activity_of
 from treadle.kernel.store.queries import OpenWork
@@ -28,3 +31,29 @@ def test_a_stale_activity_without_a_note_is_read_as_that_of_an_older_version(doi
     assert activity is not None
     assert activity.counts == {doing: 1}
     assert "None" not in activity.text
+
+
+@pytest.mark.parametrize(
+    "note", ["", '{"wake', "null", "7", "[]", '"x"', '{"wake_at":"x","counts":7,"cancel":7,"cleanup_for":"x"}']
+)
+def test_a_damaged_note_is_read_as_none_and_written_anew(note: str) -> None:
+    task = Task(
+        id="t",
+        lane_id=1,
+        kind=FUNCTION,
+        name="ship",
+        run_id="r",
+        wake_at=DUE_AT,
+        doing="sleeping",
+        checkpoint=note,
+        claim_version=1,
+    )
+    assert refusal(task) is None
+    assert read_waits(task) is None
+    assert read_request(task) is None
+    assert cleanup_for(task, lambda _: None) == CLEANUP_FOR
+    assert why(task, [], 0).code == "suspended"
+    assert activity_of(RUN, [OpenWork(Doing.SLEEPING, 1, task, None)]) is not None
+    request = CancelRequest(actor="ann", reason=None, code="canceled", until=1)
+    again = msgspec.structs.replace(task, checkpoint=noted(note, 5, request))
+    assert (read_request(again), cleanup_for(again, lambda _: None)) == (request, 5)

@@ -8,14 +8,16 @@ if its cleanup takes too long.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
-from treadle.kernel.functions.steps import START, Recorded, read_step
+from treadle.kernel.functions.steps import START, Recorded, find_readable
 from treadle.kernel.queue.cancellation import cancel_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import LimitTask, Park, Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import as_text
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, UnreadableValue
 from treadle.model.ids import derived_id
 from treadle.model.runs import Run
 from treadle.model.states import Hold, TaskState
@@ -68,15 +70,24 @@ def check_policy(policy: str | None) -> str | None:
 # --- the checkpoint of the function's task ---
 
 
+def read_note(checkpoint: str | None) -> dict[str, Any]:
+    """The note in the checkpoint of a function's task; {} for one that is damaged, so that its run can continue and be ended."""
+    with suppress(UnreadableValue):
+        return decode_object(checkpoint)
+    return {}
+
+
 def read_request(task: Task) -> CancelRequest | None:
     """The request to cancel the function that this task executes."""
-    found = None if task.checkpoint is None else decode_object(task.checkpoint).get(_CANCEL)
-    return None if found is None else convert(CancelRequest, found)
+    if (found := read_note(task.checkpoint).get(_CANCEL)) is not None:
+        with suppress(UnreadableValue):
+            return convert(CancelRequest, found)
+    return None
 
 
 def noted(checkpoint: str | None, cleanup_for: int, request: CancelRequest | None) -> str:
     """The checkpoint with the limit of the function's cleanup, and the request that it carries on."""
-    note = {} if checkpoint is None else decode_object(checkpoint)
+    note = read_note(checkpoint)
     note[_CLEANUP_FOR] = cleanup_for
     if request is not None:
         note[_CANCEL] = plain(request)
@@ -92,8 +103,8 @@ def cleanup_for(task: Task, here: CleanupHere) -> int:
         return 0
     if (known := here(task.name)) is not None:
         return known
-    note = {} if task.checkpoint is None else decode_object(task.checkpoint)
-    return int(note.get(_CLEANUP_FOR, CLEANUP_FOR))
+    found = read_note(task.checkpoint).get(_CLEANUP_FOR)
+    return found if isinstance(found, int) else CLEANUP_FOR
 
 
 def requested(task: Task, request: CancelRequest, limit: int) -> tuple[Park, tuple[Row, ...]]:
@@ -124,6 +135,7 @@ def cleanup_timer(run: Run, request: CancelRequest, limit: int) -> NewTask:
         actor=request.actor,
         code=request.code,
         delay=limit,
+        timer=True,
     )
 
 
@@ -131,7 +143,7 @@ def cleanup_timer(run: Run, request: CancelRequest, limit: int) -> NewTask:
 
 
 def closing_tasks(run_id: str, namespace: str, children: Sequence[Recorded]) -> tuple[NewTask, ...]:
-    """The tasks that apply their policies to the children of a run that completes or fails: the steps that started them."""
+    """The tasks that apply their policies to the children of a run that ends by its own code: the steps that started them."""
     made = []
     for policy in (CANCEL, TERMINATE):
         if runs := [each.task_id for each in children if each.on_parent_close == policy and each.task_id is not None]:
@@ -141,6 +153,7 @@ def closing_tasks(run_id: str, namespace: str, children: Sequence[Recorded]) -> 
 
 
 async def find_policy(store: Store, value_store: ValueStore, child: Run) -> str | None:
-    """The policy with which a child run was started."""
+    """The policy with which a child run was started; None if its step is damaged."""
     step = None if child.parent_step_id is None else await store.find_step(child.parent_step_id)
-    return None if step is None or step.kind != START else read_step(step, value_store).on_parent_close
+    recorded = None if step is None or step.kind != START else find_readable(step, value_store)
+    return None if recorded is None else recorded.on_parent_close

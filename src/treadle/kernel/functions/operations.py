@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from treadle.kernel.functions.cancellation import (
     ABANDON,
+    TERMINATE,
     CancelRequest,
     cleanup_for,
     cleanup_timer,
@@ -144,10 +145,12 @@ class FunctionRuns:
             if run.state == RunState.PAUSED:
                 rows = (*rows, *resumed_rows([run], actor))
             live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _CANCELED_LIMIT)
-            children = [each for each in await self._store.list_children(run.id) if await self._follows(each)]
-            timers = [cleanup_timer(run, request, limit)]
+            children, terminated = await self._following(run.id)
+            timers, why = [cleanup_timer(run, request, limit)], f"The run {run.id} was canceled."
             if (tasks := [each.id for each in live if each.id != task.id]) or children:
-                timers.append(cancel_task(run.id, run.namespace, f"The run {run.id} was canceled.", tasks, children))
+                timers.append(cancel_task(run.id, run.namespace, why, tasks, children))
+            if terminated:
+                timers.append(cancel_task(derived_id(run.id, "terminated"), run.namespace, why, runs=terminated, force=True))
             unit = Unit(Seen.of(task), park, tuple(timers), run=RunGuard(run.id, run.version), rows=rows)
             await self._committer.commit(unit, self._patience)
             if task.owner_id is not None:
@@ -156,9 +159,17 @@ class FunctionRuns:
 
         return await self._committer.transact(attempt, f"cancel the run {run_id}")
 
-    async def _follows(self, child_id: str) -> bool:
-        child = await self._store.find_run(child_id)
-        return child is not None and await find_policy(self._store, self._value_store, child) != ABANDON
+    async def _following(self, run_id: str) -> tuple[list[str], list[str]]:
+        """The children that are canceled with the run, and those that end without cleanup."""
+        canceled: list[str] = []
+        terminated: list[str] = []
+        for child_id in await self._store.list_children(run_id):
+            if (child := await self._store.find_run(child_id)) is None:
+                continue
+            policy = await find_policy(self._store, self._value_store, child)
+            if policy != ABANDON:
+                (terminated if policy == TERMINATE else canceled).append(child_id)
+        return canceled, terminated
 
     async def _operate(
         self,
@@ -254,8 +265,19 @@ class FunctionRuns:
         )
         return started
 
-    async def fork(self, run_id: Ref, chosen: str, *, payload: Mapping[str, Json] | None = None, actor: str | None = None) -> str:
-        """Start a new run of the same version that keeps the steps finished before one, and repeats that one and the rest."""
+    async def fork(
+        self,
+        run_id: Ref,
+        chosen: str,
+        *,
+        payload: Mapping[str, Json] | None = None,
+        idempotency_key: str | None = None,
+        actor: str | None = None,
+    ) -> tuple[str, bool]:
+        """Start a new run of the same version that keeps the steps finished before one, and repeats that one and the rest.
+
+        Returns its id and whether it is new: an idempotency key returns its first run.
+        """
         run = await self._functions.get(run_id)
         rows_of_run = await self._functions.recorded(run.id)
         recorded = [each for each in rows_of_run if each.kind not in HIDDEN]
@@ -281,6 +303,7 @@ class FunctionRuns:
             payload_limit=self._payload_limit,
             root_id=run.root_id,
             trace_id=run.trace_id,
+            idempotency_key=idempotency_key,
             parent_id=run.id,
             scope=REPLAYED,
             steps=len(kept),
@@ -298,9 +321,10 @@ class FunctionRuns:
         steps = tuple(make_step(new.id, each, self._value_store) for each in kept)
         more: tuple[Row, ...] = (PutSteps(new.id, steps, len(steps)),) if steps else ()
         reach("function.before_commit")
-        await self._committer.submit(Unit(tasks=(own, *deadline_tasks(new, now)), rows=(*rows, *more)), self._patience)
+        answer = await self._committer.submit(Unit(tasks=(own, *deadline_tasks(new, now)), rows=(*rows, *more)), self._patience)
         reach("function.after_commit")
-        return new.id
+        existing = answer.existing.get(idempotency_key or "")
+        return (new.id, True) if existing is None else (existing, False)
 
     async def adopt(self, run_id: Ref, version: int, *, actor: str = "operator") -> Run:
         """Continue an unfinished run with another version of its function (D28); the operator vouches that it matches the

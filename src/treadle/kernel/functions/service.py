@@ -22,6 +22,7 @@ from treadle.kernel.functions.steps import (
     Recorded,
     check_version,
     child_run_id,
+    find_readable,
     is_function,
     lane_name,
     parse_lane_name,
@@ -245,7 +246,8 @@ class Functions(Messages):
             return (), ()
         rows: list[Row] = [*end_with_task(run, finish, self._value_store)]
         if finish.state != TaskState.CANCELED and run.state != RunState.PAUSED:
-            started = [each for each in await self.recorded(run.id) if each.kind == START]
+            steps = [step for step in await all_steps(self._store, run.id) if step.kind == START]
+            started = [each for step in steps if (each := find_readable(step, self._value_store)) is not None]
             return closing_tasks(run.id, run.namespace, started), tuple(rows)
         below, asked = await self.closing(run)
         error = finish.error or encode({"code": "canceled", "message": "Its parent has ended."})

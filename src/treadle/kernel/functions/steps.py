@@ -233,6 +233,14 @@ def read_step(step: Step, value_store: ValueStore) -> Recorded:
     return recorded
 
 
+def find_readable(step: Step, value_store: ValueStore) -> Recorded | None:
+    """Decode a stored step; None if it is damaged, so that its run can still be explained and ended."""
+    try:
+        return read_step(step, value_store)
+    except UnreadableValue:
+        return None
+
+
 def fold_text(text: str, value: Json, root_id: str, value_store: ValueStore) -> tuple[str, tuple[PutBlob, ...]]:
     """A value's JSON for a step body, and its separately stored parts."""
     if len(text) > BIG:

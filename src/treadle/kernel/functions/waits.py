@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from treadle.kernel.functions.steps import EFFECT, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
 from treadle.model.activity import RANKS, Doing
+from treadle.model.errors import UnreadableValue
 from treadle.model.names import FUNCTION
 from treadle.model.stored import StoredRow, convert
 from treadle.model.tasks import Task
-from treadle.model.values import decode, encode
+from treadle.model.values import decode_object, encode
 
 _DOING = {
     SLEEP: Doing.SLEEPING,
@@ -61,10 +63,13 @@ def note_waits(waits: Iterable[Recorded]) -> tuple[Doing, str]:
 
 
 def read_waits(task: Task) -> WaitNote | None:
-    """The note of a parked function; None for every other task, and for one that an older version parked."""
+    """The note of a parked function; None for every other task, for one that an older version parked, and if it is damaged."""
     if task.kind != FUNCTION or task.doing is None or task.owner_id is not None or task.wake_at is None:
         return None
-    return None if task.checkpoint is None else convert(WaitNote, decode(task.checkpoint) or {})
+    if task.checkpoint is not None:
+        with suppress(UnreadableValue):
+            return convert(WaitNote, decode_object(task.checkpoint))
+    return None
 
 
 def shown_wake_at(task: Task) -> int | None:

@@ -11,7 +11,7 @@ from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Server, Task
-from treadle.model.values import decode
+from treadle.model.values import decode, decode_shown
 
 LOST_AFTER = 3
 """Missed heartbeats after which a server is shown as lost."""
@@ -182,8 +182,9 @@ def _why_waiting(task: Task, now: int) -> Reason:
             f"{message}; next try at {at}{due}, which succeeds once the code matches the recorded history; {adopt}",
         )
     if task.kind == FUNCTION:
-        note = None if task.doing is None else decode(task.checkpoint)  # an older version parks without a note
-        timed = at if note is None else as_text(note.get("wake_at"))
+        note = None if task.doing is None else decode_shown(task.checkpoint)  # an older version parks without a note
+        due_at = None if note is None else note.get("wake_at")
+        timed = at if note is None else as_text(due_at) if isinstance(due_at, int) else None
         check = f"; next check at {timed}{due}" if timed else ""
         return Reason("suspended", f"suspended; `treadle why {task.run_id}` reports the reason{check}")
     if task.failures and task.error:

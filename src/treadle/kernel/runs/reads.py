@@ -9,7 +9,7 @@ from typing import Any
 from treadle.evaluator import RunRef, StepRow
 from treadle.kernel.functions.cancellation import read_request
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
-from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, is_function, read_step
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, find_readable, is_function
 from treadle.kernel.queue.owners import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.activity import Activity, activity_of
@@ -315,9 +315,9 @@ class RunReads:
         steps = [
             step for step in await all_steps(self._store, own.run_id or "") if step.state in (StepState.RUNNING, StepState.PENDING)
         ]
-        waiting = [read_step(step, self._value_store) for step in steps if step.kind not in HIDDEN]
+        shown = (find_readable(step, self._value_store) for step in steps if step.kind not in HIDDEN)
         # an effect that has begun waits for the decision on its unknown outcome
-        waiting = [each for each in waiting if each.kind != EFFECT or each.state == StepState.PENDING]
+        waiting = [each for each in shown if each is not None and (each.kind != EFFECT or each.state == StepState.PENDING)]
         waiting.sort(key=lambda each: each.ordinal)
         if not waiting:
             return None

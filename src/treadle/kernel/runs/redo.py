@@ -77,7 +77,7 @@ class Redos:
         """Start a run that keeps what does not depend on the step, and cancel the old one unless it has ended; returns its id.
 
         The old run is held until the new one is stored, so that only one of them goes on. A repeated call with the same result
-        returns the same run of a workflow.
+        returns the same run. A function does not clean up: the new run keeps what it has done.
         """
         await self.list_calls(run, step_id, result)
         held = False
@@ -87,9 +87,8 @@ class Redos:
             except IllegalMove:  # it has ended
                 pass
         digest = sha256(encode(None if result is None else dict(result)).encode()).hexdigest()[:16]
-        key = None if is_function(run.flow_id) else f"redo:{step_id}:{digest}"
         try:
-            new = await self._runs.fork(run.id, step_id, result=result, idempotency_key=key, actor=actor)
+            new = await self._runs.fork(run.id, step_id, result=result, idempotency_key=f"redo:{step_id}:{digest}", actor=actor)
         except BaseException as error:
             if held:
                 await self._runs.resume(run.id, actor=actor)
@@ -98,7 +97,8 @@ class Redos:
                 raise Refused(message) from None
             raise
         if not (await self._runs.get_run(run.id)).finished:
-            await self._runs.cancel(run.id, actor=actor, reason=f"A step was redone: the run {new.id} continues it.", code="redone")
+            reason = f"A step was redone: the run {new.id} continues it."
+            await self._runs.cancel(run.id, actor=actor, reason=reason, code="redone", force=True)
         return new.id
 
 

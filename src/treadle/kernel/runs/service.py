@@ -424,7 +424,8 @@ class Runs(AgentSteps, FunctionCalls):
         and its handler is not called. The cost is proportional to the steps of the old run.
         """
         if (functions := await self._functions_for(run_id)) is not None:
-            return StartedRun(await functions.fork(run_id, step_id, payload=inputs, actor=actor))
+            forked = await functions.fork(run_id, step_id, payload=inputs, idempotency_key=idempotency_key, actor=actor)
+            return StartedRun(*forked)
         run = await self.get_run(run_id)
         target = await self.get_step(run.id, step_id)
         program = await self._flows.program(run.flow_id)

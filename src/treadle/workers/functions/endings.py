@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.functions.cancellation import CancelRequest, closing_tasks, noted
+from treadle.kernel.functions.cancellation import CancelRequest, closing_tasks, noted, read_note
 from treadle.kernel.functions.decide import REPLAYED, new_run, run_message
 from treadle.kernel.functions.steps import PUBLISHED, VALUE_LIMIT, Recorded, folded, published_id
 from treadle.kernel.queue.deadlines import deadline_tasks
@@ -62,7 +62,8 @@ async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Fu
     run_id = task.run_id or ""
     error = ending.error
     if ending.cancel is not None:
-        return _canceled(runtime, task, run, ending.cancel, error)
+        finish, rows = _canceled(runtime, task, run, ending.cancel, error)
+        return finish, closing_tasks(run_id, task.namespace, ending.children), rows
     if ending.successor is not None:
         try:
             return await _continued(runtime, task, run, function, ending.successor, ending)
@@ -89,7 +90,9 @@ async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Fu
     return finish, closing_tasks(run_id, task.namespace, ending.children), (moved, *messages)
 
 
-def _canceled(runtime: Runtime, task: Task, run: Run | None, cancel: CancelRequest, error: BaseException | None) -> EndedUnit:
+def _canceled(
+    runtime: Runtime, task: Task, run: Run | None, cancel: CancelRequest, error: BaseException | None
+) -> tuple[Finish, tuple[Row, ...]]:
     """End a run that was canceled and has cleaned up, whatever its code returned."""
     message = cancel.message
     if error is not None and not isinstance(error, Canceled):
@@ -99,7 +102,7 @@ def _canceled(runtime: Runtime, task: Task, run: Run | None, cancel: CancelReque
     moved = MoveRun(run_id, "cancel", RunState.RUNNING, RunState.CANCELED, actor=cancel.actor, error=text, data=text)
     told = () if run is None else run_message(run, RunState.CANCELED, None, text, runtime.value_store)
     finish = Finish("cancel", TaskState.CANCELED, error=text, error_code=cancel.code, actor=cancel.actor)
-    return finish, (), (moved, *told, CancelRunTasks(run_id, cancel.actor, text))
+    return finish, (moved, *told, CancelRunTasks(run_id, cancel.actor, text))
 
 
 async def _continued(
@@ -151,7 +154,7 @@ async def _continued(
 
 def stuck_park(task: Task, problem: Problem, cleanup_for: int, cancel: CancelRequest | None) -> Park:
     """Retry with backoff, as the code does not match the recorded steps; a rollback of the code fixes it."""
-    times = int((decode(task.checkpoint) or {}).get("stuck", 0)) + 1
+    times = stuck + 1 if isinstance(stuck := read_note(task.checkpoint).get("stuck"), int) else 1
     text = encode(problem.storable().as_json(), "error", VALUE_LIMIT)
     return Park(
         "retry",

@@ -123,6 +123,9 @@ class _First(Group):
             self.driver.inbox.abandon(wait)
             return self._ignore(wait.recorded)
         began = own.position > 0
+        executes = f"{own.scope}0" in self.driver.execution.executing
+        if executes and getattr(self.operations[index], "limit_key", None) is not None:
+            self.driver.permits.release(self.parent)
         interrupted = self._interrupted(own) if began else None
         self.driver.branches.drop(own)
         return interrupted if began else self.skip(index)
