@@ -25,7 +25,7 @@ from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.shown_steps import ShownStep
 from treadle.kernel.runs.step_reads import task_of
 from treadle.lang.program import Program
-from treadle.model.errors import RunNotFound, StepNotFound, TaskNotFound, UnreadableValue
+from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound, TaskNotFound, UnreadableValue
 from treadle.model.runs import Run
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
@@ -127,10 +127,10 @@ class Steps(RunGroup, StepsApi):
         )
 
     async def _task(self, task_id: str) -> TaskDetail | None:
-        """The step's task; None if it was deleted or belongs to a child run."""
+        """The step's task; None if it was deleted, belongs to a child run, or its id is damaged."""
         try:
             task = await self.engine.kernel.reads.get_task(task_id)
-        except TaskNotFound:
+        except (TaskNotFound, InvalidInput):
             return None
         return await task_detail(self.engine, task)
 
