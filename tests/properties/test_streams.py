@@ -23,7 +23,9 @@ from treadle.testing.contract.task_steps import put_and_claim
 LIMIT = 25
 WRITERS = ("a", "b")
 ACTS = st.lists(
-    st.tuples(st.sampled_from(WRITERS), st.sampled_from(["write", "write", "resend", "again", "wait"]), st.integers(0, 4)),
+    st.tuples(
+        st.sampled_from(WRITERS), st.sampled_from(["write", "write", "resend", "again", "wait", "last", "drop"]), st.integers(0, 4)
+    ),
     max_size=14,
 )
 
@@ -43,7 +45,7 @@ class Model:
         self.sizes: dict[str, int] = {}
         self.full = False
 
-    def append(self, writer: str, values: list[int]) -> None:
+    def append(self, writer: str, values: list[int], *, drops: bool = False) -> None:
         if writer in self.generation and self.new.get(writer) is True:
             self.gone |= {
                 offset
@@ -57,12 +59,17 @@ class Model:
             self.seen.append((writer, "abandoned", self.generation[writer], {"generation": before, "since": since}))
             self.full, self.sizes[writer] = False, 0
         self.new.pop(writer, None)
-        if not values or self.full:
-            return
+        if values and not self.full:
+            self._put(writer, values)
+        if drops and not self.full:
+            self._put(writer, None)
+
+    def _put(self, writer: str, values: list[int] | None) -> None:
+        """Append the values, or the notice that entries are missing: if they do not fit, or with None."""
         size = len(json.dumps(values, separators=(",", ":")))
         generation = self.generation.setdefault(writer, 1)
         self.live.setdefault(writer, []).append(len(self.seen))
-        if sum(self.sizes.values()) + size > LIMIT:
+        if values is None or sum(self.sizes.values()) + size > LIMIT:
             self.full = True
             self.seen.append((writer, "truncated", generation, None))
             return
@@ -97,12 +104,18 @@ async def play(url: str, acts: list[tuple[str, str, int]]) -> tuple[list[Any], M
                 starts[writer] = 0
                 model.new[writer] = act == "again" and model.new.get(writer) is not False
                 del last[writer]
-            elif act == "write":
+            elif act in ("write", "last", "drop"):  # the last entries before a wait, some of which may be dropped
                 values = list(range(starts[writer], starts[writer] + count))
-                last[writer] = _row(task, writer, sessions[writer], starts[writer], values)
+                waits, drops = act != "write", act == "drop"
+                last[writer] = _row(task, writer, sessions[writer], starts[writer], values, continues=waits, truncated=drops)
                 starts[writer] += count
                 await send(last[writer])
-                model.append(writer, values)
+                model.append(writer, values, drops=drops)
+                if waits:
+                    sessions[writer] += 1
+                    starts[writer] = 0
+                    model.new[writer] = False
+                    del last[writer]
         chunks = await store.list_chunks(task.id, "s", 0, 1000)
         found: list[Any] = []
         for chunk in chunks:
@@ -114,10 +127,10 @@ async def play(url: str, acts: list[tuple[str, str, int]]) -> tuple[list[Any], M
         await store.close()
 
 
-def _row(task: Task, writer: str, session: int, start: int, values: list[int], *, continues: bool = False) -> AppendStream:
+def _row(task: Task, writer: str, session: int, start: int, values: list[int], **more: bool) -> AppendStream:
     entries = json.dumps(values, separators=(",", ":"))
     return AppendStream(
-        task.id, "s", task.namespace, task.root_id, writer, str(session), start, entries, len(values), LIMIT, continues=continues
+        task.id, "s", task.namespace, task.root_id, writer, str(session), start, entries, len(values), LIMIT, **more
     )
 
 

@@ -115,7 +115,7 @@ class Appends:
             entries, count = "null", 1
         else:
             total, next_start = total + size, start + count
-        continues = row.continues and kind == ENTRIES
+        continues = row.continues and kind != ABANDONED
         self.chunks.append(
             NewChunk(*key, offset, count, kind, row.writer, row.session, start, generation, since, total, continues, entries)
         )
