@@ -7,6 +7,7 @@ import json
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +20,22 @@ from tests.limits import BOUND
 from treadle import Context, Engine, RetryPolicy, Waiting
 from treadle.agents import Evaluator, Persistence
 from treadle.codecs import Zlib
+from treadle.kernel.store.units import Answer, Unit, Verdict
+from treadle.kernel.streams.reads import check_entries
 from treadle.llm import ClaudeAgentRunner
-from treadle.model.errors import ClaimLost, InvalidInput, InvalidPayload, NonRetryable, RunNotFound
+from treadle.model.errors import (
+    ClaimLost,
+    InvalidInput,
+    InvalidPayload,
+    NonRetryable,
+    RunNotFound,
+    StoreUnavailable,
+    UnreadableValue,
+)
+from treadle.model.tasks import Claim
 from treadle.settings import Settings
 from treadle.testing.llm import ModelServer, text, uses
+from treadle.workers.streams import Outlet, Streams
 
 AT_ONCE = RetryPolicy.of(3, first=0)
 
@@ -212,6 +225,36 @@ async def test_a_writer_that_lost_its_claim_is_stopped(url: str):
         canceled.set()
         assert await values(engine, task) == ["before"]
     assert all(isinstance(each, ClaimLost) for each in raised)
+
+
+async def test_a_store_that_fails_a_read_does_not_cost_the_claim():
+    verdicts, reads = [Verdict.CLAIM_LOST, Verdict.DONE], []
+    claim = Claim("t", 1, "w")
+
+    async def submit(unit: Unit) -> Answer:
+        return Answer(verdicts.pop(0))
+
+    async def find_task(task_id: str) -> None:
+        reads.append(task_id)
+        raise StoreUnavailable("for a moment")
+
+    committer = SimpleNamespace(submit=submit, streamed=lambda: None)
+    kernel: Any = SimpleNamespace(
+        store=SimpleNamespace(find_task=find_task), committer=committer, loop=None, stream_limit=1000, clock=None
+    )
+    task: Any = SimpleNamespace(id="t", run_id=None, root_id="t", namespace="default")
+    outlet = Outlet(kernel, task, lambda: claim)
+    Streams(outlet, "w", "1").add("tokens", '"a"')
+    await outlet.flush()
+    assert (reads, verdicts, outlet.lost) == (["t"], [], False)
+
+
+@pytest.mark.parametrize("notice", [{}, {"generation": 1}, {"generation": "1", "since": 0}, {"generation": 1, "since": None}, []])
+def test_a_damaged_notice_is_not_readable(notice: Any):
+    chunk: Any = SimpleNamespace(kind="abandoned", count=1)
+    assert check_entries(chunk, {"generation": 1, "since": 0}) == [{"generation": 1, "since": 0}]
+    with pytest.raises(UnreadableValue):
+        check_entries(chunk, notice)
 
 
 # functions

@@ -19,7 +19,7 @@ import msgspec
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.records import AppendStream
 from treadle.kernel.store.units import Row, Unit, Verdict
-from treadle.model.errors import ClaimLost, InvalidInput, StoreError
+from treadle.model.errors import ClaimLost, InvalidInput, StoreBusy, StoreError, StoreUnavailable
 from treadle.model.streams import ENTRY_LIMIT, check_stream_name
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json, encode
@@ -151,9 +151,10 @@ class Outlet:
         reach("stream.before_commit")
         try:
             while (await kernel.committer.submit(Unit(claim, rows=rows))).verdict is not Verdict.DONE:
-                task = await kernel.store.find_task(self.task.id)
-                if task is None or task.finished or task.claim != claim:
-                    return False
+                with suppress(StoreUnavailable, StoreBusy):  # the next commit waits for the store
+                    task = await kernel.store.find_task(self.task.id)
+                    if task is None or task.finished or task.claim != claim:
+                        return False
                 # another unit of this task moved it in the same commit
         except StoreError:  # the engine is closed
             return False
