@@ -49,7 +49,10 @@ class Sandbox:
 
     def inside(self, path: str) -> Path:
         """Return the file of the checkout, or raise `Refused`; links are followed first."""
-        found = (self.folder / path).resolve()
+        try:
+            found = (self.folder / path).resolve()
+        except (OSError, ValueError) as error:
+            raise Refused(f"{path} is not a path: {type(error).__name__}") from None
         if not found.is_relative_to(self.folder) or ".git" in found.relative_to(self.folder).parts:
             raise Refused(f"{path} is outside of the checkout")
         return found
@@ -58,14 +61,17 @@ class Sandbox:
         """Return the text of a file."""
         try:
             return self.inside(path).read_text()[:MOST_TEXT]
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             raise Refused(f"{path} cannot be read: {type(error).__name__}") from None
 
     def write(self, path: str, content: str) -> str:
         """Replace a file."""
         file = self.inside(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content)
+        except (OSError, ValueError) as error:
+            raise Refused(f"{path} cannot be written: {type(error).__name__}") from None
         return f"{path} has {len(content.splitlines())} lines now"
 
     def run(self, command: str) -> tuple[int, str]:

@@ -153,6 +153,9 @@ def test_the_sandbox_refuses_what_leaves_it(coder: Any, tmp_path: Path) -> None:
             sandbox.read(path)
         with pytest.raises(coder.Refused, match="outside"):
             sandbox.write(path, "x")
+    for path in (".", "slug.py/x", "x" * 300, "a\0b"):
+        assert coder.use_tool(sandbox, [], "write_file", {"path": path, "content": "x"}).startswith("refused")
+        assert coder.use_tool(sandbox, [], "read_file", {"path": path}).startswith("refused")
     commands = ("rm -rf .", "curl http://x", "git push", "git -c a=b diff", "grep -rn x ..", "grep -rn -f/etc/passwd .", "ls /", "")
     for command in (*commands, "git diff --no-index a b", "git diff --output=x", "python -c 1", "git diff; ls", "ls link"):
         with pytest.raises(coder.Refused):
