@@ -25,6 +25,7 @@ from treadle.model.errors import MisusedContext, ThreadHeld
 from treadle.model.names import HANDLER, Lane
 from treadle.model.states import THREAD
 from treadle.model.tasks import Task
+from treadle.model.threads import ThreadItem
 from treadle.settings import Settings
 from treadle.workers.holder import holder
 
@@ -148,6 +149,27 @@ async def test_a_thread_belongs_to_its_task_until_that_ends(engine: Engine) -> N
     with pytest.raises(ThreadHeld):
         await saver.aput(thread("t"), empty_checkpoint(), {}, {})
     assert len([key for key, _ in await items(engine, "t") if key.startswith("c/")]) == 2
+
+
+async def test_a_writer_without_a_claim_is_refused_if_the_task_is_retried_meanwhile(engine: Engine) -> None:
+    saver = TreadleSaver(engine)
+    task = await engine.enqueue("work")
+    with held(await claimed(engine, "first")):
+        await saver.aput(thread("t"), empty_checkpoint(), {}, {})
+    await engine.cancel(task)
+    before = await items(engine, "t")
+
+    async def decide(record_id: str | None) -> dict[str, ThreadItem | None]:
+        if (await engine.get_task(task)).finished:
+            await engine.retry(task)
+        return dict.fromkeys((key for key, _ in before), None)
+
+    with pytest.raises(ThreadHeld):
+        await engine.kernel.threads.write("t", decide, None, None)
+    assert await items(engine, "t") == before
+    await engine.cancel(task)
+    await saver.adelete_thread("t")
+    assert await items(engine, "t") == []
 
 
 async def test_concurrent_writers_without_a_claim_lose_no_write(engine: Engine) -> None:

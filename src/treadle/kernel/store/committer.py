@@ -294,7 +294,11 @@ class Committer:
             if guard is not None:
                 if ends:
                     finished.append(guard.task_id)
-                if isinstance(guard, Seen) and not (isinstance(unit.settlement, Park) and unit.settlement.stays):
+                if (
+                    isinstance(guard, Seen)
+                    and unit.settlement
+                    and not (isinstance(unit.settlement, Park) and unit.settlement.stays)
+                ):
                     fenced.append(guard.task_id)
         self.fenced(fenced)
         if soonest < _NEVER:

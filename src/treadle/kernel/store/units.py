@@ -270,7 +270,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     """Writes that a store applies together or not at all.
 
     With a `Claim` guard, `settlement` is Finish, Park, Keep or None; with a `Seen` guard Finish or Park for a live task, or
-    Revive or Amend for a finished one. Without a guard there is no settlement, and the store writes the rows
+    Revive, Amend or None for a finished one. Without a guard there is no settlement, and the store writes the rows
     unconditionally. A unit with a claim and no settlement does not change its task: one call may contain several such
     units of one task. `also` are further claimed tasks to settle with it, `run` is the run that it advances. With `fresh`, the
     store refuses the unit if an idempotency key of its tasks identifies another task: DEFERRED, with those tasks in `same`.

@@ -1,7 +1,7 @@
 """Threads: the checkpoints of an agent framework, as items of one record per thread.
 
 A thread that a task has written belongs to it until the task ends: its claim guards every write, and all other writers are
-refused. A write without a claim is guarded by the version of the record.
+refused. A write without a claim is guarded by the version of the record, and by the end of that task, which may be retried.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import PAGE_LIMIT, every_record
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
-from treadle.kernel.store.units import Row, Unit, Verdict
+from treadle.kernel.store.units import Row, Seen, Unit, Verdict
 from treadle.model.errors import ClaimLost, PayloadTooLarge, ThreadHeld
 from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, check_key
@@ -90,10 +90,10 @@ class Threads:
 
         async def attempt() -> None:
             record = await self._find(thread_id)
-            await self._check_writer(record, thread_id, claim)
+            guard = await self._check_writer(record, thread_id, claim)
             items = await decide(None if record is None else record.id)
             if items:
-                await self._commit(self._rows(record, thread_id, items, task), claim)
+                await self._commit(self._rows(record, thread_id, items, task), guard)
 
         await self._committer.transact(attempt, f"write the thread {thread_id}")
 
@@ -104,9 +104,9 @@ class Threads:
             record = await self._find(thread_id)
             if record is None:
                 return
-            await self._check_writer(record, thread_id, claim)
+            guard = await self._check_writer(record, thread_id, claim)
             while keys := [key for key, _ in await self._store.list_items(record.id, None, PAGE_LIMIT)]:
-                await self._commit((_change(record), PutItems(record.id, tuple((key, None) for key in keys))), claim)
+                await self._commit((_change(record), PutItems(record.id, tuple((key, None) for key in keys))), guard)
                 record = await self._store.find_record(record.id)
                 if record is None or record.ended_at is not None:
                     return
@@ -114,16 +114,18 @@ class Threads:
             ended = ChangeRecord(
                 record.id, record.version, record.body, "remove", "kept", "removed", ended=True, actor=actor or "python"
             )
-            await self._commit((ended,), claim)
+            await self._commit((ended,), guard)
 
         await self._committer.transact(attempt, f"delete the thread {thread_id}")
 
-    async def _check_writer(self, record: Record | None, thread_id: str, claim: Claim | None) -> None:
+    async def _check_writer(self, record: Record | None, thread_id: str, claim: Claim | None) -> Claim | Seen | None:
+        """Return the guard of the write: the claim, or the end of the task that the thread belonged to."""
         if record is None or record.task_id is None or (claim is not None and claim.task_id == record.task_id):
-            return
+            return claim
         task = await self._store.find_task(record.task_id)
         if task is not None and not task.finished:
             raise ThreadHeld(thread_id, record.task_id)
+        return claim if claim is not None or task is None else Seen.of(task)
 
     def _rows(self, record: Record | None, thread_id: str, items: Items, task: Task | None) -> tuple[Row, ...]:
         puts = tuple((key, None if item is None else _text(item)) for key, item in items.items())
@@ -144,14 +146,14 @@ class Threads:
             return (PutItems(record.id, puts),)  # the claim alone guards it, so concurrent nodes do not wait for each other
         return _change(record, task), PutItems(record.id, puts)
 
-    async def _commit(self, rows: tuple[Row, ...], claim: Claim | None) -> None:
+    async def _commit(self, rows: tuple[Row, ...], guard: Claim | Seen | None) -> None:
         reach("thread.before_commit")
-        answer = await self._committer.submit(Unit(claim, rows=rows), PATIENCE if claim is None else None)
+        answer = await self._committer.submit(Unit(guard, rows=rows), None if isinstance(guard, Claim) else PATIENCE)
         reach("thread.after_commit")
-        if answer.verdict is Verdict.CLAIM_LOST and claim is not None:
-            task = await self._store.find_task(claim.task_id)
-            if task is None or task.finished or task.claim != claim:
-                raise ClaimLost(claim.task_id, claim.version)
+        if answer.verdict is Verdict.CLAIM_LOST and isinstance(guard, Claim):
+            task = await self._store.find_task(guard.task_id)
+            if task is None or task.finished or task.claim != guard:
+                raise ClaimLost(guard.task_id, guard.version)
         if answer.verdict is not Verdict.DONE or answer.existing:
             raise Stale
 

@@ -83,7 +83,13 @@ def name_of(record: Record) -> Name:
 
 def task_key(unit: Unit) -> TaskKey:
     """Return the key of the task that guards the unit."""
-    return (unit.guard.task_id if unit.guard else "", isinstance(unit.settlement, Revive | Amend))
+    finished = isinstance(unit.settlement, Revive | Amend) or only_sees(unit)
+    return (unit.guard.task_id if unit.guard else "", finished)
+
+
+def only_sees(unit: Unit) -> bool:
+    """Whether the unit is guarded by the end of a task, which it does not change."""
+    return unit.settlement is None and isinstance(unit.guard, Seen)
 
 
 def split(unit: Unit) -> list[Unit]:

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.kernel.store.units import DONE, Answer, Unit
 from treadle.model.names import Lane
-from treadle.stores.rules.guards import Decision, decide, has_rows, with_admitted, with_lanes
+from treadle.stores.rules.guards import Decision, decide, has_rows, only_sees, with_admitted, with_lanes
 from treadle.stores.rules.inserts import (
     Entered,
     has_preclaims,
@@ -68,7 +68,10 @@ def _commit_rows(
     asked = decision.repeats(units)
     decision.recognise(asked, list_settled(connection, asked))
     write_heads(connection, decision.applied.values(), now)
-    parts = [msgspec.structs.replace(part.unit, also=(), run=None, rows=()) for part in decision.parts]
+    parts = [
+        msgspec.structs.replace(part.unit, guard=None if only_sees(part.unit) else part.unit.guard, also=(), run=None, rows=())
+        for part in decision.parts
+    ]
     entrances = [is_entrance(units[part.position]) for part in decision.parts]
     settled, known = _commit_tasks(connection, parts, entrances, known, now, keys)
     rows = [(position, row) for position, unit in decision.applied.items() for row in unit.rows]
