@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from http.client import HTTPMessage
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,6 +30,7 @@ from tests.mcp.transports import told
 
 from treadle import Engine
 from treadle.cli.process.mcp_mount import add_mcp
+from treadle.http import oauth
 from treadle.http.app import make_app
 from treadle.http.oauth import Issuer as Verifier
 from treadle.model.access import Scope
@@ -188,6 +192,39 @@ async def test_new_keys_of_the_issuer_are_found_and_unknown_ones_do_not_flood_it
     assert (await verifier.find_access(token())).actor == "oauth:ada"  # with the keys that it has
     with pytest.raises(Unauthorized):
         await Verifier(issuer.url, RESOURCE, clock).find_access(token())
+
+
+async def test_an_issuer_that_fails_is_not_asked_again_at_once(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = ManualClock(), []
+
+    def fails(url: str) -> None:
+        asked.append(url)
+        raise OSError
+
+    verifier = Verifier(issuer.url, RESOURCE, clock)
+    monkeypatch.setattr(oauth, "_load_keys", fails)
+    for _ in range(3):
+        with pytest.raises(Unauthorized):
+            await verifier.find_access(issuer.token(clock.now() // 1000, RESOURCE))
+    assert len(asked) == 1
+    monkeypatch.undo()
+    clock.advance(6)
+    assert (await verifier.find_access(issuer.token(clock.now() // 1000, RESOURCE))).actor == "oauth:ada"
+
+
+@pytest.mark.parametrize(
+    ("target", "follows"), [("https://a.example/b", True), ("http://a.example/b", False), ("https://b.example/b", False)]
+)
+def test_redirects_of_the_issuer_stay_at_its_origin(target: str, follows: bool) -> None:
+    def redirected() -> Any:
+        request = urllib.request.Request("https://a.example/a")
+        return oauth._SameOrigin().redirect_request(request, io.BytesIO(), 302, "Found", HTTPMessage(), target)
+
+    if follows:
+        assert redirected().full_url == target
+    else:
+        with pytest.raises(ValueError, match="another origin"):
+            redirected()
 
 
 async def test_our_own_tokens_still_count_and_an_incomplete_setting_is_refused(app: Starlette, issuer: Issuer) -> None:

@@ -37,9 +37,9 @@ AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 
 _LONGEST_TOKEN, _LONGEST_SUBJECT = 16 * 1024, 200
 _LARGEST_ANSWER = 1024 * 1024
-_TIMEOUT = 10.0
+_TIMEOUT = 5.0
 _LEEWAY = 30
-_AGAIN_AFTER, _FRESH_FOR = 30.0, 3600.0
+_AGAIN_AFTER, _FRESH_FOR, _MISSING_FOR = 30.0, 3600.0, 5.0
 
 
 class Issuer:
@@ -96,15 +96,16 @@ class Issuer:
 
     async def _find_keys(self, fresh_for: float) -> Any:
         async with self._loading:
-            now = self._clock.monotonic()
-            if self._loaded_at is None or now - self._loaded_at >= fresh_for:
+            if self._keys is None:
+                fresh_for = _MISSING_FOR
+            if self._loaded_at is None or self._clock.monotonic() - self._loaded_at >= fresh_for:
                 try:
                     self._keys = await asyncio.to_thread(_load_keys, self.url)
                 except (OSError, ValueError, KeyError, TypeError) as error:
                     _LOG.warning("the keys of the OAuth issuer %s cannot be loaded: %s", self.url, error)
-                    if self._keys is None:
-                        raise Unauthorized("unverifiable") from None
-                self._loaded_at = now
+                self._loaded_at = self._clock.monotonic()
+            if self._keys is None:
+                raise Unauthorized("unverifiable")
             return self._keys
 
 
@@ -196,8 +197,18 @@ def _load_keys(issuer: str) -> Any:
     return KeySet.import_key_set({"keys": keys})
 
 
+class _SameOrigin(urllib.request.HTTPRedirectHandler):
+    """Follows redirects only to the same scheme, host and port."""
+
+    def redirect_request(self, req: urllib.request.Request, *args: Any) -> urllib.request.Request | None:
+        before, after = urlsplit(req.full_url), urlsplit(args[-1])
+        if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+            raise ValueError(f"{req.full_url} redirects to another origin, {after.scheme}://{after.netloc}")
+        return super().redirect_request(req, *args)
+
+
 def _get(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:  # noqa: S310 - check_secure
+    with urllib.request.build_opener(_SameOrigin).open(url, timeout=_TIMEOUT) as answer:
         found = json.loads(answer.read(_LARGEST_ANSWER))
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
