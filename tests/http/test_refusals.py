@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -26,8 +26,10 @@ from treadle.http.app_state import state_of
 from treadle.http.routes import RouteTable
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.mcp.catalog import TOOLS
-from treadle.model.access import Scope
-from treadle.service import alerts
+from treadle.mcp.request_context import RequestContext
+from treadle.model.access import Access, Scope, granted
+from treadle.model.errors import Forbidden, ListForbidden, TreadleError
+from treadle.service import Service, alerts
 from treadle.stores.sqlite import connect_for_reading
 from treadle.testing import ManualClock
 from treadle.web.site import FLASH_COOKIE, add_pages
@@ -106,7 +108,44 @@ async def _refused_tools(world: World, scope: Scope) -> None:
 
 
 def _of(tool: str, world: World) -> dict[str, Any]:
-    return {"afl_execute_workflow": {"source": FLOW}, "flow_publish": {"source": FLOW}}.get(tool, {})
+    given = {"afl_execute_workflow": {"source": FLOW}, "flow_publish": {"source": FLOW}, "limit_set": {"handler": "x", "rate": 1}}
+    return given.get(tool, {})
+
+
+@pytest.mark.parametrize("scope", Scope)
+async def test_a_tool_reaches_nothing_without_its_scope(scope: Scope):
+    """Neither the contract nor the process of the server: a worker that starts is not in the store."""
+    access = Access("ada", granted([scope]))
+    context = RequestContext(cast(Any, Unreachable()), access, start_worker=cast(Any, Unreachable()))
+    without = [tool for tool in TOOLS.values() if not access.may(tool.scope)]
+    assert (without == []) is (scope is Scope.ADMIN)
+    for tool in without:
+        for called, given in ((tool, {}), (TOOLS["tool_call"], {"name": tool.name})):
+            with pytest.raises(Forbidden):
+                await called.call(context, given)
+
+
+class Unreachable:
+    """Fails when something of it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was reached")
+
+    def __call__(self, *_: object) -> Any:
+        raise AssertionError("it was called")
+
+
+async def test_a_tool_does_nothing_in_a_list_that_the_token_may_not_use(world: World):
+    access = Access("ada", frozenset(Scope), task_lists=("mine",))
+    context = RequestContext(Service(world.stage.engine, access), access, start_worker=cast(Any, Unreachable()))
+    tools = [tool for tool in TOOLS.values() if "task_list" in tool.input_schema["properties"]]
+    assert "worker_start" in [tool.name for tool in tools]
+    for tool in tools:
+        async with world.rows.unchanged(tool.name) as refused:
+            with pytest.raises(TreadleError) as raised:
+                await tool.call(context, arguments(world.ids, parameters_of(tool.body)) | _of(tool.name, world))
+            refused.append(True)
+        assert isinstance(raised.value, Forbidden | ListForbidden), tool.name
 
 
 async def test_a_refused_form_leaves_the_store_as_it_was(world: World):

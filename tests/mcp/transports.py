@@ -70,7 +70,7 @@ def shop_engine(url: str = "memory://") -> Engine:
 async def in_request_context(engine: Engine, *scopes: Scope, actor: str = "mcp:ada") -> AsyncIterator[Client]:
     """A client in this process, with all scopes or these."""
     access = Access(actor, granted(scopes) if scopes else frozenset(Scope))
-    desk = RequestContext(Service(engine, access), access.scopes)
+    desk = RequestContext(Service(engine, access), access)
 
     async def desk_of(ctx: Context) -> RequestContext:
         return desk

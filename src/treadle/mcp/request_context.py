@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from treadle.api.facade import Api
-from treadle.model.access import Scope
+from treadle.model.access import Access, Scope
 from treadle.model.errors import TreadleError
 
 T = TypeVar("T")
@@ -41,8 +41,8 @@ class RequestContext:
     """The context of one request."""
 
     api: Api
-    scopes: frozenset[Scope] | None = None
-    """The caller's scopes; None if only a remote server knows them."""
+    access: Access | None = None
+    """The caller's access; None if only a remote server knows it."""
     patience: Patience | None = None
     """How the server lets its callers wait; None: without limit."""
     report: Report | None = None
@@ -53,8 +53,8 @@ class RequestContext:
     """Starts a worker for a task list in this process and returns whether it was needed; None: this process cannot."""
 
     def may(self, scope: Scope) -> bool:
-        """Whether to offer tools of that scope; the contract enforces permissions."""
-        return self.scopes is None or scope in self.scopes
+        """Whether the caller has the scope, or only a remote server knows."""
+        return self.access is None or self.access.may(scope)
 
     async def patiently(
         self, call: Callable[[float], Awaitable[T]], wait_for: float, doing: Callable[[], Awaitable[str]] | None = None

@@ -18,7 +18,7 @@ from treadle.api.wire import to_builtins
 from treadle.mcp.advice import Advisor
 from treadle.mcp.request_context import RequestContext
 from treadle.model.access import Scope
-from treadle.model.errors import TreadleError
+from treadle.model.errors import Forbidden, TreadleError
 from treadle.model.text import safe_logger
 from treadle.model.values import Json
 
@@ -53,7 +53,7 @@ class Tool:
     name: str
     body: Body
     scope: Scope
-    """The minimum scope; the contract enforces permissions."""
+    """The minimum scope; the contract may require more."""
     changes: bool
     ends: bool
     """Whether it ends or removes something irreversibly."""
@@ -107,7 +107,9 @@ class Tool:
         )
 
     async def call(self, context: RequestContext, given: Mapping[str, Any]) -> ApiRecord:
-        """Call it; raises pydantic's `ValidationError` for invalid arguments."""
+        """Call it; raises `Forbidden` without its scope, and pydantic's `ValidationError` for invalid arguments."""
+        if not context.may(self.scope):
+            raise Forbidden(self.scope)
         fitting = self.arguments.model_validate(dict(given))
         return await self.body(context, **{name: getattr(fitting, name) for name in fitting.model_fields_set})
 

@@ -35,6 +35,8 @@ async def worker_start(context: RequestContext, task_list: ListName = DEFAULT_LI
     """Serve a task list with the handlers of this MCP server's process, until the process ends."""
     if context.start_worker is None:
         raise Refused(_NOWHERE)
+    if context.access is not None:
+        context.access.check_list(task_list)
     started = await context.start_worker(task_list)
     return WorkerStarted(task_list, started, [each.name for each in (await context.api.servers.fleet()).handlers])
 

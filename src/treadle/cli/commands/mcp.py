@@ -106,7 +106,7 @@ async def _far_desk(session: Session, toolsets: frozenset[str]) -> AsyncIterator
     """A request context for tools that run here, on a remote server."""
     from treadle.mcp.request_context import RequestContext
 
-    async with session.api() as api:
+    async with session.api(for_model=True) as api:
         yield RequestContext(api, toolsets=toolsets)
 
 
@@ -124,7 +124,7 @@ async def _near_desk(
         _working(engines, work) as engine,
         worker_starter(engine, _GRACE, served=served, registered=work.wanted and _is_shared(engine)) as start_worker,
     ):
-        yield RequestContext(Service(engine, access), access.scopes, toolsets=toolsets, start_worker=start_worker)
+        yield RequestContext(Service(engine, access), access, toolsets=toolsets, start_worker=start_worker)
 
 
 async def _over_http(

@@ -116,9 +116,7 @@ class McpMount:
             except InvalidInput as error:
                 raise MCPError(INVALID_PARAMS, str(error)) from error
             service = Service(state.engine, access)
-            return RequestContext(
-                service, access.scopes, partial(state.wait, access), toolsets=toolsets, start_worker=self._start_worker
-            )
+            return RequestContext(service, access, partial(state.wait, access), toolsets=toolsets, start_worker=self._start_worker)
 
         return StreamableHTTPSessionManager(
             make_server(desk_of), stateless=True, max_request_body_size=state.engine.kernel.settings.payload_limit + BODY_OVERHEAD
