@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from itertools import product
+from pathlib import Path
 
 import pytest
+from tests.mcp.transports import Way, by, refused, told
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
 from treadle.model.access import Access, Scope, granted
@@ -44,6 +46,14 @@ async def test_a_model_does_not_approve_its_own_objective(for_model: bool, own: 
             assert (await caller.objectives.get(added.objective_id)).status == "NEW"
         else:
             assert (await caller.objectives.approve(added.objective_id)).approved_by == "claude"
+
+
+@pytest.mark.parametrize("way", ["http", "far"])
+async def test_a_model_does_not_approve_its_own_objective_by_any_way(way: Way, tmp_path: Path) -> None:
+    async with by(way, tmp_path) as client:
+        added = told(await client.call_tool("objective_add", {"title": "a goal"}))
+        given = {"objective_id": added["objective_id"], "action": "approve"}
+        assert "cannot approve it over MCP" in refused(await client.call_tool("objective_manage", given))["error"]
 
 
 @pytest.mark.parametrize(("for_model", "own", "many"), [*product((False, True), (False, True), (False, True))])

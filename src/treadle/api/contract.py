@@ -23,6 +23,8 @@ from treadle.model.values import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+MODEL_HEADER = "Treadle-For-Model"
+"""With this header, whatever its value, a request acts for a model, which cannot approve what its token asked for."""
 PREFIX = "/v1"
 KEY = "idempotency_key"
 _ROUTE = "__treadle_route__"

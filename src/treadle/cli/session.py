@@ -157,18 +157,20 @@ class Session:
         actor: str | None = None,
         groups: Sequence[str] = (),
         scratch: bool = False,
+        for_model: bool = False,
     ) -> AsyncIterator[Api]:
         """Open the API of the chosen server, or else of the store; `migrate` and `first` as for `engine`.
 
         Callers who can open the store may claim an `actor` and `groups`; a server identifies them by their token.
-        `scratch` is for calls that need no stored data: without a server they use an empty store in memory.
+        `scratch` is for calls that need no stored data: without a server they use an empty store in memory. `for_model` tells the
+        server that a model acts.
         """
         if self.chosen.remote:
             from treadle.cli.process.local_token import find_local_secret
             from treadle.client import Client  # a store needs no HTTP client
 
             token = self.chosen.token or find_local_secret(self.settings.store, self.chosen.remote)
-            async with Client(self.chosen.remote, token) as client:
+            async with Client(self.chosen.remote, token, for_model=for_model) as client:
                 yield client
             return
         from treadle.engine import Engine

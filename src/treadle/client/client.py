@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from treadle.api.contract import KEY, PREFIX, Call, calls_of
+from treadle.api.contract import KEY, MODEL_HEADER, PREFIX, Call, calls_of
 from treadle.api.facade import Api, protocol_of
 from treadle.api.wire import from_json, to_builtins
 from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
@@ -38,11 +38,13 @@ class Client(Api):
         token: str | None = None,
         *,
         timeout: float = TIMEOUT,
+        for_model: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self._timeout = timeout
         headers = {"Accept": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {_line(token, 'token')}"})
+        headers |= {MODEL_HEADER: "1"} if for_model else {}
         try:
             if (place := urlsplit(url)).scheme not in ("http", "https") or not place.hostname or place.port == 0:
                 raise ValueError("it has no host")

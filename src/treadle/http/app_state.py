@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 
+from treadle.api.contract import MODEL_HEADER
 from treadle.engine import Engine
 from treadle.http.access import Callers
 from treadle.http.broadcast import Broadcast
@@ -47,7 +49,11 @@ class AppState:
 
     async def service(self, request: Request) -> Service:
         """The contract with the access of the caller."""
-        return Service(self.engine, await self.access(request))
+        return self.service_for(request, await self.access(request))
+
+    def service_for(self, request: Request, access: Access) -> Service:
+        """The contract with that access, restricted if the request acts for a model."""
+        return Service(self.engine, replace(access, for_model=True) if MODEL_HEADER in request.headers else access)
 
     async def close(self) -> None:
         """End every long poll and stream. Idempotent."""

@@ -32,7 +32,8 @@ Everything that people, programs and agents do with a Treadle engine.
 
 Instants are RFC 3339 in UTC. Durations in requests are seconds; fields of answers that end in `_for` are milliseconds. Lists are
 paged: pass `next_before` as `before`. Errors are `application/problem+json` with a stable `code`. Each call names the scope
-that its token needs. Calls that create something take an `Idempotency-Key`. Every answer has an `X-Request-Id`.
+that its token needs. Calls that create something take an `Idempotency-Key`. Every answer has an `X-Request-Id`. A request with the
+header `Treadle-For-Model` acts for a model: it cannot approve what its token asked for.
 """
 _SECURITY = {
     "token": {"type": "http", "scheme": "bearer", "description": "The secret of a token, as `Authorization: Bearer SECRET`"},

@@ -160,7 +160,7 @@ class Site:
                 form = await request.form()
                 try:
                     access = await self.state.callers.find(request, csrf=str(form.get("csrf", "")))
-                    return await do(request, Service(self.state.engine, access))
+                    return await do(request, self.state.service_for(request, access))
                 except Unauthorized:
                     return RedirectResponse("/login", 303)
                 except TreadleError as error:
