@@ -211,3 +211,63 @@ async def test_callers_wait_for_the_answer() -> None:
             assert await started.update("set_address", 1, idempotency_key="k") == ["moved", 1]
             with pytest.raises((InvalidInput, InvalidPayload)):
                 await started.update("set_address", object())
+
+
+async def test_values_that_concurrent_branches_publish_are_all_kept(scene: Scene) -> None:
+    gate = asyncio.Event()
+
+    async def slow() -> None:
+        await gate.wait()
+
+    async def fast() -> None: ...
+
+    @scene.engine.function("branches")
+    async def branches(payload: dict[str, Any], ctx: FunctionContext) -> None:
+        async def early() -> None:
+            ctx.publish("early", 1)
+            await ctx.step(slow)
+
+        async def late() -> None:
+            ctx.publish("late", 2)
+            await ctx.step(fast)
+            gate.set()
+
+        await ctx.gather(early(), late())
+        await ctx.wait_for("go")
+
+    started = await scene.engine.start_function("branches")
+    await scene.process(warm=0).quiet()
+    found = await scene.engine.kernel.functions.list_published(started.id)
+    assert set(found) == {"early", "late"}
+    await scene.engine.signal(started, "go")
+    await scene.process(warm=0).quiet()
+    assert set(await scene.engine.kernel.functions.list_published(started.id)) == {"early", "late"}
+
+
+async def test_a_refusal_of_one_name_too_many_is_the_same_in_a_replay(memory: Scene) -> None:
+    said: list[list[str]] = []
+
+    @memory.engine.function("limited")
+    async def limited(payload: dict[str, Any], ctx: FunctionContext) -> None:
+        if "again" not in payload:
+            for number in range(60):
+                ctx.publish(f"old{number}", number)
+            await ctx.continue_as_new({"again": True})
+        here: list[str] = []
+        said.append(here)
+        for number in range(60):
+            try:
+                ctx.publish(f"new{number}", number)
+            except InvalidInput as error:
+                here.append(f"{number}: {error}")
+        ctx.publish("old3", "again")
+        await ctx.wait_for("go")
+
+    started = await memory.engine.start_function("limited")
+    await memory.process(warm=0).quiet()
+    await memory.engine.signal(started, "go")
+    await memory.process(warm=0).quiet()
+    await memory.engine.run_result(started)
+    first, second = said
+    assert first == second
+    assert [each.split(":")[0] for each in first] == [str(number) for number in range(40, 60)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -265,3 +266,41 @@ async def test_options_that_a_call_does_not_take_are_refused(engine: Engine) -> 
         await engine.enqueue(task, 3, delay=5)  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match="enqueue does not take the option key"):
         await engine.enqueue(task.with_options(key="x"), 3)
+
+
+class Measured(pydantic.BaseModel):
+    x: float | None
+
+
+class Unquoted(Measured):
+    model_config = pydantic.ConfigDict(ser_json_inf_nan="constants")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+async def test_a_number_that_json_does_not_have_fails_handlers_steps_and_functions(engine: Engine, number: float) -> None:
+    async def measure() -> Unquoted:
+        return Unquoted(x=number)
+
+    @engine.handler("plain")
+    async def plain(n: int) -> Measured:
+        return Measured(x=number)
+
+    @engine.handler("unquoted")
+    async def unquoted(n: int) -> Unquoted:
+        return Unquoted(x=number)
+
+    @engine.function("returns")
+    async def returns(n: int, ctx: FunctionContext) -> Unquoted:
+        return Unquoted(x=number)
+
+    @engine.function("steps")
+    async def steps(n: int, ctx: FunctionContext) -> None:
+        await ctx.step(measure)
+
+    async with engine.worker():
+        for handler in (plain, unquoted):
+            with pytest.raises(TaskFailed, match="NaN or an infinity"):
+                await (await engine.enqueue(handler, n=1)).result()
+        for function in (returns, steps):
+            with pytest.raises(RunFailed, match="NaN or an infinity"):
+                await (await engine.start(function, n=1)).result()

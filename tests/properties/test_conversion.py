@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -195,3 +196,90 @@ def test_any_json_is_loaded_as_the_type_or_refused_with_a_path(data: st.DataObje
         assert str(error).startswith("$")  # noqa: PT017
     else:
         assert converter.load(decode(encode(converter.dump(loaded)))) == loaded
+
+
+class Nulled(pydantic.BaseModel):
+    x: Any = None
+    number: float | None = None
+    inner: list[float | None] = []
+
+
+class Constant(Nulled):
+    model_config = pydantic.ConfigDict(ser_json_inf_nan="constants")
+
+
+class Spelled(Nulled):
+    model_config = pydantic.ConfigDict(ser_json_inf_nan="strings")
+
+
+class Hexed(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
+    data: bytes
+
+
+class Written(pydantic.BaseModel):
+    x: Any
+
+    @pydantic.field_serializer("x")
+    def write(self, x: Any) -> Any:
+        return {"value": x}
+
+    @pydantic.field_validator("x", mode="before")
+    @classmethod
+    def read(cls, x: Any) -> Any:
+        return x["value"] if isinstance(x, dict) else x
+
+
+class Number(pydantic.RootModel[float | None]):
+    pass
+
+
+@dataclass
+class Loose:
+    x: Any = None
+    number: float | None = None
+
+
+class LooseStruct(msgspec.Struct):
+    x: Any = None
+    number: float | None = None
+
+
+FLOATS = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf])
+ODD = FLOATS | st.sampled_from(["\ud800", "a\0", 2**63, 2**64, -(2**70), 10**400, "NaN", "Infinity", None])
+MODELS = [
+    st.builds(model, x=ODD, number=FLOATS | st.none(), inner=st.lists(FLOATS, max_size=2)) for model in (Nulled, Constant, Spelled)
+]
+NASTY: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    *zip((Nulled, Constant, Spelled), MODELS, strict=True),
+    (list[Constant], st.lists(MODELS[1], max_size=2)),
+    (dict[str, Nulled], st.dictionaries(st.sampled_from(["a", "\ud800", "\0"]), MODELS[0], max_size=2)),
+    (Box[Spelled], st.builds(Box, MODELS[2])),
+    (Constant | None, MODELS[1]),
+    (Hexed, st.builds(Hexed, data=st.binary(max_size=3))),
+    (Written, st.builds(Written, x=ODD)),
+    (Number, st.builds(Number, FLOATS)),
+    (Loose, st.builds(Loose, ODD, FLOATS)),
+    (LooseStruct, st.builds(LooseStruct, ODD, FLOATS)),
+    (float | None, FLOATS),
+    (list[float | None], st.lists(FLOATS, max_size=2)),
+    (Any, ODD),
+]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+@pytest.mark.parametrize("index", range(len(NASTY)), ids=[str(annotation) for annotation, _ in NASTY])
+def test_a_value_that_json_does_not_have_is_refused_or_kept_but_never_changed(index: int, data: st.DataObject) -> None:
+    annotation, values = NASTY[index]
+    converter, value = Converter(annotation), data.draw(values)
+    for write in (converter.dump, converter.find_text):
+        try:
+            if (written := write(value)) is None and write == converter.find_text:
+                continue
+            stored = encode(written)
+        except InvalidPayload:
+            continue
+        assert json.loads(stored, parse_constant=pytest.fail) == decode(stored)
+        loaded = converter.load(decode(stored))
+        assert loaded == value or repr(loaded) == repr(value)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class PendingUnit:
     """Rows that branches have decided and that the next unit commits."""
 
-    __slots__ = ("consumed", "guarded", "rows", "starts", "steps", "tasks")
+    __slots__ = ("consumed", "guarded", "publishes", "rows", "starts", "steps", "tasks")
 
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
@@ -41,6 +41,8 @@ class PendingUnit:
         that a pause or a cancellation reaches them."""
         self.guarded = False
         """Whether the unit must raise the run's version."""
+        self.publishes = False
+        """Whether the unit stores the published values, as they are when it is committed."""
 
     def __bool__(self) -> bool:
         return bool(self.steps or self.tasks or self.rows or self.consumed or self.starts)
@@ -53,6 +55,7 @@ class PendingUnit:
         self.consumed += other.consumed
         self.starts += other.starts
         self.guarded = self.guarded or other.guarded
+        self.publishes = self.publishes or other.publishes
 
 
 class Branch:

@@ -6,17 +6,20 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from treadle.kernel.effects.decide import check_reaction, current_keys
 from treadle.kernel.functions.cancellation import check_policy
-from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG
+from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG, check_version
+from treadle.kernel.queue.service import check_priority
 from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.conversion import plain_object
 from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
+from treadle.model.lists import check_count
 from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
+from treadle.model.reports import log_line
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
 from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
@@ -41,9 +44,6 @@ from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS
 from treadle.workers.references import Function as FunctionReference
 from treadle.workers.references import Handler as HandlerReference
 from treadle.workers.streams import StreamWriter
-
-if TYPE_CHECKING:
-    pass
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -158,20 +158,18 @@ class FunctionContext(Conversation):
             name = storable(own, CODE_LIMIT) if isinstance(own, str) and own else type_name(fn)
             if name == "<lambda>":
                 name = "lambda"
-        elif name is not None:
-            if not isinstance(name, str):
-                raise InvalidInput(f"The name of a step must be text, not a {type_name(name)}.")
-            name = storable(name)
+        else:
+            name = _step_name(name)
         return StepOperation(
             self._driver,
             fn,
             args,
             kwargs or _NO_KWARGS,
             name or "step",
-            None if key is None else check_key(key, "step key"),
+            _key(key),
             _policy(retry),
             _milliseconds(timeout, "timeout"),
-            _limit_key(limit_key),
+            _key(limit_key, "limit key"),
         )
 
     def effect(
@@ -198,15 +196,15 @@ class FunctionContext(Conversation):
         """
         return EffectOperation(
             self._driver,
-            action,
+            check_key(action, "action"),
             fn,
             request,
-            None if key is None else check_key(key, "step key"),
+            _key(key),
             _policy(retry),
             _milliseconds(timeout, "timeout"),
             unknown,
             check_reaction(on_unknown, "ask", "fail", "repeat"),
-            _limit_key(limit_key),
+            _key(limit_key, "limit key"),
         )
 
     @property
@@ -256,19 +254,19 @@ class FunctionContext(Conversation):
     ) -> CallOperation:
         task = self._driver.execution.task
         template = {
-            "priority": task.priority if priority is None else priority,
+            "priority": task.priority if priority is None else check_priority(priority),
             "timeout_for": _milliseconds(timeout, "timeout"),
             "deadline_for": _milliseconds(deadline, "deadline"),
-            "limit_key": _limit_key(limit_key),
-            "limit": limit,
+            "limit_key": _key(limit_key, "limit key"),
+            "limit": None if limit is None else check_count(limit, "A limit"),
         }
         return CallOperation(
             self._driver,
             Lane(self._driver.execution.runtime.namespace, HANDLER, _task_list(task, task_list), check_name(handler)),
             _payload(payload),
             template,
-            name=name,
-            key=key,
+            name=_step_name(name),
+            key=_key(key),
             retry=_policy(retry),
         )
 
@@ -311,9 +309,10 @@ class FunctionContext(Conversation):
         task = self._driver.execution.task
         options = {
             "task_list": _task_list(task, task_list),
-            "priority": task.priority if priority is None else priority,
+            "priority": task.priority if priority is None else check_priority(priority),
         }
-        operation = StartOperation(self._driver, check_name(function, "function name"), _payload(payload), version, key, options)
+        name, version = check_name(function, "function name"), None if version is None else check_version(version)
+        operation = StartOperation(self._driver, name, _payload(payload), version, _key(key), options)
         operation.on_parent_close = check_policy(on_parent_close)
         return operation
 
@@ -371,7 +370,7 @@ class FunctionContext(Conversation):
         except TypeError as error:
             raise InvalidApproval(f"The approval cannot be asked for: {error}.") from None
         lane = Lane(self._driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
-        return CallOperation(self._driver, lane, asked.as_json(), {"priority": task.priority}, kind=ASK, key=key)
+        return CallOperation(self._driver, lane, asked.as_json(), {"priority": task.priority}, kind=ASK, key=_key(key))
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, None]:
         """End this run and continue as a new run with that payload, or those arguments, and an empty history; never returns.
@@ -461,9 +460,10 @@ class FunctionContext(Conversation):
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
         """Write a log line about this run; a replay does not repeat it."""
-        context = self._driver.execution.context
-        if context is not None and not self._driver.journal.replaying:
-            context.log(message, level, **details)
+        execution = self._driver.execution
+        line = log_line(execution.task, execution.now(), message, level, details)
+        if execution.context is not None and not self._driver.journal.replaying:
+            execution.context.add_line(line)
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
         """Report the progress of the run: a fraction (0 to 1) and a text."""
@@ -480,8 +480,14 @@ def _milliseconds(duration: Duration | None, name: str) -> int | None:
     return None if duration is None else milliseconds(duration, name, positive=True)
 
 
-def _limit_key(key: str | None) -> str | None:
-    return None if key is None else check_key(key, "limit key")
+def _key(key: str | None, what: str = "step key") -> str | None:
+    return None if key is None else check_key(key, what)
+
+
+def _step_name(name: str | None) -> str | None:
+    if name is not None and not isinstance(name, str):
+        raise InvalidInput(f"The name of a step must be text, not a {type_name(name)}.")
+    return None if name is None else storable(name)
 
 
 def _task_list(task: Task, chosen: str | None) -> str:

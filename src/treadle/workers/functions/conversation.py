@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from treadle.kernel.functions.steps import (
     ANSWER,
     PUBLISH,
-    PUBLISHED,
     REPLY,
     UPDATE,
     UPDATE_PREFIX,
     Recorded,
     answer_id,
     folded,
-    published_id,
 )
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.conversion import Converter, is_raw, plain_object
@@ -26,6 +24,7 @@ from treadle.model.states import StepState
 from treadle.model.user_values import shown, storable, text_of
 from treadle.model.values import Json, decode, encode
 from treadle.workers.functions.branches import Branch, PendingUnit
+from treadle.workers.functions.errors import error_of
 from treadle.workers.functions.operations import SignalOperation
 from treadle.workers.functions.waits import Wait
 
@@ -171,19 +170,25 @@ class Conversation:
         """
         driver = self._driver
         check_name(name, "name of a published value")
+        limit = driver.execution.runtime.payload_limit
+        stored = decode(encode(plain_object(value), "published value", limit))
         journal, branch = driver.journal, driver.branches.enter()
         step_name = branch.number(name)
         place, recorded = journal.reach(branch, PUBLISH, step_name)
-        if recorded is not None:
-            return
-        execution = driver.execution
-        known = {**journal.published, name: {"value": plain_object(value), "at": execution.now()}}
-        if len(known) > PUBLISHED_LIMIT:
-            raise InvalidInput(f"A run publishes values under up to {PUBLISHED_LIMIT} names.")
-        journal.published = decode(encode(known, "published values", execution.runtime.payload_limit))
-        unit = branch.next_unit()
-        journal.write(journal.new_step(place, PUBLISH, step_name, StepState.COMPLETED), unit)
-        add_row(driver, unit, published_id(execution.run_id), PUBLISHED, PUBLISHED, journal.published)
+        if recorded is None:
+            recorded, unit = journal.new_step(place, PUBLISH, step_name, StepState.COMPLETED), branch.next_unit()
+            known = {**journal.published, name: {"value": stored, "at": driver.execution.now()}}
+            try:  # depends on other branches and earlier runs, so a refusal is recorded
+                if len(known) > PUBLISHED_LIMIT:
+                    raise InvalidInput(f"A run publishes values under up to {PUBLISHED_LIMIT} names.")
+                encode(known, "published values", limit)
+            except InvalidInput as error:
+                recorded.state, recorded.error = StepState.FAILED, {"code": error.code, "message": str(error)}
+            else:
+                journal.published, unit.publishes = known, True
+            journal.write(recorded, unit)
+        if (refused := error_of(recorded)) is not None:
+            raise refused
 
 
 def _loader(annotation: Any, what: str) -> Callable[[Json], Any]:

@@ -68,7 +68,7 @@ class Driver:
         self.journal = Journal(self.execution)
         self.branches = Branches(self.execution, self.journal)
         self.inbox = Inbox(self.execution, self.journal)
-        self.recorder = Recorder(self.execution, self.inbox, self.branches)
+        self.recorder = Recorder(self.execution, self.journal, self.inbox, self.branches)
         self.permits = Permits(self.execution)
         self.streams = FunctionStreams(self.execution, self.journal)
         self.execution.on_turn = self._turn

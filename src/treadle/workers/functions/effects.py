@@ -67,9 +67,9 @@ class EffectOperation(StepOperation):
         execution, journal = self.driver.execution, self.driver.journal
         if execution.held:
             await execution.wait_while_held()
+        what = (self.action, stable_hash(self.request, "request"), self.key)
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, EFFECT, name)
-        what = (self.action, stable_hash(self.request, "request"), self.key)
         request = self.request if isinstance(self.request, dict) else {"request": self.request}
         about = "" if self.request is None else arguments_text(request)
         first = journal.ids.at(place) if recorded is None or recorded.of is None else recorded.of

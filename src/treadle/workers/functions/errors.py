@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from treadle.kernel.effects.decide import UnrepeatedEffect
-from treadle.kernel.functions.steps import ASK, CALL, EFFECT, RESULT, Recorded
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, PUBLISH, RESULT, Recorded
 from treadle.model.errors import (
     ApprovalDenied,
     ApprovalExpired,
     Canceled,
+    InvalidInput,
+    PayloadTooLarge,
     RunCanceled,
     RunFailed,
     SignalTimeout,
@@ -43,6 +45,8 @@ def error_of(recorded: Recorded) -> BaseException | None:
             error = RunFailed(recorded.task_id or "", None, message)
         case kind if kind == EFFECT and state == UNKNOWN_OUTCOME:
             error = UnrepeatedEffect(message, code)
+        case kind if kind == PUBLISH:
+            error = PayloadTooLarge(message) if code == PayloadTooLarge.code else InvalidInput(message)
         case _:
             error = StepFailed(recorded.name, code, message, stored.get("type"))
     return blamed(error, recorded.id)

@@ -20,11 +20,14 @@ from treadle.kernel.functions.steps import (
     folded,
     is_after,
     place_key,
+    published_id,
     question_place,
     read_step,
     step_id,
 )
+from treadle.kernel.store.units import PutBlob
 from treadle.model.errors import RepeatedKey, TooManySteps
+from treadle.model.runs import Step
 from treadle.model.states import StepState
 from treadle.model.values import BlobRef
 from treadle.workers.functions.branches import Branch, PendingUnit
@@ -267,3 +270,10 @@ class Journal:
         step, blobs = folded(execution.run_id, recorded, execution.root_id, execution.runtime.value_store)
         unit.rows += blobs
         unit.steps[recorded.id] = step
+
+    def published_step(self) -> tuple[Step, tuple[PutBlob, ...]]:
+        """Return the row of the published values, and the large values to store beside it."""
+        execution = self._execution
+        row_id = published_id(execution.run_id)
+        row = Recorded(id=row_id, kind=PUBLISHED, name=PUBLISHED, state=StepState.COMPLETED, value=self.published)
+        return folded(execution.run_id, row, execution.root_id, execution.runtime.value_store)

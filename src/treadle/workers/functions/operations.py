@@ -17,7 +17,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask
-from treadle.model.values import Json
+from treadle.model.values import Json, encode
 from treadle.workers.functions.branches import Branch
 from treadle.workers.functions.cleanup import interrupted, is_interrupted
 from treadle.workers.functions.errors import blamed, blamed_steps, error_of
@@ -66,6 +66,7 @@ class WaitOperation:
 
     def _reach(self, branch: Branch) -> Recorded:
         """Return the recorded step, or record a new one with its request."""
+        self._check()
         journal = self.driver.journal
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, self.kind, name)
@@ -80,6 +81,9 @@ class WaitOperation:
             unit.rows += rows
             journal.write(recorded, unit)
         return recorded
+
+    def _check(self) -> None:
+        """Refuse invalid arguments, also in replays: before the operation has a place, as it gets none."""
 
     def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:
         """Complete the new step, and return the tasks and rows that it requests."""
@@ -129,7 +133,7 @@ class SignalOperation(WaitOperation):
 class CallOperation(WaitOperation):
     """A child task and its result: `ctx.call`, `ctx.external`, `ctx.approval`."""
 
-    __slots__ = ("kind", "lane", "payload", "template")
+    __slots__ = ("kind", "lane", "packed", "payload", "template")
 
     def __init__(
         self,
@@ -147,14 +151,18 @@ class CallOperation(WaitOperation):
         self.lane, self.payload, self.template, self.kind = lane, payload, template, kind
         if retry is not None:
             template["policy"] = write(retry)
+        self.packed: tuple[str, Sequence[Row]] = ("", ())
+
+    def _check(self) -> None:
+        runtime = self.driver.execution.runtime
+        self.packed = runtime.value_store.pack(self.payload, self.driver.execution.root_id, "payload", runtime.payload_limit)
 
     def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:
         execution = self.driver.execution
         recorded.task_id = derived_id(recorded.id, "task")
         context = self.payload.get("context") if self.kind == ASK else None
         recorded.about = arguments_text(context if isinstance(context, dict) else self.payload) or None
-        runtime = execution.runtime
-        text, blobs = runtime.value_store.pack(self.payload, execution.root_id, "payload", runtime.payload_limit)
+        text, blobs = self.packed
         task = NewTask(
             id=recorded.task_id,
             lane=self.lane,
@@ -193,6 +201,7 @@ class StartOperation:
         execution, journal = self.driver.execution, self.driver.journal
         if execution.held:
             await execution.wait_while_held()
+        encode(self.payload, "payload", execution.runtime.payload_limit)  # refused before it has a place, also in replays
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, START, name)
         if is_interrupted(self.driver, branch, recorded):

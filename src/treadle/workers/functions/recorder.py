@@ -18,6 +18,7 @@ from treadle.model.tasks import NewTask
 from treadle.workers.functions.branches import Branch, Branches, PendingUnit
 from treadle.workers.functions.execution import Execution
 from treadle.workers.functions.inbox import Inbox
+from treadle.workers.functions.journal import Journal
 
 T = TypeVar("T")
 
@@ -25,8 +26,9 @@ T = TypeVar("T")
 class Recorder:
     """Commits steps, tasks and other rows of one run."""
 
-    def __init__(self, execution: Execution, inbox: Inbox, branches: Branches) -> None:
+    def __init__(self, execution: Execution, journal: Journal, inbox: Inbox, branches: Branches) -> None:
         self._execution = execution
+        self._journal = journal
         self._inbox = inbox
         self._branches = branches
         self._shared = PendingUnit()
@@ -201,6 +203,10 @@ class Recorder:
             tasks.append(task)
             rows += more
             steps.append(step)
+        if unit.publishes:
+            step, blobs = self._journal.published_step()
+            steps.append(step)
+            rows += blobs
         if steps:
             rows.append(PutSteps(run_id, tuple(steps), 0))
         if unit.consumed:
