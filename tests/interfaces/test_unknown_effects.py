@@ -95,7 +95,7 @@ async def test_fail_raises_a_recorded_error_and_an_operators_retry_repeats(scene
     assert len(set(bank.calls)) == 1
 
 
-@pytest.mark.parametrize("answer", ["repeat", "it happened", "no"])
+@pytest.mark.parametrize("answer", ["repeat", "it happened", "no", "a typo"])
 @pytest.mark.parametrize("way", [ERROR, DEATH])
 async def test_ask_waits_for_a_person(scene: Scene, way: str, answer: str):
     bank = Bank(scene, way, "ask", catches=True)
@@ -110,7 +110,7 @@ async def test_ask_waits_for_a_person(scene: Scene, way: str, answer: str):
     if answer == "no":
         await process.fail(question, "Denied.")
     else:
-        edits = {"response": {"receipt": 77}} if answer == "it happened" else {}
+        edits = {"it happened": {"response": {"receipt": 77}}, "a typo": {"respons": {"receipt": 77}}}.get(answer, {})
         await process.settle(question, {"by": "Ada", "reason": None, "context": context | edits})
     await process.quiet()
     result = await bank.result(process, run_id)
@@ -121,6 +121,35 @@ async def test_ask_waits_for_a_person(scene: Scene, way: str, answer: str):
         assert len(bank.calls) == 1
         assert result == {"receipt": 77} if answer == "it happened" else "not repeated" in result
     assert (await scene.engine.kernel.verify()).problems == ()
+
+
+@pytest.mark.parametrize("edits", [{"respons": 7}, {"response": 7, "note": 1}, {"request": 7}, {}])
+async def test_an_edit_without_meaning_is_refused_and_repeats_nothing(edits: dict[str, Any]):
+    calls: list[int] = []
+    async with make_engine("memory://") as engine:
+
+        @engine.function("pay")
+        async def pay(payload: dict[str, Any], ctx: Any) -> Any:
+            def charge() -> None:
+                calls.append(1)
+                raise ConnectionError("gone")
+
+            return await ctx.effect("charge", charge, on_unknown="ask")
+
+        started = await engine.start_function("pay")
+
+        async def asked() -> bool:
+            return bool(await engine.approvals.list(run_id=started.id))
+
+        async with engine.worker():
+            await until(asked)
+            (approval,) = await engine.approvals.list(run_id=started.id)
+            with pytest.raises(InvalidInput, match="must have exactly the key 'response'"):
+                await engine.approvals.decide(approval.id, "approve", actor="Ada", edits=edits)
+            assert (await engine.approvals.list(run_id=started.id)) == [approval]
+            await engine.approvals.decide(approval.id, "approve", actor="Ada", edits={"response": 8})
+            assert await engine.run_result(started, timeout=BOUND) == 8
+    assert calls == [1]
 
 
 async def test_a_person_decides_on_an_unknown_effect():

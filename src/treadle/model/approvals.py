@@ -42,6 +42,8 @@ class ApprovalRequest(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """Votes needed to deny."""
     edits: bool = False
     """Whether an approver may change the context."""
+    edit_keys: tuple[str, ...] = ()
+    """The exact keys of an edit, if only one kind of edit has a meaning."""
     expires_for: int | None = None
     on_expiry: str = FAIL
     remind_after_for: int | None = None

@@ -118,3 +118,9 @@ def check_vote(
         raise AlreadyVoted(record.id, actor, len(approval.votes), approval.request.quorum)
     if edits and not approval.request.edits:
         raise EditsNotAllowed(record.id)
+    if edits is not None and (keys := approval.request.edit_keys) and edits.keys() != set(keys):
+        wanted, given = ", ".join(map(repr, keys)), ", ".join(map(repr, edits)) or "no key"
+        raise InvalidInput(
+            f"An edit of approval {record.id} must have exactly the key {wanted}, not {given}. Nothing was decided; approve it "
+            "with such an edit, or without one."
+        )

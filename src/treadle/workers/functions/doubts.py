@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+import msgspec
+
 from treadle.kernel.effects.decide import ASK, Effect, unrepeated
 from treadle.kernel.functions import steps
 from treadle.kernel.functions.steps import Recorded, make_step, question_place
@@ -21,6 +23,10 @@ from treadle.workers.functions.operations import CallOperation
 
 if TYPE_CHECKING:
     from treadle.workers.functions.effects import EffectOperation
+
+
+_RESPONSE = "response"
+_CONTEXT = {"action", "request", "attempt", "dedupe_key", "cause"}
 
 
 class Known(NamedTuple):
@@ -46,11 +52,13 @@ class Doubts:
         except TreadleError as refused:  # denied, expired, or its task was canceled
             await self._fail(recorded, f"{cause} {refused}")
         context = decision.get("context")
-        if not isinstance(context, dict) or "response" not in context:
-            return None
+        if not isinstance(context, dict) or _RESPONSE not in context:
+            if isinstance(context, dict) and not decision.get("edited") and context.keys() <= _CONTEXT:
+                return None
+            await self._fail(recorded, f'{cause} The decision has an edit without the key "{_RESPONSE}", which has no meaning.')
         converter = self._operation.converter
         try:
-            return Known(context["response"] if converter is None else converter.load(context["response"]))
+            return Known(context[_RESPONSE] if converter is None else converter.load(context[_RESPONSE]))
         except InvalidPayload as error:
             await self._fail(recorded, f"{cause} The response in the decision does not match its type: {error}")
 
@@ -71,6 +79,7 @@ class Doubts:
             context=context,
             edits=True,
         )
+        asked = msgspec.structs.replace(asked, edit_keys=(_RESPONSE,))
         lane = Lane(driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
         name = f"decide {effect.action}"
         question = CallOperation(driver, lane, asked.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
