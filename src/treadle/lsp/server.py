@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcException, PyglsError
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 
@@ -40,6 +40,16 @@ class Server(LanguageServer):
         self.files = Workspace()
         self._published: dict[str, types.PublishDiagnosticsParams] = {}
         self._waiting: asyncio.TimerHandle | None = None
+        self._is_reporting = False
+
+    def report_server_error(self, error: Exception, source: type[PyglsError | JsonRpcException]) -> None:
+        """Show an error to the client, unless that is what failed: with a closed connection, pygls would report endlessly."""
+        if not self._is_reporting:
+            self._is_reporting = True
+            try:
+                super().report_server_error(error, source)
+            finally:
+                self._is_reporting = False
 
     def open(self, uri: str) -> tuple[str, Document]:
         """Return the path and the text that a request is about."""
