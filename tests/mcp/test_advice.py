@@ -43,14 +43,21 @@ def _recommended() -> Iterator[tuple[str, str]]:
 
 
 def schema_of(name: str) -> dict[str, object] | None:
-    return TOOLS[name].input_schema["properties"] if name in TOOLS else None
+    return TOOLS[name].input_schema if name in TOOLS else None
+
+
+NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 
 
 def sample(tool: str, name: str) -> object:
+    if name.split("_")[-1] in ("id", "ids"):
+        return NOBODY
     schema = TOOLS[tool].input_schema["properties"][name]
     kinds = [schema, *schema.get("anyOf", ())]
     if enum := next((each["enum"] for each in kinds if "enum" in each), None):
         return enum[0]
+    if enum := next((each["items"]["enum"] for each in kinds if "enum" in each.get("items", {})), None):
+        return enum[:1]
     return SAMPLES[next(each["type"] for each in kinds if "type" in each)]
 
 
@@ -63,11 +70,43 @@ def test_every_recommended_command_is_a_tool_with_valid_arguments_or_a_persons()
         if action is None:
             persons |= {each for each in SHELL_ONLY if f"{command} ".startswith(f"{each} ")} or {f"{command} ({place})"}
             continue
-        given = action.arguments | {name: sample(action.tool, name) for name in action.missing}
-        for name in TOOLS[action.tool].input_schema.get("required", ()):  # a bare name of a command is only a name
-            given.setdefault(name, sample(action.tool, name))
-        TOOLS[action.tool].arguments.model_validate(given)
     assert persons <= SHELL_ONLY, persons - SHELL_ONLY
+
+
+async def test_every_recommended_call_is_accepted_once_what_it_names_as_missing_is_given():
+    async with shop_engine() as engine, in_request_context(engine) as client:
+        refused = []
+        for command in sorted({command for command, _ in _recommended()}):
+            action = find_action(command.replace("runs 1", "runs cancel"), schema_of)
+            if action is None or action.tool == "worker_start":
+                continue
+            tool, names = action.tool, [each.split("|")[0] for each in action.missing]
+            given = action.arguments | {name: sample(tool, name) for name in names}
+            given = {name: NOBODY if name.split("_")[-1] == "id" else each for name, each in given.items()}
+            TOOLS[tool].arguments.model_validate(given)
+            if "cron" in names:
+                given["cron"] = "0 3 * * *"
+            said = (await client.call_tool(tool, given)).structured_content
+            if said.get("code") in ("invalid_input", "invalid_request", "internal_error"):
+                refused.append((command, given, said["error"]))
+        assert refused == []
+
+
+async def test_a_recommended_call_works_as_it_is_given_through_the_tool_that_calls_others():
+    async with shop_engine() as engine, in_request_context(engine) as client:
+        error = (await client.call_tool("run_show", {"run_id": NOBODY})).structured_content
+        assert told(await client.call_tool("tool_call", error["actions"][0]))["result"] == {"runs": [], "next_before": None}
+        both = (await client.call_tool("tool_call", {"name": "run_list", "tool": "task_list"})).structured_content
+        assert both["code"] == "invalid_input"
+
+
+async def test_tools_are_found_by_words_and_errors_name_the_arguments():
+    async with shop_engine() as engine, in_request_context(engine) as client:
+        found = told(await client.call_tool("tool_find", {"query": "silence alerts"}))["tools"]
+        assert [each["name"] for each in found] == ["alert_silence"]
+        assert told(await client.call_tool("tool_find", {"query": "zeppelin"}))["tools"] == []
+        wrong = (await client.call_tool("tool_find", {"q": "alerts"})).structured_content
+        assert wrong["error"].endswith("It has the arguments name, toolset, query.")
 
 
 def test_every_row_of_the_table_names_a_tool_and_its_arguments():
@@ -101,6 +140,7 @@ def test_no_description_names_a_command():
         ("tasks list --state paused", '`task_list {"state": ["paused"]}`'),
         ("external list --all", '`external_job_list {"every": true}`'),
         ("runs rerun", '`run_rerun {"run_id": "?"}`'),
+        ("dlq retry", "`dead_letter_retry`"),
         ("store migrate", "a shell command of the operator (store migrate)"),
         ("worker --topology FILE", "a shell command of the operator (worker --topology FILE)"),
     ],
@@ -110,11 +150,16 @@ def test_a_command_is_rewritten(command: str, told: str):
     assert advisor.text(f"do `treadle {command}` now") == f"do {told} now"
 
 
+CHANGES = "arguments." + "|".join(
+    each for each in TOOLS["watcher_edit"].input_schema["properties"] if each not in ("name", "clear")
+)
+
+
 def test_tools_outside_the_list_are_recommended_through_the_tool_that_calls_them():
     advisor = Advisor(schema_of, lambda name: name != "watcher_edit")
     value = advisor.value({"remedy": "`treadle watchers edit w`, `treadle watchers look w`", "payload": {"why": "`treadle up`"}})
     assert value["actions"] == [
-        {"tool": "tool_call", "arguments": {"name": "watcher_edit", "arguments": {"name": "w"}}},
+        {"tool": "tool_call", "arguments": {"name": "watcher_edit", "arguments": {"name": "w"}}, "missing": [CHANGES]},
         {"tool": "watcher_manage", "arguments": {"action": "look", "name": "w"}},
     ]
     assert value["payload"] == {"why": "`treadle up`"}, "values of users stay as they are"

@@ -96,13 +96,25 @@ TOOLS_OF_COMMANDS = {
     "objectives unblock": "objective_manage objective_id action=unblock",
     "dlq list": "dead_letter_list",
     "dlq show": "dead_letter_groups",
-    "dlq retry": "dead_letter_retry",
-    "dlq discard": "dead_letter_discard",
+    "dlq retry": "dead_letter_retry ids",
+    "dlq discard": "dead_letter_discard ids",
     "store verify": "store_verify",
     "store keep": "store_keep task_list",
     "store prune": "store_prune",
 }
 """Commands with the tool that does the same: its positional arguments in order, and fixed ones."""
+
+_LETTERS = "fingerprint|ids|everything|name|task_list|error_code|older_than|newer_than"
+_ONE_OF = {
+    "dead_letter_retry": [_LETTERS],
+    "dead_letter_discard": [_LETTERS],
+    "limit_set": ["handler|key", "max_running|rate|backlog|remove"],
+    "flow_publish": ["source|sources"],
+    "schedule_edit": [],
+    "watcher_edit": [],
+    "objective_edit": [],
+}
+"""Tools that refuse a call without one of these arguments; empty: without any beside the required ones."""
 
 SHELL_ONLY = frozenset(
     {"worker --topology", "store prune --compact", "store migrate", "store accept", "token", "declare", "doctor", "import", "top"}
@@ -170,12 +182,12 @@ _VALUES = frozenset(
 """Fields with values of users, which are never rewritten."""
 
 Schemas = Callable[[str], Mapping[str, Any] | None]
-"""Returns the properties of a tool's arguments; None if there is no such tool."""
+"""Returns the schema of a tool's arguments; None if there is no such tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A recommended call; the caller has to supply the missing arguments."""
+    """A recommended call; the caller has to supply the missing arguments (`a|b`: one of them)."""
 
     tool: str
     arguments: dict[str, Json]
@@ -191,7 +203,7 @@ class Action:
         return Action(other, {"name": self.tool, "arguments": self.arguments}, tuple(f"arguments.{each}" for each in self.missing))
 
     def __str__(self) -> str:
-        shown = self.arguments | {each: "?" for each in self.missing if "." not in each}
+        shown = self.arguments | {each: "?" for each in self.missing if not {".", "|"} & set(each)}
         return f"`{self.tool} {json.dumps(shown, ensure_ascii=False)}`" if shown else f"`{self.tool}`"
 
 
@@ -208,7 +220,8 @@ def find_action(command: str, schema_of: Schemas) -> Action | None:
     return None if schema is None else _action(tool, names, words[size:], schema)
 
 
-def _action(tool: str, names: list[str], words: Iterable[str], schema: Mapping[str, Any]) -> Action:
+def _action(tool: str, names: list[str], words: Iterable[str], whole: Mapping[str, Any]) -> Action:
+    schema, required = whole["properties"], whole.get("required", ())
     positional = iter([name for name in names if "=" not in name])
     arguments: dict[str, Json] = dict(name.split("=", 1) for name in names if "=" in name)
     missing = []
@@ -223,7 +236,10 @@ def _action(tool: str, names: list[str], words: Iterable[str], schema: Mapping[s
             missing.append(name)
         else:
             arguments[name] = _typed(value, schema[name])
-    missing += [name for name in positional if "default" not in schema.get(name, {})]
+    missing += [name for name in required if name not in arguments and name not in missing]
+    if tool in _ONE_OF:
+        choices = _ONE_OF[tool] or ["|".join(name for name in schema if name not in (*required, "clear"))]
+        missing += [each for each in choices if not {*arguments, *missing} & set(each.split("|"))]
     return Action(tool, arguments, tuple(missing))
 
 

@@ -121,6 +121,7 @@ async def tool_find(
     context: RequestContext,
     name: Annotated[str | None, Doc("Return the arguments of this tool")] = None,
     toolset: Annotated[Toolset | None, Doc("Only this toolset; null: all that are not in your list")] = None,
+    query: Annotated[str | None, Doc("Words; returns the tools that match best")] = None,
 ) -> ToolSummaries:
     """Find tools beyond this list: to compile and draw flows, create schedules and watchers, and for objectives, alerts, events,
     traces and retention."""
@@ -129,18 +130,32 @@ async def tool_find(
         return ToolSummaries([_summary(found, found.listed().input_schema)])
     wanted = [each for each in TOOLS.values() if context.may(each.scope)]
     if toolset is not None:
-        return ToolSummaries([_summary(each) for each in wanted if TOOLSET_OF[each.name] == toolset])
-    return ToolSummaries([_summary(each) for each in wanted if not is_listed(context, each)])
+        wanted = [each for each in wanted if TOOLSET_OF[each.name] == toolset]
+    if query is not None:
+        return ToolSummaries([_summary(each) for each in _matching(wanted, query)])
+    return ToolSummaries([_summary(each) for each in wanted if toolset is not None or not is_listed(context, each)])
+
+
+def _matching(tools: list[Tool], query: str) -> list[Tool]:
+    """The tools whose names and descriptions have most of the words (in the singular)."""
+    words = {word.rstrip("s") for word in re.findall(r"[a-z0-9]+", query.lower())} - {""}
+    counts = {each.name: sum(word in f"{each.name} {each.description}".lower() for word in words) for each in tools}
+    most = max(counts.values(), default=0)
+    return [each for each in tools if most and counts[each.name] == most]
 
 
 @tool(changes=True, ends=True)
 async def tool_call(
     context: RequestContext,
-    name: Annotated[str, Doc("A tool that `tool_find` names", "schedule_create")],
+    name: Annotated[str | None, Doc("A tool that `tool_find` names", "schedule_create")] = None,
     arguments: Annotated[dict[str, Json] | None, Doc("Its arguments")] = None,
+    tool: Annotated[str | None, Doc("The same as `name`, as in `actions`")] = None,
 ) -> ToolCalled:
     """Call a tool that is not in this list."""
-    return ToolCalled(advisor(context).value(to_builtins(await get_tool(name).call(context, arguments or {}))))
+    if len({name, tool} - {None}) != 1:
+        raise InvalidInput("Give the tool's `name`; `tool_find` lists the tools.")
+    called = get_tool(name or tool or "")
+    return ToolCalled(advisor(context).value(to_builtins(await called.call(context, arguments or {}))))
 
 
 def _summary(each: Tool, schema: dict[str, Json] | None = None) -> ToolSummary:
@@ -185,7 +200,7 @@ def parse_toolsets(text: str) -> frozenset[str]:
 def advisor(context: RequestContext) -> Advisor:
     """The advisor for the client."""
     return Advisor(
-        lambda name: TOOLS[name].input_schema["properties"] if name in TOOLS else None,
+        lambda name: TOOLS[name].input_schema if name in TOOLS else None,
         lambda name: is_listed(context, TOOLS[name]),
     )
 

@@ -110,7 +110,11 @@ class Tool:
         """Call it; raises `Forbidden` without its scope, and pydantic's `ValidationError` for invalid arguments."""
         if not context.may(self.scope):
             raise Forbidden(self.scope)
-        fitting = self.arguments.model_validate(dict(given))
+        try:
+            fitting = self.arguments.model_validate(dict(given))
+        except ValidationError as error:
+            error.add_note(", ".join(self.arguments.model_fields) or "(none)")
+            raise
         return await self.body(context, **{name: getattr(fitting, name) for name in fitting.model_fields_set})
 
 
@@ -223,7 +227,9 @@ def _misfit(error: ValidationError) -> dict[str, Json]:
     problems: list[Json] = [{"at": [str(part) for part in each["loc"]], "message": each["msg"]} for each in error.errors()]
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return _error("invalid_request", f"The arguments of {error.title} are invalid: {where}: {first['msg']}.", problems=problems)
+    known = "".join(f" It has the arguments {note}." for note in getattr(error, "__notes__", ()))
+    message = f"The arguments of {error.title} are invalid: {where}: {first['msg']}.{known}"
+    return _error("invalid_request", message, problems=problems)
 
 
 def _error(code: str, message: str, **more: Json) -> dict[str, Json]:
