@@ -371,6 +371,42 @@ def test_the_command_line_prints_streams(treadle: Treadle, remote: bool):
         lines = treadle("stream", task_id, "tokens", "--from", "9", "--json", *where).out.splitlines()
         assert [json.loads(line)["value"] for line in lines] == [{"n": 1}, "bye"]
         assert treadle("stream", task_id, "a b", *where).code == 2
+        for more in ([], ["--follow"]):
+            missing = treadle("stream", task_id, "nope", *more, *where)
+            assert (missing.code, missing.out) == (3, "")
+            assert f"no stream 'nope' of {task_id}, which has ended. It has written tokens." in missing.err
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["store", "server"])
+def test_the_command_line_names_what_can_still_come(treadle: Treadle, remote: bool):
+    async def fill() -> tuple[str, str]:
+        engine = make_engine(f"sqlite:///{treadle.folder / 'treadle.db'}")
+
+        @engine.function("support.Answer")
+        async def speak(payload: dict[str, Any], ctx: Any) -> None:
+            ctx.stream("tokens").write("Hello")
+            if not payload:
+                await ctx.continue_as_new({"again": True})
+
+        async with engine:
+            waiting = await engine.enqueue("nobody")
+            async with engine.worker():
+                first = await engine.start_function("support.Answer", {})
+                await engine.run_result(first.id, timeout=BOUND)
+            return waiting.id, first.id
+
+    waiting, first = asyncio.run(fill())
+    with treadle.started("serve", "--json") if remote else nullcontext(None) as serving:
+        where = [] if serving is None else ["--server", json.loads(serving.first)["url"]]
+        early = treadle("stream", waiting, "tokens", *where)
+        assert (early.code, early.out) == (0, "")
+        assert "no stream 'tokens' yet; as the work has not ended, `--follow` can wait" in early.err
+        current = treadle.json("runs", "show", first, *where)["continued_as"]
+        followed = treadle("stream", first, "tokens", "--follow", *where)
+        assert (followed.code, followed.out) == (0, "Hello\n")
+        assert f"The run continued as {current}: `treadle stream {current} tokens --follow`" in followed.err
+        shown = treadle("runs", "show", first, *where).out
+        assert "fn:support.Answer" in shown, "whole"
 
 
 @pytest.mark.parametrize("driven", ["worker", "runner"])

@@ -85,7 +85,8 @@ class StreamsApi(Protocol):
         limit: Annotated[int, Doc("Page size, up to 1000", 1000)] = 1000,
         wait_for: Annotated[float, Doc("Seconds to wait for an entry or the end, up to 60", 30)] = 0.0,
     ) -> StreamPage:
-        """Entries of a stream, from an offset on; optionally waits for the next one. To follow it over SSE, use
+        """Entries of a stream, from an offset on; optionally waits for the next one. A stream without entries may still come while
+        the work lasts; after its end there is no such stream. To follow one over SSE, use
         `/v1/runs/{member_id}/streams/{name}/follow`."""
 
     async def follow(self, member_id: str, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:

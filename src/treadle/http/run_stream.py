@@ -21,6 +21,7 @@ from treadle.http.parameters import Query
 from treadle.http.routes import Routes
 from treadle.http.stream import MEDIA_TYPE, first_of, gone, read_id
 from treadle.model.access import Scope
+from treadle.model.errors import StreamNotFound
 from treadle.service import Service
 
 _OFFSET = Parameter("offset", int, 0, False, Doc("The first offset to send", 0))
@@ -93,4 +94,7 @@ class RunStream(Response):
             yield b"".join(b"id: %d\ndata: %b\n\n" % (each.offset, to_json(each)) for each in page.entries) or b": waiting\n\n"
             if page.ended:
                 return
-            page = await self._service.streams.read(*self._work, offset=page.next_offset, wait_for=HEARTBEAT_EVERY)
+            try:
+                page = await self._service.streams.read(*self._work, offset=page.next_offset, wait_for=HEARTBEAT_EVERY)
+            except StreamNotFound:  # the work has ended without writing to it
+                return

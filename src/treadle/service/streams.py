@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.api.streams import StreamList, StreamPage, StreamsApi
 from treadle.api.tasks import WAIT_LIMIT
-from treadle.model.errors import InvalidInput, RunNotFound, TaskNotFound
+from treadle.model.errors import InvalidInput, RunNotFound, StreamNotFound, TaskNotFound
 from treadle.service.group import Group
 
 
@@ -19,7 +19,12 @@ class Streams(Group, StreamsApi):
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
         await self._check(member_id)
-        return await self.engine.kernel.streams.read(member_id, name, offset=offset, limit=limit, wait_for=wait_for)
+        page = await self.engine.kernel.streams.read(member_id, name, offset=offset, limit=limit, wait_for=wait_for)
+        if page.ended and not page.entries:
+            written = [each.name for each in await self.engine.kernel.streams.list_streams(member_id)]
+            if name not in written:
+                raise StreamNotFound(member_id, name, written)
+        return page
 
     async def _check(self, member_id: str) -> None:
         """Raise `RunNotFound` unless the caller may see the run or the task."""

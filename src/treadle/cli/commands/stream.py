@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.api.wire import to_builtins
@@ -12,6 +12,7 @@ from treadle.cli.command import argument, option
 from treadle.cli.output.format import ago, grid, plain
 from treadle.cli.process.worker import stop_signal
 from treadle.cli.session import Session
+from treadle.model.errors import NotFound
 from treadle.model.text import json_text, printable
 
 if TYPE_CHECKING:
@@ -38,8 +39,15 @@ async def stream(
             session.show_page(found, found.streams, "No streams.", lambda: _table(found.streams, now))
         elif follow:
             await _follow(session, api, work, name, offset)
+            await _tell_successor(api, work, name)
         else:
             await _print(session, api, work, name, offset)
+
+
+async def _tell_successor(api: Api, work: str, name: str) -> None:
+    with suppress(NotFound):  # a task
+        if (current := (await api.runs.get(work)).continued_as) is not None:
+            sys.stderr.write(f"The run continued as {current}: `treadle stream {current} {name} --follow`\n")
 
 
 async def _print(session: Session, api: Api, work: str, name: str, offset: int) -> None:
@@ -48,6 +56,8 @@ async def _print(session: Session, api: Api, work: str, name: str, offset: int) 
         page = await api.streams.read(work, name, offset=offset)
         for entry in page.entries:
             printer.print(entry)
+        if not (page.entries or page.ended or page.next_offset):
+            sys.stderr.write(f"There is no stream {name!r} yet; as the work has not ended, `--follow` can wait for it.\n")
         offset = page.next_offset
         if not page.entries:
             printer.end()

@@ -116,7 +116,7 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
     head = Text.assemble(plain(run.workflow, "bold"), "  ", state(run.state), "  ", plain(run.id, "dim"))
     rows: list[tuple[str, object]] = [
         ("created", when(run.created_at, now)),
-        ("flow", run.flow_id[:12]),
+        ("flow", run.flow_id if run.flow_id.startswith("fn:") else run.flow_id[:12]),
         ("list", f"{run.task_list} (namespace {run.namespace}, priority {run.priority})"),
         ("steps", run.steps),
     ]
@@ -136,7 +136,9 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
     if run.tags:
         rows.append(("tags", tag_line(run.tags)))
     if run.continued_as is not None:
-        rows.insert(0, ("continued as", run.continued_as))
+        if isinstance(run.outputs, dict) and "continued_as" in run.outputs:
+            rows.insert(0, ("next run", run.outputs["continued_as"]))
+        rows.insert(0, ("current run", f"{run.continued_as}, which actions on this run reach"))
     if run.continued_as is not None or run.chain_id is not None:
         listed = f"`treadle runs list --root {run.root_id} --workflow {run.workflow}`"
         rows.append(("chain", f"link {run.link} of the chain {run.chain_id or run.id}; all links: {listed}"))

@@ -25,6 +25,7 @@
     │   ├── RunNotFound
     │   ├── StepNotFound
     │   ├── NothingPublished    the function has published no value of that name
+    │   ├── StreamNotFound      the work has ended without writing to a stream of that name
     │   ├── ScheduleNotFound
     │   ├── WatcherNotFound
     │   ├── AlertRuleNotFound

@@ -135,6 +135,15 @@ class NothingPublished(NotFound):
         self.run_id, self.name = run_id, name
 
 
+class StreamNotFound(NotFound):
+    code = "stream_not_found"
+
+    def __init__(self, work_id: str, name: str, written: list[str]) -> None:
+        known = f"It has written {', '.join(written)}." if written else "It has written no streams."
+        super().__init__(f"There is no stream {name!r} of {work_id}, which has ended. {known}")
+        self.name = name
+
+
 class ScheduleNotFound(NotFound):
     code = "schedule_not_found"
 
