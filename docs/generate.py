@@ -322,7 +322,8 @@ def mcp_page() -> str:
         "Tools, resources and prompts that `treadle mcp` and `/mcp` of a server offer to models ([how to](../how-to/mcp.md)). "
         "A tool returns structured content with the fields below, and one text item with the same JSON; an error has `isError`, "
         '`{"success": false, "code": ..., "error": ...}` and possibly `diagnostics`, `problems` or `scope`. An object whose text '
-        "recommends tools also has `actions`: calls with `tool`, `arguments` and possibly `missing` (arguments to supply; `a|b`: one of them). "
+        "recommends tools also has `actions`: calls with `tool`, `arguments` and possibly `missing` "
+        "(arguments to supply; `a|b`: one of them). "
         "Tools are listed if the caller has their scope and the client lists their toolset; every tool can be called.",
         "## Toolsets",
         _table(
