@@ -71,6 +71,12 @@ def test_a_function_is_started_told_and_operated(functions: Treadle):
         assert (refused.code, refused.error["code"]) == (5, "illegal_move")
         done = treadle("functions", "start", "order", "-p", "n=1", "--wait-for", "0.2")
         assert done.code == 6
+        waits = treadle.json("functions", "start", "order", "-p", "n=1")["id"]
+        silent = treadle("update", waits, "set_address", "--wait", "0.1")
+        assert (silent.code, f"treadle why {waits}" in silent.out) == (6, True)
+        refused = treadle("update", waits, "set_address", "--wait", "90", "--json")
+        assert (refused.code, "--wait must be from 0 to 60" in refused.error["message"]) == (2, True)
+        assert "update is not possible" in treadle("update", run_id, "set_address", "--json").error["message"]
 
 
 def test_a_run_of_a_version_that_nobody_has_is_adopted(functions: Treadle):

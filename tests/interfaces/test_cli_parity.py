@@ -200,7 +200,7 @@ def change(side: Side) -> None:
     side("runs bulk", "cancel", "--search", of["failed 0"])
     side("functions start", "order")
     side("signal", of["order 0"], "stop")
-    side("update", of["order 0"], "set_address", "--payload", "1", "--idempotency-key", "k", "--wait", "0", code=1)
+    side("update", of["order 0"], "set_address", "--payload", "1", "--idempotency-key", "k", "--wait", "0", code=6)
     side("functions adopt", of["order 0"], "--version", "2")
     side("handlers register", f"{my}.Try", "tried")
     side("handlers test", f"{my}.Try", "-p", "n=7")

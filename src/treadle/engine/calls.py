@@ -65,6 +65,13 @@ class Handle(Generic[R_co]):
         value = await self._calls.kernel.run_services.runs.query(self.id, name)
         return value if is_raw(type) else Converter(type).load(value)
 
+    async def signal(
+        self, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
+    ) -> bool:
+        """Send a signal to the function; see `Engine.signal`."""
+        functions = self._calls.kernel.functions
+        return await functions.signal(self.id, name, payload, idempotency_key=idempotency_key, actor=actor)
+
     @overload
     async def update(
         self, name: str, payload: Any = None, *, timeout: Duration | None = None, idempotency_key: str | None = None

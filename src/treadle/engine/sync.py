@@ -65,6 +65,10 @@ class BlockingHandle(Generic[R_co]):
         """Return a value that the function has published; see `Handle.query`."""
         return self._engine.run(self.handle.query(name, **options))
 
+    def signal(self, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None) -> bool:
+        """Send a signal to the function; see `Engine.signal`."""
+        return self._engine.run(self.handle.signal(name, payload, idempotency_key=idempotency_key, actor=actor))
+
     def update(self, name: str, payload: Any = None, **options: Any) -> Any:
         """Send an update and return the function's answer; see `Handle.update`."""
         return self._engine.run(self.handle.update(name, payload, **options))

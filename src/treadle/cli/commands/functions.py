@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from click.exceptions import Exit
 
+from treadle.api.tasks import WAIT_LIMIT
 from treadle.cli.command import argument, option
 from treadle.cli.commands.run import end_of, failure_of, tell_failed
-from treadle.cli.exits import FAILED
+from treadle.cli.exits import FAILED, TIME_RAN_OUT
 from treadle.cli.input.values import (
     Deadline,
     FairnessKey,
@@ -25,6 +26,7 @@ from treadle.cli.input.values import payload as parse_payload
 from treadle.cli.output.format import grid, plain, pretty
 from treadle.cli.output.messages import tell_note, tell_warning
 from treadle.cli.session import Session
+from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
@@ -148,7 +150,9 @@ async def update(
     wait_for: Annotated[float, option("--wait", metavar="SECONDS", help="Time to wait for the answer, up to 60")] = 10.0,
     idempotency_key: Annotated[str | None, option(metavar="KEY", help="A repeated update with this key is delivered once")] = None,
 ) -> None:
-    """Send an update to a durable function and print its answer; exit 1 if it rejects the update or does not answer in time."""
+    """Send an update to a durable function and print its answer; exit 1 if it rejects the update, 6 if no answer comes in time."""
+    if not 0 <= wait_for <= WAIT_LIMIT:
+        raise InvalidInput(f"--wait must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
     value = any_json(payload, "payload")
     async with session.api() as api:
         found = await api.runs.update(run_id, name, value, wait_for=wait_for, idempotency_key=idempotency_key)
@@ -156,8 +160,11 @@ async def update(
         session.show(found, lambda: pretty(found.value))
         return
     again = f"treadle update {run_id} {name} --idempotency-key {found.idempotency_key}"
-    session.show(found, lambda: plain(f"No answer after {wait_for:g} s; the update stays. Wait for its answer with `{again}`."))
-    raise Exit(FAILED)
+    said = (
+        f"No answer after {wait_for:g} s; the update stays until the function asks for {name} (`treadle why {run_id}` shows what "
+    )
+    session.show(found, lambda: plain(f"{said}it waits for). Wait for the answer with `{again}`."))
+    raise Exit(TIME_RAN_OUT)
 
 
 async def record(

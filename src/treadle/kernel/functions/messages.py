@@ -103,7 +103,7 @@ class Messages(ABC):
             if keyed and await self._was_received(now.id, message.id):
                 return False
             if now.finished:
-                raise IllegalMove("run", now.id, now.state, "signal", RUN.possible(now.state))
+                raise IllegalMove("run", now.id, now.state, what.lower(), RUN.possible(now.state))
             guard = RunGuard(now.id, now.version if keyed else None, live=True)  # a key must be new at that version
             unit = Unit(run=guard, rows=(*blobs, PutMessage(msgspec.structs.replace(message, run_id=now.id))))
             await self._committer.commit(unit, self._patience)

@@ -462,7 +462,7 @@ class FunctionContext(Conversation):
         """Write a log line about this run; a replay does not repeat it."""
         execution = self._driver.execution
         line = log_line(execution.task, execution.now(), message, level, details)
-        if execution.context is not None and not self._driver.journal.replaying:
+        if execution.context is not None and not self._driver.journal.silent:
             execution.context.add_line(line)
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:

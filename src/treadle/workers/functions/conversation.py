@@ -137,13 +137,15 @@ class Conversation:
     def wait_for(self, signal: str, timeout: Duration | None = None, *, type: Any = Any) -> Awaitable[Any]:  # noqa: A002
         """Wait for the next signal of that name and return its payload; earlier signals are consumed first, in order.
 
-        With a `type`, the payload arrives as that type, or `InvalidPayload` is raised. Raises `SignalTimeout` if none arrives in
+        With a `type`, the payload arrives as that type, or `InvalidPayload` is raised; if that fails the run, a retry
+        waits for the next signal. Raises `SignalTimeout` if none arrives in
         time.
         """
         timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
         operation = SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
         if not is_raw(type):
-            operation.load = _loader(type, f"The signal {signal}")
+            again = f". `treadle runs retry {self._driver.execution.run_id}` waits for it again; then send one that matches."
+            operation.load = _loader(type, f"The signal {signal}", again)
         return operation
 
     @overload
@@ -191,7 +193,7 @@ class Conversation:
             raise refused
 
 
-def _loader(annotation: Any, what: str) -> Callable[[Json], Any]:
+def _loader(annotation: Any, what: str, hint: str = "") -> Callable[[Json], Any]:
     """Return a function that converts JSON to the type; raises `InvalidInput` for a type that cannot be stored."""
     try:
         converter = Converter(annotation)
@@ -202,6 +204,6 @@ def _loader(annotation: Any, what: str) -> Callable[[Json], Any]:
         try:
             return converter.load(value)
         except InvalidPayload as error:
-            raise InvalidPayload(f"{what} does not match its type: {error}") from None
+            raise InvalidPayload(f"{what} does not match its type: {error}{hint}") from None
 
     return load

@@ -132,6 +132,7 @@ class Driver:
     def start(self, kind: str, place: str, name: str, recorded: Recorded | None, about: str) -> int:
         """Note that the code of a step executes from now; return the time."""
         execution, journal = self.execution, self.journal
+        journal.decided()
         began_at = execution.now()
         if recorded is None:
             execution.executing[place] = (began_at, kind, name, journal.redo(place), journal.count, 1, about)
@@ -144,7 +145,7 @@ class Driver:
         task = self.execution.task
         if task.claim_version > 1 or task.scope is not None:
             run = await self.inbox.read_run()
-            await self.journal.load()
+            await self.journal.load(run.steps)
             await self.inbox.receive(run)
         payload = await self.execution.runtime.value_store.unpack(task.payload)
         holder.set(self.execution)

@@ -39,7 +39,7 @@ _PAGE = 1000
 class History:
     """Recorded steps that the function has not reached in this replay; empty for a new run."""
 
-    __slots__ = ("_furthest", "_redone", "_redone_names", "_replaced", "_steps", "_widest", "begun", "count")
+    __slots__ = ("_furthest", "_redone", "_redone_names", "_replaced", "_steps", "_widest", "begun", "count", "steps")
 
     def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
         self._steps: dict[str, Recorded] = {}
@@ -52,6 +52,8 @@ class History:
         self._redone_names: dict[str, str] = {}
         self.count = 0
         """Number of rows."""
+        self.steps = 0
+        """Number of rows that are steps."""
         for each in recorded:
             self.count += 1
             if each.of is not None and each.attempt:
@@ -62,6 +64,7 @@ class History:
                 if each.attempt and (each.place not in self._replaced or each.attempt > self._replaced[each.place].attempt):
                     self._replaced[each.place] = each
             elif each.kind not in HIDDEN:
+                self.steps += 1
                 self._steps[each.place] = each
                 self._measure(each.place)
 
@@ -76,6 +79,11 @@ class History:
 
     def __bool__(self) -> bool:
         return bool(self._steps) or bool(self._redone)
+
+    @property
+    def left(self) -> bool:
+        """Whether the replay has steps to reach."""
+        return bool(self._steps)
 
     def take(self, place: str) -> Recorded | None:
         """Return the step at the place, and count it as reached."""
@@ -129,14 +137,16 @@ class Journal:
         """Steps that the run has."""
         self.uncounted = 0
         """Steps that its row does not count yet."""
+        self.silent = False
+        """Whether log lines were written by an earlier execution of the same code."""
         self.published: dict[str, Any] = {}
         """The published values, by name."""
         self._keys: set[str] = set()
         self._unknown: dict[tuple[str, str, str | None], dict[str, tuple[str, int]]] = {}
         """Place and number of the last attempt at unknown effects, by action, request hash and key, then by their first step."""
 
-    async def load(self) -> None:
-        """Read the recorded steps and their values."""
+    async def load(self, counted: int) -> None:
+        """Read the recorded steps and their values. The run's row counts that many steps: a lost process may have added more."""
         runtime = self._execution.runtime
         recorded: list[Recorded] = []
         after: str | None = None
@@ -152,7 +162,9 @@ class Journal:
         self.published = next((each.value for each in recorded if each.kind == PUBLISHED), {})
         self.history = History(recorded)
         self.count = self.history.count
+        self.uncounted = self.history.steps - counted
         self.replaying = bool(self.history)
+        self.silent = self.history.steps > 0
 
     def reach(self, branch: Branch, kind: str, name: str) -> tuple[str, Recorded | None]:
         """Return the place of the branch's next step, and the step that is recorded there; a mismatch ends the replay."""
@@ -168,8 +180,14 @@ class Journal:
             if kind not in (START, NOW) and self.history.went_past(branch.scope, position):
                 self._execution.diverge(place, "something else", f"{kind} {name}")
             self.replaying = bool(self.history)
+            self.decided()
         self._count()
         return place, None
+
+    def decided(self) -> None:
+        """Note that something new happens: after the last recorded step, it does so for the first time."""
+        if self.silent:
+            self.silent = self.history.left
 
     def _count(self) -> None:
         self._check_room()
@@ -266,6 +284,7 @@ class Journal:
 
     def write(self, recorded: Recorded, unit: PendingUnit) -> None:
         """Add the step's row to a unit that will be committed later."""
+        self.decided()
         execution = self._execution
         step, blobs = folded(execution.run_id, recorded, execution.root_id, execution.runtime.value_store)
         unit.rows += blobs

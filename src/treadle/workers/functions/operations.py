@@ -10,7 +10,7 @@ from treadle.kernel.functions.decide import new_run
 from treadle.kernel.functions.steps import ASK, CALL, RESULT, SLEEP, START, WAIT, Recorded, child_run_id, make_step
 from treadle.kernel.store.units import Row
 from treadle.model.arguments import arguments_text
-from treadle.model.errors import Canceled, InvalidInput
+from treadle.model.errors import Canceled, InvalidInput, InvalidPayload
 from treadle.model.ids import derived_id
 from treadle.model.names import Lane
 from treadle.model.retry import RetryPolicy
@@ -115,12 +115,24 @@ class SleepOperation(WaitOperation):
 class SignalOperation(WaitOperation):
     """`ctx.wait_for`."""
 
-    __slots__ = ("timeout_for",)
+    __slots__ = ("_step_id", "timeout_for")
     kind = WAIT
 
     def __init__(self, driver: Driver, signal: str, timeout_for: int | None) -> None:
         super().__init__(driver, signal)
         self.timeout_for = timeout_for
+        self._step_id = ""
+
+    def begin(self, branch: Branch) -> Wait:
+        wait = super().begin(branch)
+        self._step_id = wait.recorded.id
+        return wait
+
+    def loaded(self, value: Any) -> Any:
+        try:
+            return super().loaded(value)
+        except InvalidPayload as error:  # a retry of the run repeats the wait
+            raise blamed(error, self._step_id) from None
 
     def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:
         recorded.wake_at = None if self.timeout_for is None else self.driver.execution.now() + self.timeout_for
