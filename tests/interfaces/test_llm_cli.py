@@ -35,6 +35,17 @@ def test_run_does_prompt_blocks_itself(treadle: Treadle, model: MessagesServer) 
     assert "requests" in shown
 
 
+def test_the_cost_of_a_model_without_a_price_is_unknown(treadle: Treadle, model: MessagesServer) -> None:
+    treadle.environment["TREADLE_LLM_MODEL"] = "house-model"
+    model.script(uses((TARGET, GOOD)))
+    ended = treadle("run", "desk.afl", "--input", "letter=Dear all", "--llm", "--json")
+    assert ended.code == 0, ended.err
+    shown = treadle("runs", "usage", json.loads(ended.out)["id"]).out
+    assert "house-model" in shown
+    assert shown.count("unknown") == 2, "of the request and of the run"
+    assert "$" not in shown
+
+
 @pytest.mark.parametrize("command", [["worker", "--handlers", "jobs", "--llm"], ["runner", "--llm"], ["up", "--llm"]])
 def test_a_worker_and_a_runner_take_prompt_blocks_from_the_queue(
     treadle: Treadle, model: MessagesServer, command: list[str]

@@ -365,7 +365,7 @@ def test_the_command_line_prints_streams(treadle: Treadle, remote: bool):
         (stream,) = treadle.json("stream", task_id, *where)["streams"]
         assert (stream["name"], stream["next_offset"]) == ("tokens", 11)
         text = 'Hello,\nworld\\x1b[2J\n{"n": 1}\nbye\n'
-        notice = "[generation 2 begins: generation 1 was abandoned, from offset 0 on]\n"
+        notice = "[attempt 2 begins: attempt 1 was abandoned, from offset 0 on]\n"
         assert treadle("stream", task_id, "tokens", *where).out == f"{text}{notice}{text}"
         assert treadle("stream", task_id, "tokens", "--follow", "--from", "5", *where).out == f"{notice}{text}"
         lines = treadle("stream", task_id, "tokens", "--from", "9", "--json", *where).out.splitlines()

@@ -9,7 +9,9 @@ from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 from tests.web.conftest import visiting
 
+from treadle.api.system import StatusProblem
 from treadle.model.errors import RunFailed, TaskFailed
+from treadle.web.filters import problem_page
 
 
 async def test_unknown_effects_are_listed_with_links_and_a_retry() -> None:
@@ -46,3 +48,7 @@ async def test_unknown_effects_are_listed_with_links_and_a_retry() -> None:
                 assert part in page
             assert task.id not in await visit.page(f"/effects?run_id={run.id}")
             assert "became unknown in the last hour" in await visit.page("/")
+
+
+def test_the_problem_of_unknown_effects_leads_to_their_page():
+    assert problem_page(StatusProblem("effects_unknown", "2 effects", "", None)) == "/effects"

@@ -68,7 +68,9 @@ def _servers(status: Status) -> Iterator[StatusProblem]:
         recent = [server for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
         if recent:
             text = f"{_count(len(recent), 'server')} {label}: {_some([server.name for server in recent])}"
-            yield _problem(f"server_{state}", text, "start it again; others take over its work", [each.id for each in recent])
+            one = len(recent) == 1
+            remedy = f"start {'it' if one else 'them'} again; others take over {'its' if one else 'their'} work"
+            yield _problem(f"server_{state}", text, remedy, [each.id for each in recent])
     for each in status.servers:
         if each.state in ("starting", "running") and (hold := find_hold(each.server, status.now)) is not None:
             yield _problem("interpreter_held", f"{each.server.name}: {hold.message}", "", [each.server.id])

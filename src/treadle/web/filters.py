@@ -134,6 +134,7 @@ _PROBLEM_PAGES = {
     "engine": "/tasks",
     "polls": "/external-jobs",
     "dead": "/dead-letters",
+    "effects": "/effects",
     "objectives": "/objectives",
     "notifications": "/alerts",
 }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.facade import Api
-    from treadle.api.runs import Run, RunLogLine, RunUsage
+    from treadle.api.runs import Run, RunLogLine, RunUsage, UsageRequest
 
 RunId = Annotated[str, argument(metavar="ID", help="The run's id")]
 StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as in `runs show`: Checkout.pay")]
@@ -358,16 +358,26 @@ def _shown(found: RunUsage) -> RenderableType:
 
     if not found.requests:
         return plain("No requests to models.")
-    table = grid("at", "step", "model", "state", ">in", ">out", ">cost")
+    paths = any(row.path for row in found.requests)
+    table = grid("at", *(["step"] if paths else []), "model", "state", ">in", ">out", ">cost")
     for row in found.requests:
-        cells = [as_text(ms(row.at)) or "", row.path or "", row.model, row.state]
-        numbers = [f"{row.input_tokens:,}", f"{row.output_tokens:,}", _dollars(row.cost_micros)]
+        cells = [as_text(ms(row.at)) or "", *([row.path or ""] if paths else []), row.model, row.state]
+        numbers = [f"{row.input_tokens:,}", f"{row.output_tokens:,}", _cost(row)]
         table.add_row(*(plain(cell) for cell in [*cells, *numbers]))
     spent = found.total
+    cost = _dollars(spent.cost_micros)
+    if unknown := sum(_cost(row) == "unknown" for row in found.requests):
+        cost = "unknown" if not spent.cost_micros else f"{cost}, and {unknown} requests of unknown cost"
     limit = "none" if found.budget_micros is None else _dollars(found.budget_micros)
     tokens = f"{spent.input_tokens:,} in, {spent.output_tokens:,} out"
-    sums = [("requests", spent.requests), ("tokens", tokens), ("cost", _dollars(spent.cost_micros)), ("budget", limit)]
+    sums = [("requests", spent.requests), ("tokens", tokens), ("cost", cost), ("budget", limit)]
     return Group(table, facts([*sums]))
+
+
+def _cost(row: UsageRequest) -> str:
+    """The cost; a request that was answered and reserved nothing had no known price."""
+    free = not row.reserved_micros and not row.cost_micros and row.input_tokens + row.output_tokens > 0
+    return "unknown" if free else _dollars(row.cost_micros)
 
 
 def _dollars(micros: int) -> str:

@@ -113,7 +113,7 @@ def notice(entry: StreamEntry) -> str:
     """A notice for people."""
     if entry.kind == "abandoned":
         before, since = entry.value["generation"], entry.value["since"]
-        return f"[generation {entry.generation} begins: generation {before} was abandoned, from offset {since} on]"
+        return f"[attempt {entry.generation} begins: attempt {before} was abandoned, from offset {since} on]"
     if entry.kind == "truncated":
         return "[the stream was full: entries are missing here]"
     return f"[{printable(str(entry.value['message']))}]"
