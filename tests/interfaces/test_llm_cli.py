@@ -36,7 +36,7 @@ def test_run_does_prompt_blocks_itself(treadle: Treadle, model: MessagesServer) 
 
 
 def test_the_cost_of_a_model_without_a_price_is_unknown(treadle: Treadle, model: MessagesServer) -> None:
-    treadle.environment["TREADLE_LLM_MODEL"] = "house-model"
+    (Path(treadle.folder) / "desk.afl").write_text(FLOW[0][1].replace("claude-haiku-4-5", "house-model"))
     model.script(uses((TARGET, GOOD)))
     ended = treadle("run", "desk.afl", "--input", "letter=Dear all", "--llm", "--json")
     assert ended.code == 0, ended.err
