@@ -44,7 +44,7 @@ ROUTES = Routes("streams")
         ("query", _OFFSET),
         header("Last-Event-ID", "The `id` of the last message: its offset"),
     ),
-    extra=guarded(Scope.READ),
+    extra=guarded(Scope.READ, lists=True),
 )
 async def follow(request: Request) -> Response:
     """Each entry and each notice is one message whose data is a `StreamEntry` as JSON and whose `id` is its offset. To resume, send

@@ -297,7 +297,6 @@ def touching_units(run: Run, task: Task) -> dict[str, Unit]:
         "a lost claim's success with a signal": Unit(lost, succeed(), rows=(message_to(run),)),
         "a lost claim's retry": Unit(lost, park(task, delay=MINUTE)),
         "a lost claim's checkpoint": Unit(lost, Keep("1")),
-        "an unchanged task": Unit(seen(task)),
         "a poll now": Unit(seen(task), park(task, "resume")),
     }
 

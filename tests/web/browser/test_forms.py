@@ -79,3 +79,6 @@ async def test_rows_are_cards_on_a_phone_and_filters_are_collapsed(browser: Brow
         await expect(search).to_be_hidden()
         await phone.page.get_by_role("button", name="Filters").click()
         await expect(search).to_be_visible()
+        await phone.page.evaluate("treadle.refresh()")
+        await expect(search).to_be_visible()
+        assert await phone.page.get_by_role("button", name="Filters").count() == 1

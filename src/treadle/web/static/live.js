@@ -24,7 +24,7 @@
       document.title = page.title;
       const said = document.getElementById("flash");
       if (said) fresh.prepend(said.cloneNode(true));  // a refresh has no message of its own
-      if (window.Idiomorph) Idiomorph.morph(here, fresh, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep, beforeNodeRemoved: stays } });
+      if (window.Idiomorph) Idiomorph.morph(here, fresh, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed: keep } });
       else here.replaceWith(fresh);
       const menu = document.getElementById("menu"), now = page.getElementById("menu");
       if (menu && now && menu.innerHTML !== now.innerHTML && !menu.contains(document.activeElement)) menu.replaceChildren(...now.childNodes);
@@ -42,9 +42,6 @@
     if (old.tagName === "DETAILS" && old.open) fresh.setAttribute("open", "");
     return true;
   }
-
-  // Elements that scripts added stay.
-  const stays = (node) => !(node.nodeType === 1 && node.hasAttribute("data-stays"));
 
   function soon() {
     if (timer) return;

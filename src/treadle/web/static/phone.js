@@ -6,18 +6,14 @@
       for (const row of table.querySelectorAll("tbody tr"))
         [...row.children].forEach((cell, at) => cell.dataset.label = row.children.length === titles.length ? titles[at] : "");
     }
-    for (const form of document.querySelectorAll("main form.filters[data-filter]")) {
-      if (form.previousElementSibling?.matches("[data-show-filters]")) continue;
-      const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Filters" });
+    for (const button of document.querySelectorAll("main [data-show-filters][hidden]")) {
+      const form = button.nextElementSibling;
       const used = [...new FormData(form).values()].some((each) => each);
-      button.className = "only-phone";
-      button.setAttribute("data-show-filters", "");
-      button.setAttribute("data-stays", "");
+      button.hidden = false;
       button.setAttribute("aria-expanded", String(used));
       form.classList.toggle("shut", !used);
       button.addEventListener("click", () => button.setAttribute("aria-expanded", String(!form.classList.toggle("shut"))));
-      form.setAttribute("data-keep", "");
-      form.before(button);
+      for (const each of [button, form]) each.setAttribute("data-keep", "");
     }
   }
   prepare();
