@@ -58,7 +58,7 @@ class Model:
             self.generation[writer] += 1
             self.seen.append((writer, "abandoned", self.generation[writer], {"generation": before, "since": since}))
             self.full, self.sizes[writer] = False, 0
-        self.new.pop(writer, None)
+            del self.new[writer]
         if values and not self.full:
             self._put(writer, values)
         if drops and not self.full:
@@ -66,6 +66,7 @@ class Model:
 
     def _put(self, writer: str, values: list[int] | None) -> None:
         """Append the values, or the notice that entries are missing: if they do not fit, or with None."""
+        self.new.pop(writer, None)  # a session that stored nothing is as if it had not been
         size = len(json.dumps(values, separators=(",", ":")))
         generation = self.generation.setdefault(writer, 1)
         self.live.setdefault(writer, []).append(len(self.seen))
