@@ -45,7 +45,8 @@ class Model:
         self.sizes: dict[str, int] = {}
         self.full = False
 
-    def append(self, writer: str, values: list[int], *, drops: bool = False) -> None:
+    def append(self, writer: str, values: list[int], *, drops: bool = False) -> bool:
+        """Append the values; False if they were dropped."""
         if writer in self.generation and self.new.get(writer) is True:
             self.gone |= {
                 offset
@@ -59,13 +60,13 @@ class Model:
             self.seen.append((writer, "abandoned", self.generation[writer], {"generation": before, "since": since}))
             self.full, self.sizes[writer] = False, 0
             del self.new[writer]
-        if values and not self.full:
-            self._put(writer, values)
+        stored = self._put(writer, values) if values and not self.full else not values
         if drops and not self.full:
             self._put(writer, None)
+        return stored
 
-    def _put(self, writer: str, values: list[int] | None) -> None:
-        """Append the values, or the notice that entries are missing: if they do not fit, or with None."""
+    def _put(self, writer: str, values: list[int] | None) -> bool:
+        """Append the values, or the notice that entries are missing: if they do not fit, or with None; False for a notice."""
         self.new.pop(writer, None)  # a session that stored nothing is as if it had not been
         size = len(json.dumps(values, separators=(",", ":")))
         generation = self.generation.setdefault(writer, 1)
@@ -73,9 +74,10 @@ class Model:
         if values is None or sum(self.sizes.values()) + size > LIMIT:
             self.full = True
             self.seen.append((writer, "truncated", generation, None))
-            return
+            return False
         self.sizes[writer] = self.sizes.get(writer, 0) + size
         self.seen += [(writer, "entries", generation, value) for value in values]
+        return True
 
 
 @pytest.fixture(params=ALL)
@@ -90,6 +92,8 @@ async def play(url: str, acts: list[tuple[str, str, int]]) -> tuple[list[Any], M
         task = await put_and_claim(store)
         sessions, starts = dict.fromkeys(WRITERS, 1), dict.fromkeys(WRITERS, 0)
         last: dict[str, AppendStream] = {}
+        dropped: dict[str, list[int]] = {}
+        """The entries of the last row, if they did not fit: sent again, they may."""
 
         async def send(row: AppendStream) -> None:
             (answer,) = await store.commit([Unit(task.claim, rows=(row,))])
@@ -98,6 +102,8 @@ async def play(url: str, acts: list[tuple[str, str, int]]) -> tuple[list[Any], M
         for writer, act, count in acts:
             if act == "resend" and writer in last:
                 await send(last[writer])
+                if writer in dropped and model.append(writer, dropped[writer]):
+                    del dropped[writer]
             elif act in ("again", "wait") and writer in last:
                 if act == "wait":
                     await send(_row(task, writer, sessions[writer], starts[writer], [], continues=True))
@@ -111,7 +117,9 @@ async def play(url: str, acts: list[tuple[str, str, int]]) -> tuple[list[Any], M
                 last[writer] = _row(task, writer, sessions[writer], starts[writer], values, continues=waits, truncated=drops)
                 starts[writer] += count
                 await send(last[writer])
-                model.append(writer, values, drops=drops)
+                dropped.pop(writer, None)
+                if not model.append(writer, values, drops=drops):
+                    dropped[writer] = values
                 if waits:
                     sessions[writer] += 1
                     starts[writer] = 0

@@ -14,7 +14,7 @@ LONGEST = 120.0
 
 FOUND_BY = {
     "settling_needs_no_claim": 7,
-    "checkpoints_need_no_claim": 13,
+    "checkpoints_need_no_claim": 15,
     "leases_never_run_out": 3,
     "results_are_left_and_nobody_looks": 2,
     "messages_wake_nobody": 9,
