@@ -109,7 +109,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Leaf(
         "update",
         "commands.functions:update",
-        "Send an update to a durable function and print its answer; exit 1 if it rejects the update or does not answer in time.",
+        "Send an update to a durable function and print its answer; exit 1 if it rejects the update, 6 if no answer comes in time.",
     ),
     Leaf(
         "why",
