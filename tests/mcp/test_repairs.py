@@ -96,7 +96,8 @@ class Session:
         """Make a recommended call, with what it says is missing."""
         assert "`treadle " not in str(answer)
         action = answer["actions"][number]
-        assert {each.rpartition(".")[2] for each in action.get("missing", ())} <= set(supplied)
+        for each in action.get("missing", ()):  # one of several, if it names them
+            assert {*each.rpartition(".")[2].split("|")} & {*supplied}, (each, supplied)
         arguments = action["arguments"]
         if action["tool"] == "tool_call":
             return await self.call("tool_call", **arguments | {"arguments": arguments["arguments"] | supplied})
