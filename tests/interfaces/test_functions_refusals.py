@@ -113,7 +113,6 @@ REFUSED: dict[str, dict[str, Callable[[Any], Any]]] = {
     "progress": {"fraction": lambda ctx: ctx.progress(5)},
 }
 NEVER_REFUSE = {"run_id", "trace_id", "version", "now", "random", "idempotency_key", "dedupe_key"}
-CASES = [(operation, what) for operation, cases in REFUSED.items() for what in cases]
 
 
 def test_every_operation_is_known_to_these_tests() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from treadle.engine.mapped import Mapped, Progress
@@ -179,16 +179,10 @@ class Calls:
         """
         from treadle.kernel.runs.records import StartedRun
 
-        if budget is None:
-            return StartedRun(*await self.kernel.functions.start(name, payload, actor=actor, **options))
-        run_id, created = self.kernel.ids.new_id(), False
-        await self.kernel.store.set_budget(run_id, micros(budget))
-        try:
-            started, created = await self.kernel.functions.start(name, payload, actor=actor, run_id=run_id, **options)
-        finally:
-            if not created:
-                await self.kernel.store.forget_budget(run_id)
-        return StartedRun(started, created)
+        async def start(run_id: str | None) -> StartedRun:
+            return StartedRun(*await self.kernel.functions.start(name, payload, actor=actor, run_id=run_id, **options))
+
+        return await start_with_budget(self.kernel, budget, start)
 
     @overload
     async def result(self, task: Handle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
@@ -283,3 +277,19 @@ def _named(
 def plain_payload(payload: Mapping[str, Json] | None) -> Json:
     """Convert any mapping to a dict; the queue rejects everything else."""
     return dict(payload) if isinstance(payload, Mapping) else payload
+
+
+async def start_with_budget(
+    kernel: Kernel, budget: float | None, start: Callable[[str | None], Awaitable[StartedRun]]
+) -> StartedRun:
+    """Start a run whose budget, if it has one, applies before any task of the run can be claimed."""
+    if budget is None:
+        return await start(None)
+    run_id, started = kernel.ids.new_id(), None
+    await kernel.store.set_budget(run_id, micros(budget))
+    try:
+        started = await start(run_id)
+    finally:
+        if started is None or not started.created:
+            await kernel.store.forget_budget(run_id)
+    return started

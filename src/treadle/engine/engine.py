@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from treadle.engine.calls import Calls, plain_payload
+from treadle.engine.calls import Calls, plain_payload, start_with_budget
 from treadle.engine.declare import Declare
 from treadle.engine.former_names import FormerNames
 from treadle.engine.registration import Registration
@@ -25,7 +25,6 @@ from treadle.model.errors import AmbiguousId, TreadleError
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.tasks import Task
-from treadle.model.usage import micros
 from treadle.model.values import Json
 from treadle.settings import Settings, load_settings
 from treadle.wiring.kernel import Kernel, StoreFactory
@@ -314,17 +313,9 @@ class Engine(Registration, Calls, FormerNames):
 
         `budget` limits the dollars that the run may spend on models; it applies before any task of the run can be claimed.
         """
-        if budget is None:
-            return await self.runs.start(flow, workflow, inputs, **options)
-        run_id = self.kernel.ids.new_id()
-        await self.kernel.store.set_budget(run_id, micros(budget))
-        started = None
-        try:
-            started = await self.runs.start(flow, workflow, inputs, run_id=run_id, **options)
-        finally:
-            if started is None or not started.created:
-                await self.kernel.store.forget_budget(run_id)
-        return started
+        return await start_with_budget(
+            self.kernel, budget, lambda run_id: self.runs.start(flow, workflow, inputs, run_id=run_id, **options)
+        )
 
     async def start_plan(
         self,

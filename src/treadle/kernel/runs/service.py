@@ -321,13 +321,7 @@ class Runs(AgentSteps, FunctionCalls):
         return await self.get_run(run_id)
 
     async def cancel(
-        self,
-        run_id: Ref,
-        *,
-        actor: str = "operator",
-        reason: str | None = None,
-        code: str = "canceled",
-        force: bool = False,
+        self, run_id: Ref, *, actor: str = "operator", reason: str | None = None, code: str = "canceled", force: bool = False
     ) -> Run:
         """End the run and all its live tasks now; its steps keep their states. Canceling twice is a no-op.
 
