@@ -8,10 +8,10 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check editors fmt docs screenshots bench simulate chaos attack fuzz soak clean
+.PHONY: help setup assets demo up test check editors fmt docs docs-site screenshots bench simulate chaos attack fuzz soak clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## Create .venv and install Treadle with its development tools
 
@@ -29,6 +29,11 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 $(VENV)/.ready: pyproject.toml | $(BIN)/python
 	@echo "Installing Treadle and its development tools into $(VENV) (once; about a minute) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -c 'import material, mkdocs, treadle' 2>/dev/null || { echo "Installing the site's tools into $(VENV) (once; about half a minute) ..."; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'; }
 	@touch $@
 
 assets: setup ## Fetch the dashboard's front-end libraries from npm
@@ -63,6 +68,10 @@ fmt: setup ## Format the code and apply safe fixes
 docs: setup ## Regenerate the documentation that is derived from code
 	@$(BIN)/python -m docs.generate
 
+docs-site: $(VENV)/.docs ## Build the documentation site into site/; dead links and pages missing in the navigation are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "Open site/index.html, or serve it: $(BIN)/python -m mkdocs serve"
+
 screenshots: setup assets ## Take screenshots of every dashboard page, into docs/images
 	@$(BIN)/python -m tests.web.browser.screenshots
 
@@ -86,4 +95,4 @@ soak: setup ## Run the long tests at full size
 	@$(BIN)/python -m pytest -q -m soak --timeout 3600
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .fuzz dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .fuzz dist site

@@ -20,5 +20,7 @@ class AssetsHook(BuildHookInterface):
         from build_tools.assets import fetch
 
         fetch()
-        for part in ("tutorial", "how-to", "reference", "explanation"):
-            build_data["force_include"][str(Path(self.root) / "docs" / part)] = f"treadle/docs/{part}"
+        for page in sorted((Path(self.root) / "docs").rglob("*/*.md")):
+            place = page.relative_to(self.root)
+            if place.parts[1] not in ("adr", "snippets"):
+                build_data["force_include"][str(page)] = f"treadle/{place.as_posix()}"

@@ -179,7 +179,7 @@ def every_route(routes: list[Any]) -> list[tuple[str, str]]:
 async def test_no_page_tool_or_route_of_a_whole_server_is_for_who_has_no_token():
     clock = ManualClock()
     public = {"/health", "/login", "/logout", "/sign-in", "/static", "/v1/openapi.json", "/v1/docs"}
-    public |= {"/llms.txt", "/llms-full.txt", "/docs/{part}/{page}"}  # the documentation
+    public |= {"/llms.txt", "/llms-full.txt", "/docs/{page:path}"}  # the documentation
     async with Engine("memory://", clock=clock) as engine:
         app = make_app(engine, more=[add_pages, add_mcp])
         found = sorted({each for each in every_route(app.routes) if each[1] not in public})

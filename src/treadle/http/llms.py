@@ -17,7 +17,15 @@ from starlette.responses import PlainTextResponse, Response
 from treadle.http.routes import Route
 from treadle.version import package_version
 
-_PARTS = {"tutorial": "Tutorial", "how-to": "How to", "reference": "Reference", "explanation": "Explanation"}
+_PARTS = {
+    "tutorial": "Tutorial",
+    "how-to": "How to",
+    "patterns": "Patterns",
+    "coming-from": "Coming from",
+    "operations": "Operations",
+    "reference": "Reference",
+    "explanation": "Explanation",
+}
 _MARKDOWN = "text/markdown"
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
@@ -27,8 +35,10 @@ def pages() -> dict[str, str]:
     """The pages by path, such as `how-to/llm.md`, in reading order; empty in an installation without them."""
     package = Path(__file__).parents[1]
     root = next((each for each in (package / "docs", package.parents[1] / "docs") if (each / "reference").is_dir()), None)
-    found = [] if root is None else [page for part in _PARTS for page in sorted((root / part).glob("*.md"))]
-    return {f"{page.parent.name}/{page.name}": _COMMENT.sub("", page.read_text("utf-8")) for page in found}
+    if root is None:
+        return {}
+    found = [page for part in _PARTS for page in sorted((root / part).rglob("*.md"))]
+    return {page.relative_to(root).as_posix(): _COMMENT.sub("", page.read_text("utf-8")) for page in found}
 
 
 def index(prefix: str = "") -> str:
@@ -41,10 +51,9 @@ def index(prefix: str = "") -> str:
         "Coding agents: `treadle skill show` prints short instructions for this version. [Everything in one file](llms-full.txt).",
     ]
     for part, title in _PARTS.items():
-        lines += ["", f"## {title}", ""]
-        lines += [
-            f"- [{_title(text)}]({prefix}{path}): {_summary(text)}" for path, text in pages().items() if path.startswith(part)
-        ]
+        shown = {path: text for path, text in pages().items() if path.startswith(f"{part}/")}
+        lines += ["", f"## {title}", ""] if shown else []
+        lines += [f"- [{_title(text)}]({prefix}{path}): {_summary(text)}" for path, text in shown.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -77,10 +86,10 @@ async def _full(request: Request) -> Response:
 
 
 async def _page(request: Request) -> Response:
-    text = (await asyncio.to_thread(pages)).get(f"{request.path_params['part']}/{request.path_params['page']}")
+    text = (await asyncio.to_thread(pages)).get(request.path_params["page"])
     if text is None:
         raise HTTPException(404, "There is no such page; `/llms.txt` lists them.")
     return Response(text, media_type=_MARKDOWN)
 
 
-ROUTES = [Route("GET", "/llms.txt", _index), Route("GET", "/llms-full.txt", _full), Route("GET", "/docs/{part}/{page}", _page)]
+ROUTES = [Route("GET", "/llms.txt", _index), Route("GET", "/llms-full.txt", _full), Route("GET", "/docs/{page:path}", _page)]

@@ -1,0 +1,69 @@
+"""MkDocs hooks: pages written for the repository (GitHub's Markdown, relative links) become pages of the site.
+
+- Links to files outside `docs/` (`../../examples/...`) lead to the repository, `repo_url` of `mkdocs.yml`.
+- A list needs no empty line before it, as on GitHub.
+- Marks of code blocks for tests (`python fragment`, `afl wrong`) are removed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+_FENCE = re.compile(r"^ *(?P<marks>```+|~~~+)")
+_MARK = re.compile(r" (?:fragment|wrong)\b")
+_LINK = re.compile(r"(?P<before>\]\()(?P<target>\.\.?/[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
+_ITEM = re.compile(r"^(?:[-*+]|1\.) ")
+_BRANCH = "main"
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Called by MkDocs with the text of each page."""
+    docs = Path(config.docs_dir)
+    place = docs / page.file.src_uri
+    return "\n".join(
+        line if in_code else links_to_repository(line, place, docs, str(config.repo_url))
+        for line, in_code in with_blank_lines(markdown.split("\n"))
+    )
+
+
+def links_to_repository(line: str, page: Path, docs: Path, repository: str) -> str:
+    """Replace links to existing files and folders outside `docs` by their address in the repository."""
+
+    def replaced(match: re.Match[str]) -> str:
+        place = (page.parent / match["target"]).resolve()
+        root = docs.resolve().parent
+        if place.is_relative_to(docs.resolve()) or not place.is_relative_to(root) or not place.exists():
+            return match[0]
+        kind = "tree" if place.is_dir() else "blob"
+        return f"{match['before']}{repository.rstrip('/')}/{kind}/{_BRANCH}/{place.relative_to(root)}{match['anchor'] or ''}"
+
+    return _LINK.sub(replaced, line)
+
+
+def with_blank_lines(lines: list[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each line and whether it is code; an empty line precedes every list that follows a paragraph."""
+    fence, before, in_list = "", "", False
+    for line in lines:
+        found = _FENCE.match(line)
+        if fence:
+            yield line, True
+            if found and found["marks"].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        elif found:
+            fence = found["marks"]
+            yield _MARK.sub("", line), True
+        else:
+            item = _ITEM.match(line) is not None
+            if item and before.strip() and not in_list:
+                yield "", False
+            in_list = item or (in_list and bool(line.strip()))
+            yield line, False
+        before = line
