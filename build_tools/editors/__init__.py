@@ -1,4 +1,5 @@
-"""Write the editors' files that are derived from the description of the tokens in `treadle.lang.tokens`.
+"""Write the editors' files that are derived from the description of the tokens in `treadle.lang.tokens`, or from
+the version.
 
 `python -m build_tools.editors` writes them, `--check` only reports those that are out of date, `--build` also builds the extension
 for VS Code. Other files below `editors/` are written by hand.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from build_tools.editors import codemirror, emacs, snippets, textmate, treesitter, vim
+from build_tools.editors import codemirror, emacs, manifests, snippets, textmate, treesitter, vim
 
 ROOT = Path(__file__).resolve().parents[2]
 EDITORS = ROOT / "editors"
@@ -17,7 +18,7 @@ EDITORS = ROOT / "editors"
 def files() -> dict[Path, str]:
     """Return the derived files with their contents."""
     made: dict[str, str] = {}
-    for module in (codemirror, emacs, snippets, textmate, treesitter, vim):
+    for module in (codemirror, emacs, manifests, snippets, textmate, treesitter, vim):
         made |= module.files()
     return {EDITORS / name: text for name, text in made.items()}
 

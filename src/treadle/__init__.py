@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from treadle.version import VERSION
+
 if TYPE_CHECKING:
     from treadle.engine import Engine
     from treadle.engine.calls import Handle
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from treadle.workers.references import Function, Handler
     from treadle.workers.specialists import RenderSpecialist, Specialist
 
+__version__ = VERSION
 _PLACES = {
     "treadle.goals.gates": ("GateContext", "Judgement"),
     "treadle.kernel.queue.service": ("Enqueued", "TaskSpec"),

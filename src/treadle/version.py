@@ -1,14 +1,3 @@
-"""The version of the installed package."""
+"""The version of Treadle. The package, its metadata, the editors' extension and the citation file take it from here."""
 
-from functools import cache
-
-
-@cache
-def package_version() -> str:
-    """Return the version of Treadle, or `unknown` if it runs without being installed."""
-    from importlib.metadata import PackageNotFoundError, version  # slow to import, and not needed to enqueue
-
-    try:
-        return version("treadle")
-    except PackageNotFoundError:
-        return "unknown"
+VERSION = "0.2.0"

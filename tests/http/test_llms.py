@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.http.conftest import Stage
 
-from treadle.version import package_version
+from treadle.version import VERSION
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -17,7 +17,7 @@ async def test_the_index_names_every_page_and_each_is_served(stage: Stage) -> No
         index = await client.get("/llms.txt")
         assert index.headers["Content-Type"].startswith("text/plain")
         assert index.text.startswith("# Treadle\n\n> ")
-        assert package_version() in index.text
+        assert VERSION in index.text
         named = dict(re.findall(r"^- \[.+?\]\(docs/(.+?)\): (.+)$", index.text, re.M))
         assert set(named) == {str(page.relative_to(DOCS)) for page in DOCS.glob("*/**/*.md") if page.parent != DOCS / "adr"}
         page = await client.get("/docs/how-to/coding-agents.md")

@@ -16,7 +16,7 @@ from treadle.cli.commands.skill import skill_text
 from treadle.lang import compile_sources
 from treadle.service.flow_trial import run_trial
 from treadle.testing.workflows import compile_program
-from treadle.version import package_version
+from treadle.version import VERSION
 
 TEXT = skill_text()
 PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.S)
@@ -62,8 +62,8 @@ def test_it_is_installed_replaced_and_kept_from_other_files(tmp_path: Path) -> N
     first = treadle.json("skill", "install")
     path = tmp_path / first["path"]
     assert path == tmp_path / ".claude/skills/treadle/SKILL.md"
-    assert (path.read_text(), first["version"], first["replaced"]) == (TEXT, package_version(), None)
-    path.write_text(TEXT.replace(f"# Treadle {package_version()}", "# Treadle 0.0.1"))
+    assert (path.read_text(), first["version"], first["replaced"]) == (TEXT, VERSION, None)
+    path.write_text(TEXT.replace(f"# Treadle {VERSION}", "# Treadle 0.0.1"))
     assert "in place of 0.0.1" in treadle("skill", "install").out
     path.write_text("mine")
     assert "skill_exists" in treadle("skill", "install").err

@@ -8,6 +8,7 @@ import click
 
 from treadle.cli.command import Branch, Group, Leaf, common_options, leaves, make
 from treadle.cli.exits import EXIT_CODES
+from treadle.version import VERSION
 
 
 def _commands(module: str, names: str) -> tuple[Leaf, ...]:
@@ -242,9 +243,7 @@ class Root(Group):
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
-        click.echo(f"treadle {version('treadle')}")
+        click.echo(f"treadle {VERSION}")
         ctx.exit()
 
 

@@ -15,7 +15,7 @@ from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
 from treadle.model.tasks import Claim, LogLine, Server, Task
-from treadle.version import package_version
+from treadle.version import VERSION
 from treadle.wiring.machine import Machine
 from treadle.workers.context import Context
 from treadle.workers.lease_renewer import LeaseRenewer
@@ -103,7 +103,7 @@ class HeldJobs:
             name=self._name,
             host=self._machine.host,
             pid=self._machine.pid,
-            version=package_version(),
+            version=VERSION,
             state=self.state,
             handlers=[self._config.name],
             task_lists=[self._config.task_list],

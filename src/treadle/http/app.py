@@ -16,7 +16,7 @@ from treadle.http.middleware import BODY_OVERHEAD, RequestMiddleware
 from treadle.http.openapi import document
 from treadle.http.problems import EXCEPTION_HANDLERS
 from treadle.http.routes import RouteTable, contract_routes
-from treadle.version import package_version
+from treadle.version import VERSION
 
 
 def make_app(
@@ -55,4 +55,4 @@ def api_routes() -> RouteTable:
 def api_document() -> dict[str, Any]:
     """The OpenAPI document of every server."""
     routes = api_routes().routes
-    return document({(each.method, each.path): each.operation for each in routes if each.operation is not None}, package_version())
+    return document({(each.method, each.path): each.operation for each in routes if each.operation is not None}, VERSION)

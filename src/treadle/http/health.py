@@ -14,7 +14,7 @@ from treadle.http.openapi import PUBLIC, Returns, guarded
 from treadle.http.routes import Routes, json_response
 from treadle.model.access import Scope
 from treadle.model.errors import RestrictedToken, StoreUnavailable, TreadleError
-from treadle.version import package_version
+from treadle.version import VERSION
 
 ROUTES = Routes("server")
 _MEDIA = ("text/plain", "application/openmetrics-text")
@@ -43,7 +43,7 @@ async def health(request: Request) -> Response:
         await state.engine.kernel.store.now()
     except TreadleError:
         raise StoreUnavailable("The store does not answer.") from None  # the cause may name the store: not for anonymous callers
-    return json_response(Health("ok", package_version(), "open" if state.callers.open_access else "token"))
+    return json_response(Health("ok", VERSION, "open" if state.callers.open_access else "token"))
 
 
 @ROUTES.add(

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from treadle.http.routes import Route
-from treadle.version import package_version
+from treadle.version import VERSION
 
 _PARTS = {
     "tutorial": "Tutorial",
@@ -46,7 +46,7 @@ def index(prefix: str = "") -> str:
     lines = [
         "# Treadle",
         "",
-        f"> A durable work engine for agents and long-running jobs, in Python. Documentation of version {package_version()}.",
+        f"> A durable work engine for agents and long-running jobs, in Python. Documentation of version {VERSION}.",
         "",
         "Coding agents: `treadle skill show` prints short instructions for this version. [Everything in one file](llms-full.txt).",
     ]
@@ -59,11 +59,7 @@ def index(prefix: str = "") -> str:
 
 def full() -> str:
     """The text of `/llms-full.txt`: all pages."""
-    return (
-        f"# Treadle {package_version()}\n\n"
-        + "\n\n".join(f"<!-- {path} -->\n\n{text.strip()}" for path, text in pages().items())
-        + "\n"
-    )
+    return f"# Treadle {VERSION}\n\n" + "\n\n".join(f"<!-- {path} -->\n\n{text.strip()}" for path, text in pages().items()) + "\n"
 
 
 def _title(text: str) -> str:

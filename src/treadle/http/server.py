@@ -25,7 +25,7 @@ from treadle.http.connections import HEAD_WITHIN, connections
 from treadle.kernel.queue.why import OPEN_SERVICE
 from treadle.model.errors import MissingDependency, Refused, StoreError
 from treadle.model.tasks import Server
-from treadle.version import package_version
+from treadle.version import VERSION
 from treadle.wiring.machine import SystemMachine
 from treadle.wiring.worker_host import BEAT_EVERY
 
@@ -161,7 +161,7 @@ class HttpServer:
                 name=self.url,
                 host=machine.host,
                 pid=machine.pid,
-                version=package_version(),
+                version=VERSION,
                 state=state,
                 service_name=OPEN_SERVICE,
             )

@@ -19,7 +19,7 @@ from treadle.lsp.context import context_at
 from treadle.lsp.document import Document
 from treadle.lsp.index import Index, Occurrence
 from treadle.lsp.workspace import Workspace, path_of, uri_of
-from treadle.version import package_version
+from treadle.version import VERSION
 
 _PAUSE = 0.02  # seconds after the last keystroke before diagnostics are computed
 
@@ -36,7 +36,7 @@ class Server(LanguageServer):
     """One client's workspace, and the publication of diagnostics."""
 
     def __init__(self) -> None:
-        super().__init__("treadle", package_version(), protocol_cls=_Protocol, converter_factory=default_converter)
+        super().__init__("treadle", VERSION, protocol_cls=_Protocol, converter_factory=default_converter)
         self.files = Workspace()
         self._published: dict[str, types.PublishDiagnosticsParams] = {}
         self._waiting: asyncio.TimerHandle | None = None

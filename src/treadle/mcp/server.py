@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
 import mcp_types as wire
@@ -17,6 +16,7 @@ from treadle.mcp.prompts import PROMPTS_BY_NAME
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.resources import RESOURCES
 from treadle.mcp.tool import answer
+from treadle.version import VERSION
 
 Context = ServerRequestContext[Any, Any]
 ContextOf = Callable[[Context], Awaitable[RequestContext]]
@@ -77,7 +77,7 @@ def make_server(context_of: ContextOf) -> Server[Any]:
 
     return Server(
         "treadle",
-        version=version("treadle"),
+        version=VERSION,
         title="Treadle",
         instructions=INSTRUCTIONS,
         get_tool_input_schema=lambda name: TOOLS[name].input_schema if name in TOOLS else None,

@@ -35,7 +35,7 @@ from treadle.kernel.telemetry.observer import (
 from treadle.model.errors import MissingDependency, StoreError
 from treadle.model.states import ALERT
 from treadle.observability.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
-from treadle.version import package_version
+from treadle.version import VERSION
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -202,7 +202,7 @@ class Metrics:
             except (StoreError, TimeoutError):
                 gauges = _Gauges()
             gauges.add("treadle_store_up", (), 1 if gauges.values else 0)
-            gauges.add("treadle_info", (package_version(),), 1)
+            gauges.add("treadle_info", (VERSION,), 1)
             now = self._clock.monotonic()
             gauges.until = now + max(FRESH_FOR, (now - began) * SHARE)
             self._gauges = gauges

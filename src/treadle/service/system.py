@@ -13,6 +13,7 @@ from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.states import OBJECTIVE, SCHEDULE, WATCHER
 from treadle.service.group import Group
 from treadle.service.task_records import why_run, why_task
+from treadle.version import VERSION
 
 
 class System(Group, SystemApi):
@@ -25,8 +26,6 @@ class System(Group, SystemApi):
         return record_of(Throughput, await self.engine.kernel.throughput.last_hour())
 
     async def status(self) -> Status:
-        from treadle.version import package_version  # loaded only when needed
-
         engine, namespace = self.engine, self.engine.kernel.settings.namespace
         found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.watchers, namespace)
         problems = find_problems(found)
@@ -35,7 +34,7 @@ class System(Group, SystemApi):
             health="degraded" if problems else "ok",
             reasons=[each.line for each in problems],
             problems=problems,
-            version=package_version(),
+            version=VERSION,
             namespace=namespace,
             now=Instant.of(found.now),
             store=StoreState(engine.kernel.store.url.partition(":")[0], found.latency_for, found.overdue_for),

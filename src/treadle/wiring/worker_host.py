@@ -25,7 +25,7 @@ from treadle.kernel.telemetry.events import (
 from treadle.model.errors import Refused, StoreError
 from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
-from treadle.version import package_version
+from treadle.version import VERSION
 from treadle.wiring.machine import Machine, SystemMachine
 from treadle.workers.builtins import SCAN_CONCURRENCY, builtin_handlers
 from treadle.workers.dependencies import Resources, Services, Settle, WorkerOptions
@@ -179,7 +179,7 @@ class WorkerHost:
             name=self._name,
             host=self._machine.host,
             pid=self._machine.pid,
-            version=package_version(),
+            version=VERSION,
             state=self._state,
             handlers=self._served(),
             task_lists=list(self._options.task_lists),

@@ -23,6 +23,7 @@ from treadle.kernel.store.units import Keep, Unit
 from treadle.model.clock import span
 from treadle.model.errors import SchemaBehind, StoreError, TreadleError
 from treadle.model.tasks import Claim
+from treadle.version import VERSION
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,15 +63,12 @@ def _table(checks: list[Check]) -> RenderableType:
 
 
 def _machine(session: Session) -> Iterator[Check]:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
     from treadle.wiring.worker_host import SHORTEST_LEASE_FOR
 
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()}")
-    try:
-        yield Check("treadle", "ok", version("treadle"))
-    except PackageNotFoundError:
-        yield Check("treadle", "warn", "not installed as a package", "pip install --editable .")
+    yield Check("treadle", "ok", VERSION)
     if find_spec("apsw") is None:
         yield Check("sqlite", "fail", "the package apsw is missing", "pip install apsw")
     else:

@@ -11,7 +11,7 @@ from treadle.cli.command import option
 from treadle.cli.output.format import plain
 from treadle.cli.session import Session
 from treadle.model.errors import Refused
-from treadle.version import package_version
+from treadle.version import VERSION
 
 _MARK = re.compile(r"^# Treadle (\S+)$", re.MULTILINE)
 FOLDER = Path(".claude/skills")
@@ -37,10 +37,9 @@ def install(
         raise SkillExists(f"{path} exists and was not written by `treadle skill install`; remove it, or choose another --dir.")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(skill_text(), encoding="utf-8")
-    version = package_version()
-    replaced = None if before is None or before[1] == version else before[1]
-    shown = f"Wrote {path} for Treadle {version}" + (f", in place of {replaced}" if replaced else "")
-    session.show({"path": str(path), "version": version, "replaced": replaced}, lambda: plain(shown))
+    replaced = None if before is None or before[1] == VERSION else before[1]
+    shown = f"Wrote {path} for Treadle {VERSION}" + (f", in place of {replaced}" if replaced else "")
+    session.show({"path": str(path), "version": VERSION, "replaced": replaced}, lambda: plain(shown))
 
 
 def show(
@@ -49,9 +48,9 @@ def show(
 ) -> None:
     """Print SKILL.md of this version."""
     text = files("treadle.mcp").joinpath("brief.md").read_text("utf-8") if afl else skill_text()
-    session.show({"version": package_version(), "text": text}, lambda: plain(text.rstrip()))
+    session.show({"version": VERSION, "text": text}, lambda: plain(text.rstrip()))
 
 
 def skill_text() -> str:
     """The instructions, with the version that they match."""
-    return files("treadle.cli").joinpath("template/SKILL.md.txt").read_text("utf-8").replace("VERSION", package_version())
+    return files("treadle.cli").joinpath("template/SKILL.md.txt").read_text("utf-8").replace("VERSION", VERSION)
