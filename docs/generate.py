@@ -262,6 +262,9 @@ def settings_page() -> str:
         _NOTE,
         "Settings come from the environment of the process; options of a command and arguments in Python win over them. A value "
         "that is invalid is an error at start (`invalid_input`), not a surprise later.",
+        "Every variable, and also `TREADLE_TOKEN` and `TREADLE_ALERT_...`, can be given by file: if `TREADLE_STORE` is not set, "
+        "`TREADLE_STORE_FILE=/run/secrets/store` reads the value from that file, without surrounding white space. A file that "
+        "cannot be read is an error.",
     ]
     for name, default, text in settings():
         parts.append(f"## `{variable_of(name)}`\n\n{_capital(text)}\n\nDefault: `{default}`.")

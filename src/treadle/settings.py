@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from treadle.model.alerts import VARIABLE
@@ -153,8 +154,8 @@ class Settings:
     log_format: str = _setting("text", _choice("text", "json"))
     """`text` or `json`."""
     metrics_address: str = _setting("", _text)
-    """Address at which a worker serves its metrics: a port of 127.0.0.1, or HOST:PORT (other hosts need a token with the scope
-    `read`). If the port is taken, one of the next 19 is used. Off by default."""
+    """Address at which a worker serves `/metrics`, `/health` and `/live`: a port of 127.0.0.1, or HOST:PORT (metrics then need a
+    token with the scope `read`). If the port is taken, one of the next 19 is used. Off by default."""
     otlp_endpoint: str = _setting("", _endpoint, secret=True, fallback="OTEL_EXPORTER_OTLP_ENDPOINT")
     """Destination of traces (OTLP over HTTP), such as `http://localhost:4318`; falls back to `OTEL_EXPORTER_OTLP_ENDPOINT`. Off
     by default and with `off`."""
@@ -251,12 +252,25 @@ def agent_default(name: str) -> Any:
 
 def read_alert_target(variable: str) -> str:
     """Return a variable `TREADLE_ALERT_...`, the target of alert rules; empty if it is not set."""
-    return os.environ.get(variable, "") if variable.startswith(VARIABLE) else ""  # noqa: TID251
+    return find_variable(variable) or "" if variable.startswith(VARIABLE) else ""
 
 
 def chosen_store() -> str | None:
     """Return `TREADLE_STORE`, if it is set."""
-    return os.environ.get("TREADLE_STORE") or None  # noqa: TID251
+    return find_variable("TREADLE_STORE")
+
+
+def find_variable(name: str) -> str | None:
+    """Return a variable, or else the content of the file that `<name>_FILE` names; None if both are unset or empty."""
+    if text := os.environ.get(name):  # noqa: TID251
+        return text
+    path = os.environ.get(f"{name}_FILE")  # noqa: TID251
+    if not path:
+        return None
+    try:
+        return Path(path).read_text("utf-8").strip() or None
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{name}_FILE names {path!r}, which cannot be read: {getattr(error, 'strerror', error)}.") from None
 
 
 def child_environment(**values: str) -> dict[str, str]:
@@ -272,5 +286,5 @@ def variable_of(name: str) -> str:
 
 def _read(each: Field[Any]) -> Any:
     variable = variable_of(each.name)
-    text = os.environ.get(variable) or os.environ.get(each.metadata["fallback"])  # noqa: TID251
+    text = find_variable(variable) or os.environ.get(each.metadata["fallback"])  # noqa: TID251
     return each.metadata["read"](variable, text) if text else each.default

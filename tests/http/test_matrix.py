@@ -90,6 +90,7 @@ def test_there_are_many_and_all_but_a_few_are_guarded():
     signed = {"POST /v1/external-jobs/{job_id}/callback", "POST /v1/ingest/github"}
     assert {str(place) for place in PLACES if place.public} == {
         "GET /health",
+        "GET /live",
         "POST /login",
         "POST /logout",
         "GET /sign-in",
@@ -178,7 +179,7 @@ def every_route(routes: list[Any]) -> list[tuple[str, str]]:
 
 async def test_no_page_tool_or_route_of_a_whole_server_is_for_who_has_no_token():
     clock = ManualClock()
-    public = {"/health", "/login", "/logout", "/sign-in", "/static", "/v1/openapi.json", "/v1/docs"}
+    public = {"/health", "/live", "/login", "/logout", "/sign-in", "/static", "/v1/openapi.json", "/v1/docs"}
     public |= {"/llms.txt", "/llms-full.txt", "/docs/{page:path}"}  # the documentation
     async with Engine("memory://", clock=clock) as engine:
         app = make_app(engine, more=[add_pages, add_mcp])

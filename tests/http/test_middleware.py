@@ -124,6 +124,8 @@ async def test_health_needs_no_token_and_says_when_the_store_does_not_answer(sta
         ill = await client.get("/health")
         assert (ill.status_code, ill.json()["code"], ill.headers["Retry-After"]) == (503, "store_unavailable", "1")
         assert "secret" not in ill.text
+        alive = await client.get("/live")
+        assert (alive.status_code, alive.json()) == (200, {"status": "ok"}), "no reason to restart the server"
 
 
 async def test_a_page_of_a_store_that_does_not_answer_names_a_time_to_retry(stage: Stage, monkeypatch: pytest.MonkeyPatch):

@@ -25,6 +25,13 @@ def test_migrate_makes_the_store_and_goes_down_only_when_told_twice(treadle: Tre
     assert treadle("store", "migrate", "--to", "-1", "--json").code == 2
 
 
+def test_migrate_waits_for_a_database_that_cannot_be_reached(treadle: Treadle):
+    waited = treadle("store", "migrate", "--wait", "0.1", "--json", "--store", "postgresql://127.0.0.1:1/db")
+    assert (waited.code, waited.error["code"]) == (4, "store_unavailable")
+    assert treadle.json("store", "migrate", "--wait", "60")["store"] == "sqlite:///treadle.db"
+    assert treadle("store", "migrate", "--wait", "60", "--server", "http://127.0.0.1:1", "--json").error["code"] == "not_over_http"
+
+
 def test_info_tells_what_is_waiting(treadle: Treadle):
     for _ in range(2):
         treadle("enqueue", "greet")

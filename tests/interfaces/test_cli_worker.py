@@ -6,9 +6,12 @@ import json
 import os
 import signal
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 from tests.interfaces.commands import Running, Treadle
+from tests.limits import BOUND
 
 
 def started(running: Running) -> dict:
@@ -70,12 +73,26 @@ def test_a_module_may_name_its_own_store(treadle: Treadle):
         assert started(worker)["store"] == "sqlite:///treadle.db"
 
 
+def health(url: str) -> tuple[int, str]:
+    """Status and body of a worker's `/health`, given the URL of its metrics."""
+    try:
+        with urllib.request.urlopen(url.replace("/metrics", "/health"), timeout=BOUND) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
 def test_sigterm_lets_running_work_finish(treadle: Treadle):
     task_id = treadle.json("enqueue", "gate")["id"]
-    with treadle.started("worker", "--handlers", "jobs", "--json") as worker:
+    environment = {"TREADLE_METRICS_ADDRESS": "0", "TREADLE_LOG_FORMAT": "json"}
+    with treadle.started("worker", "--handlers", "jobs", "--json", **environment) as worker:
         wait_for(treadle.folder / "started", worker)
+        url = json.loads(worker.err.wait_for("metrics_served"))["fields"]["url"]
+        assert health(url) == (200, '{"status": "running"}')
         worker.process.send_signal(signal.SIGTERM)
         assert worker.err.wait_for("stopping")
+        assert health(url) == (503, '{"status": "draining"}'), "no reason to send it work, nor to restart it"
         (treadle.folder / "open").touch()
         ended = worker.ended()
     assert (ended.code, json.loads(ended.out)["handled"]) == (0, 1)

@@ -16,7 +16,7 @@ from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.model.access import Scope
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, StoreUnavailable
 from treadle.observability.status_server import (
     HEAD_LIMIT,
     Reply,
@@ -24,6 +24,7 @@ from treadle.observability.status_server import (
     error_reply,
     is_loopback,
     parse_address,
+    probe_routes,
     serve_metrics,
 )
 from treadle.settings import Settings
@@ -122,7 +123,30 @@ def test_a_worker_serves_its_metrics(treadle: Treadle):
         url = json.loads(worker.err.wait_for("metrics_served"))["fields"]["url"]
         assert treadle("enqueue", "greet", "--wait").code == 0
         assert 'treadle_claims_total{kind="handler",task_list="default"} 1.0' in fetch(url)[2]
+        assert fetch(url.replace("/metrics", "/live"))[::2] == (200, '{"status": "ok"}')
         assert worker.stop().code == 0
+
+
+async def test_a_probe_names_the_state_and_whether_the_store_answers():
+    state, answers = "starting", True
+
+    async def now() -> int:
+        if not answers:
+            raise StoreUnavailable("postgresql://ada:secret@db cannot be reached")
+        return 0
+
+    routes = probe_routes(lambda: state, now)
+
+    async def ask(path: str) -> tuple[int, str]:
+        reply = await routes[path]({})
+        return reply.status, json.loads(reply.body)["status"]
+
+    assert await ask("/health") == (503, "starting")
+    state = "running"
+    assert await ask("/health") == (200, "running")
+    answers = False
+    assert await ask("/health") == (503, "no_store")
+    assert await ask("/live") == (200, "ok")
 
 
 def test_a_runner_serves_its_metrics(treadle: Treadle):

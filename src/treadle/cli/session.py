@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.text import json_text
-from treadle.settings import Settings, load_settings
+from treadle.settings import Settings, chosen_store, find_variable, load_settings
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -129,14 +129,18 @@ class Session:
             words += [f"--{name}", shlex.quote(str(value))] if value is not None else []
         return " ".join(words)
 
+    def need_store(self) -> None:
+        """Refuse a command that opens the store itself if a server was chosen."""
+        if self.chosen.remote:
+            raise NotOverHttp(_on_the_store(self.chosen.remote))
+
     @asynccontextmanager
     async def engine(self, *, migrate: bool = False, first: Callable[[Engine], None] | None = None) -> AsyncIterator[Engine]:
         """Open an engine on the chosen store; only commands that create records migrate the schema.
 
         `first` is called before it is opened, so that bad input does not create the database.
         """
-        if self.chosen.remote:
-            raise NotOverHttp(_on_the_store(self.chosen.remote))
+        self.need_store()
         from treadle.engine import Engine  # a slow import that clients and `--help` do not need
 
         engine = Engine(self.settings.store, settings=self.settings)
@@ -220,6 +224,7 @@ def make_session(chosen: Common, *, quiet: bool = True) -> Session:
     from treadle.kernel.telemetry.log_format import set_up_logging
 
     settings = load_settings()
+    chosen = replace(chosen, store=chosen.store or chosen_store(), token=chosen.token or find_variable("TREADLE_TOKEN"))
     if chosen.store:
         settings = replace(settings, store=chosen.store)
     if chosen.namespace:

@@ -46,6 +46,20 @@ async def health(request: Request) -> Response:
     return json_response(Health("ok", VERSION, "open" if state.callers.open_access else "token"))
 
 
+@dataclass(frozen=True, slots=True)
+class Live(ApiRecord):
+    """The server answers."""
+
+    status: str
+    """`ok`."""
+
+
+@ROUTES.add("GET", "/live", "server_live", "Liveness", {200: Returns("The process answers", (Live,))}, extra=PUBLIC)
+async def live(request: Request) -> Response:
+    """Whether the process answers, also while its store does not. Needs no token."""
+    return json_response(Live("ok"))
+
+
 @ROUTES.add(
     "GET", "/status", "server_status", "Status", {200: Returns("The state of the system", (Status,))}, extra=guarded(Scope.READ)
 )

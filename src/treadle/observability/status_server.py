@@ -1,7 +1,8 @@
-"""A small HTTP server for processes without the `http` extra: workers serve `/metrics`, runners `/health` and `/status`.
+"""A small HTTP server for processes without the `http` extra: workers serve `/metrics`, `/health` and `/live`, runners `/health`
+and `/status`.
 
 It answers one GET or HEAD request per connection. `/metrics` is open on a loopback address; on any other it needs a token with
-the scope `read` (`Authorization: Bearer ...`).
+the scope `read` (`Authorization: Bearer ...`). `/health` and `/live` need none: they tell only whether the process can work.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from treadle.kernel.telemetry.events import LoopError, MetricsServed
 from treadle.model.access import Scope
-from treadle.model.errors import Forbidden, InvalidInput, StoreError, Unauthorized
+from treadle.model.errors import Forbidden, InvalidInput, StoreError, TreadleError, Unauthorized
 
 if TYPE_CHECKING:
     from treadle.kernel.access.tokens import Tokens
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 READ_WITHIN = 5.0
 """Seconds that a client has to send its request, and to take the answer."""
+ANSWER_WITHIN = 3.0
+"""Seconds that the store has to answer a probe."""
 HEAD_LIMIT = 8 * 1024
 PORTS_TRIED = 20
 """Ports that are tried from the configured one: several processes of a host may have the same setting."""
@@ -129,11 +133,13 @@ def json_route(make: Callable[[], dict[str, Any]], healthy: str | None = None) -
 
 
 @asynccontextmanager
-async def serve_metrics(metrics: Metrics, tokens: Tokens, emit: Emit, address: str) -> AsyncIterator[str]:
-    """Serve the metrics at this address while the context lasts; yields the URL."""
+async def serve_metrics(
+    metrics: Metrics, tokens: Tokens, emit: Emit, address: str, routes: Mapping[str, Handler] = MappingProxyType({})
+) -> AsyncIterator[str]:
+    """Serve the metrics and other `routes` at this address while the context lasts; yields the URL of the metrics."""
     host, port = parse_address(address)
     server = StatusServer(
-        {"/metrics": _metrics_route(metrics, None if is_loopback(host) else tokens)},
+        {"/metrics": _metrics_route(metrics, None if is_loopback(host) else tokens), **routes},
         on_error=lambda error: emit(LoopError("metrics", repr(error))),
     )
     try:
@@ -147,6 +153,21 @@ async def serve_metrics(metrics: Metrics, tokens: Tokens, emit: Emit, address: s
         yield url
     finally:
         await server.close()
+
+
+def probe_routes(state: Callable[[], str], now: Callable[[], Awaitable[object]]) -> dict[str, Handler]:
+    """`/live`: the process answers. `/health`: its `state` is `running`, and its store answers when asked for the time."""
+
+    async def healthy(_: Mapping[str, str]) -> Reply:
+        found = state()
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                await now()
+        except (TreadleError, TimeoutError):
+            found = "no_store"  # the cause may name the store: not for anonymous callers
+        return Reply(200 if found == "running" else 503, "application/json", json.dumps({"status": found}).encode())
+
+    return {"/live": json_route(lambda: {"status": "ok"}), "/health": healthy}
 
 
 def _metrics_route(metrics: Metrics, tokens: Tokens | None) -> Handler:

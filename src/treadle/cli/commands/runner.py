@@ -119,7 +119,7 @@ def runner(
             )
         agent.grace = grace
         around = AsyncExitStack()
-        store.run(around.enter_async_context(observed(store.engine)))
+        store.run(around.enter_async_context(observed(store.engine, lambda: "running" if agent.is_running else "not_running")))
         try:
             _serve(session, agent, store.url)
         finally:

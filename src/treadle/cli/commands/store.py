@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from treadle.api.facade import Api
     from treadle.api.store import PruneStep, StoreHealth, StoreInfo
+    from treadle.engine import Engine
 
 
 async def migrate(
@@ -31,11 +35,14 @@ async def migrate(
         int | None, option(metavar="N", help="Migrate to this version instead of the newest; going down drops data")
     ] = None,
     yes: Annotated[bool, option("--yes", help="Confirm that data of later versions is dropped")] = False,
+    wait: Annotated[
+        float, option(metavar="SECONDS", min=0, max=86_400, help="Wait this long for a database that cannot be reached")
+    ] = 0,
 ) -> None:
-    """Create the tables, or migrate them to the newest version."""
+    """Create the tables, or migrate them to the newest version; does nothing if they are at that version."""
     if to is not None and to < 0:
         raise InvalidInput("--to takes a schema version, 0 or higher.")
-    async with session.engine(migrate=True) as engine:
+    async with _migrated(session, wait) as engine:
         version = (await engine.kernel.store.describe())["schema_version"]
         if to is not None and to != version:
             if isinstance(version, int) and to < version and not yes:
@@ -44,6 +51,23 @@ async def migrate(
             version = to
         url = engine.kernel.store.url
     session.show({"store": url, "schema_version": version}, lambda: plain(f"{url} is at schema version {version}"))
+
+
+@asynccontextmanager
+async def _migrated(session: Session, wait: float) -> AsyncIterator[Engine]:
+    """An engine on the migrated store; a database that cannot be reached is tried again for `wait` seconds."""
+    if not wait:
+        async with session.engine(migrate=True) as engine:
+            yield engine
+        return
+    from treadle.cli.process.worker import opened, stop_signal
+    from treadle.engine import Engine
+
+    session.need_store()
+    stop = stop_signal()
+    asyncio.get_running_loop().call_later(wait, stop.set)
+    async with opened(Engine(session.settings.store, settings=session.settings), stop) as engine:
+        yield engine
 
 
 _PROBLEMS = 1000

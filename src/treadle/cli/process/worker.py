@@ -88,7 +88,12 @@ async def serve(
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(opened(engine, stop))
-        await stack.enter_async_context(observed(engines[0]))
+        began = asyncio.Event()
+
+        def state() -> str:
+            return "draining" if stop.is_set() else "running" if began.is_set() else "starting"
+
+        await stack.enter_async_context(observed(engines[0], state))
         server = await listening(engines[0], options.http)
         calm_collector()
         worker = engines[0].worker(
@@ -102,6 +107,7 @@ async def serve(
             name=options.name,
         )
         async with worker as host, server or nullcontext():
+            began.set()
             await started(host.owner_id, server)
             await stop.wait()
             safe_logger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
@@ -135,16 +141,17 @@ async def opened(engine: Engine, stop: asyncio.Event) -> AsyncIterator[Engine]:
 
 
 @asynccontextmanager
-async def observed(engine: Engine) -> AsyncIterator[None]:
-    """Share tracing with the handlers' own spans, and serve metrics if the settings say so."""
+async def observed(engine: Engine, state: Callable[[], str]) -> AsyncIterator[None]:
+    """Share tracing with the handlers' own spans, and serve metrics and probes if the settings say so."""
     engine.kernel.share_tracing()
     if not engine.kernel.settings.metrics_address:
         yield
         return
-    from treadle.observability.status_server import serve_metrics
+    from treadle.observability.status_server import probe_routes, serve_metrics
 
     kernel = engine.kernel
-    async with serve_metrics(engine.metrics, kernel.tokens, kernel.emit, kernel.settings.metrics_address):
+    probes = probe_routes(state, kernel.store.now)
+    async with serve_metrics(engine.metrics, kernel.tokens, kernel.emit, kernel.settings.metrics_address, probes):
         yield
 
 
