@@ -22,6 +22,7 @@ OWN = {
     "external_jobs_call_back",
     "ingest_github",
     "server_health",
+    "server_live",
     "server_status",
     "server_metrics",
     "events_stream",
