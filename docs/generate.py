@@ -1,6 +1,7 @@
 """Write the generated parts of the documentation: `python -m docs.generate`, or `--check` to compare only.
 
-Generates whole reference pages, and embeds files in code blocks that follow a comment `<!-- snippet: path -->`.
+Generates whole reference pages, and embeds files in code blocks that follow a comment `<!-- snippet: path -->`, or one section
+of a file with `<!-- snippet: path#name -->`: the lines after `# --- name ---`, up to the next such line.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import pkgutil
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -545,10 +547,20 @@ def with_snippets(text: str) -> str:
     """The page with every snippet as its file has it."""
 
     def block(match: re.Match[str]) -> str:
-        code = (ROOT / match["path"]).read_text("utf-8")
+        code = snippet(match["path"])
         return f"<!-- snippet: {match['path']} -->\n```{match['lang']}\n{code}```\n"
 
     return _SNIPPET.sub(block, text)
+
+
+def snippet(place: str) -> str:
+    """The code of a file, or of its section after `#`, without indentation and blank lines around it."""
+    path, _, section = place.partition("#")
+    code = (ROOT / path).read_text("utf-8")
+    if not section:
+        return code
+    parts = re.split(r"^ *# --- (\S+) ---\n", code, flags=re.M)
+    return textwrap.dedent(dict(zip(parts[1::2], parts[2::2], strict=True))[section]).strip("\n") + "\n"
 
 
 def outdated() -> dict[Path, str]:
