@@ -4,7 +4,7 @@ from treadle import Engine
 from treadle.testing import BlockingEnvironment
 
 Path("topology.yaml").write_text("""
-roles: {readiness: {}, deadline: {interval: 60}}
+roles: {readiness: {}, deadline: {interval: 10m}}
 types: {TICKET: {handler: write, gates: []}}
 deadlines: {4: 1h, 3: 8h}           # urgency: time from the approval
 """)
@@ -15,9 +15,9 @@ with BlockingEnvironment(engine) as env:
     objectives = engine.goals.objectives
     guide = env.run(objectives.add("Write the guide", actor="ada", urgency=4))
     env.run(objectives.approve(guide.objective_id, actor="ada"))
-    env.advance(minutes=59)
+    env.advance(minutes=50)
     assert env.run(objectives.show(guide.objective_id)).overdue is None
-    env.advance(minutes=2)
+    env.advance(minutes=20)
 
     trail = env.run(objectives.show(guide.objective_id))
     assert (trail.overdue.reason, trail.overdue.terminal) == ("DEADLINE_PASSED", False)
