@@ -2,11 +2,13 @@
 
 - Links to files outside `docs/` (`../../examples/...`) lead to the repository, `repo_url` of `mkdocs.yml`.
 - A list needs no empty line before it, as on GitHub.
+- Blocks that `docs.generate` fills from docstrings become directives of mkdocstrings.
 - Marks of code blocks for tests (`python fragment`, `afl wrong`) are removed.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,17 +23,32 @@ _FENCE = re.compile(r"^ *(?P<marks>```+|~~~+)")
 _MARK = re.compile(r" (?:fragment|wrong)\b")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>\.\.?/[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 _ITEM = re.compile(r"^(?:[-*+]|1\.) ")
+_PYTHON = re.compile(r"<!-- python: (?P<path>\S+)(?P<flags>[^>]*?) -->\n.*?<!-- /python -->\n?", re.S)
 _BRANCH = "main"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Called by MkDocs with the text of each page."""
+    markdown = _PYTHON.sub(_directive, markdown)
     docs = Path(config.docs_dir)
     place = docs / page.file.src_uri
     return "\n".join(
         line if in_code else links_to_repository(line, place, docs, str(config.repo_url))
         for line, in_code in with_blank_lines(markdown.split("\n"))
     )
+
+
+def _directive(match: re.Match[str]) -> str:
+    """The directive of mkdocstrings for a name; the page keeps the anchor that its heading has in the repository."""
+    flags, name = match["flags"].split(), match["path"].rpartition(".")[2]
+    hidden = [f"!^{each[1:]}$" for each in flags if each.startswith("-")]
+    options = [f"      filters: {json.dumps(['!^_', *hidden])}"] if hidden else []
+    options += ["      merge_init_into_class: false"] * ("-__init__" in flags)
+    only = [each[1:] for each in flags if each.startswith("+")]
+    options += [f"      members: {json.dumps(only)}"] if only else []
+    options += ["      show_if_no_docstring: true"] * ("fields" in flags) + ["      members: false"] * ("brief" in flags)
+    head = f'<a id="{name.lower()}"></a>\n\n::: {match["path"]}\n'
+    return head + "".join(f"{line}\n" for line in (["    options:", *options] if options else []))
 
 
 def links_to_repository(line: str, page: Path, docs: Path, repository: str) -> str:

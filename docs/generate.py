@@ -1,7 +1,8 @@
 """Write the generated parts of the documentation: `python -m docs.generate`, or `--check` to compare only.
 
-Generates whole reference pages, and embeds files in code blocks that follow a comment `<!-- snippet: path -->`, or one section
-of a file with `<!-- snippet: path#name -->`: the lines after `# --- name ---`, up to the next such line.
+Generates whole reference pages, embeds files in code blocks that follow a comment `<!-- snippet: path -->`, or one section
+of a file with `<!-- snippet: path#name -->` (the lines after `# --- name ---`, up to the next such line), and fills blocks
+between `<!-- python: name -->` and `<!-- /python -->` from docstrings (`docs/python_reference.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+from docs.python_reference import with_python
 
 import treadle
 from treadle.cli.app import COMMANDS
@@ -566,7 +568,7 @@ def snippet(place: str) -> str:
 def outdated() -> dict[Path, str]:
     """Return the wanted text of every page that is out of date."""
     wanted = {ROOT / place: make() for place, make in PAGES.items()}
-    wanted |= {path: with_snippets(path.read_text("utf-8")) for path in texts() if path not in wanted}
+    wanted |= {path: with_python(with_snippets(path.read_text("utf-8"))) for path in texts() if path not in wanted}
     return {path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text}
 
 

@@ -45,7 +45,10 @@ class Handle(Generic[R_co]):
         return f"<Handle {self.id}>"
 
     async def result(self, *, timeout: Duration | None = None) -> R_co:
-        """Wait for the end and return the result as its annotated type; raises as `Engine.result` and `Engine.run_result` do."""
+        """Wait for the end, at most `timeout`, and return the result as its annotated type.
+
+        Raises as `Engine.result` and `Engine.run_result` do.
+        """
         waits = run_result if self._is_run else task_result
         result: Any = await waits(self._calls.kernel, self.id, timeout)
         if self._reference is not None:
@@ -53,7 +56,7 @@ class Handle(Generic[R_co]):
         return result  # type: ignore[no-any-return]
 
     def stream(self, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
-        """Follow a stream of the task or run; see `Engine.stream`."""
+        """Follow the stream `name` of the task or run from `offset` on; see `Engine.stream`."""
         return self._calls.kernel.streams.follow(self.id, name, offset=offset)
 
     @overload
@@ -68,7 +71,7 @@ class Handle(Generic[R_co]):
     async def signal(
         self, name: str, payload: Json = None, *, idempotency_key: str | None = None, actor: str | None = None
     ) -> bool:
-        """Send a signal to the function; see `Engine.signal`."""
+        """Send the signal `name` with that `payload` to the function; `idempotency_key` and `actor` as in `Engine.signal`."""
         functions = self._calls.kernel.functions
         return await functions.signal(self.id, name, payload, idempotency_key=idempotency_key, actor=actor)
 
@@ -95,7 +98,11 @@ class Handle(Generic[R_co]):
         idempotency_key: str | None = None,
         type: Any = Any,  # noqa: A002
     ) -> Any:
-        """Send an update and return the function's answer, as the `type` if one is given; raises as `engine.runs.update` does."""
+        """Send the update `name` with that `payload` and return the function's answer, as the `type` if one is given.
+
+        A call with the same `idempotency_key` waits for the same answer. Raises `TimeoutError` after `timeout`, and otherwise as
+        `engine.runs.update` does.
+        """
         runs = self._calls.kernel.run_services.runs
         value = await runs.update(self.id, name, payload, timeout=timeout, idempotency_key=idempotency_key)
         return value if is_raw(type) else Converter(type).load(value)
@@ -152,7 +159,7 @@ class Calls:
         """Start a durable function, as `start_function` does, and return a handle: `await (await start(flow, order)).result()`.
 
         Pass a name, a payload and options, or a reference and its arguments, which are checked. A reference starts the newest
-        version known here, unless `flow.with_options(version=...)` states another.
+        version known here, unless `flow.with_options(version=...)` states another. `actor` is the name shown in the run's log.
         """
         if args and isinstance(args[0], Function):
             function, *arguments = args
@@ -171,11 +178,11 @@ class Calls:
         budget: float | None = None,
         **options: Unpack[FunctionOptions],
     ) -> StartedRun:
-        """Start a durable function; the run is durable when this returns.
+        """Start the durable function `name` with that `payload`; the run is durable when this returns.
 
         The default version is the newest one registered in this process, else the newest one in the store. A second start with the
         same idempotency key returns the first run and changes nothing. `budget` limits the dollars that agents in the run may spend
-        on models.
+        on models. `actor` is the name shown in the run's log.
         """
         from treadle.kernel.runs.records import StartedRun
 
@@ -248,7 +255,7 @@ class Calls:
         errors: Literal["raise", "collect"] = "raise",
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Mapped[Any]:
-        """Call registered code once for each item: `async for result in engine.map(resize, photos)`.
+        """Call `fn`, registered code, once for each item: `async for result in engine.map(resize, photos)`.
 
         Each item is a task (or a run of a function), up to `in_flight` of them at a time. Results come in the order of the items,
         or with `ordered=False` as they are completed. The first failure is raised, or with `errors="collect"` is a result itself.

@@ -85,7 +85,12 @@ class Engine(Registration, Calls, FormerNames):
         program: str | None = None,
         release: int | str = 0,
     ) -> None:
-        """`program` and `release` identify the owner of the code's declarations (`declare`)."""
+        """Make a closed engine on the store at `url`; nothing is connected yet.
+
+        `settings` replace those of the environment. `codec` transforms stored values, for instance to encrypt them. `program` and
+        `release` identify the owner of the code's declarations (`declare`). `clock`, `ids`, `emit` (receives events) and `store_of`
+        (opens the store) are for tests and embedding.
+        """
         settings = settings or load_settings()
         functions = FunctionRegistry()
         functions.add(plan_function(), own=True)
@@ -182,7 +187,9 @@ class Engine(Registration, Calls, FormerNames):
     ) -> AsyncIterator[WorkerHost]:
         """Run this engine's handlers in this process until the context ends.
 
-        `lease` and `poll_interval` default to the settings `TREADLE_LEASE` and `TREADLE_POLL_INTERVAL`.
+        It executes up to `concurrency` tasks at a time, sync handlers in up to `threads` threads and isolated ones in up to
+        `processes` processes, and claims only from `task_lists`. `name` is shown in lists of servers. `lease` and `poll_interval`
+        default to the settings `TREADLE_LEASE` and `TREADLE_POLL_INTERVAL`.
 
         The worker then stops gracefully: it claims nothing more, gives running work `grace`, and releases the rest.
         """
@@ -209,23 +216,33 @@ class Engine(Registration, Calls, FormerNames):
     # tasks
 
     async def enqueue_many(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
-        """Store many tasks in few commits; all are checked before the first is stored."""
+        """Store many tasks in few commits; all `specs` are checked before the first is stored.
+
+        Up to 1000 are stored together or, for instance if an idempotency key is reused, not at all; more are stored in several
+        commits, in order.
+        """
         return await self.kernel.queue.enqueue(specs)
 
     async def cancel(self, task: Ref, *, actor: str = "python", reason: str | None = None) -> None:
-        """End the task now. Its handler is stopped: immediately in this process, elsewhere within about a second."""
+        """End the task now; `actor` and `reason` are shown in its log.
+
+        Its handler is stopped: immediately in this process, elsewhere within about a second.
+        """
         await self.kernel.queue.cancel(task, actor=actor, reason=reason)
 
     async def retry(self, task: Ref, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
-        """Make a failed, canceled or ignored task live again, with an edited payload if given."""
+        """Make a failed, canceled or ignored task live again, with an edited `payload` if given; the log shows the `actor`."""
         await self.kernel.queue.retry(task, actor=actor, payload=plain_payload(payload))
 
     async def pause(self, task: Ref, *, actor: str = "python", reason: str | None = None, interrupt: bool = False) -> None:
-        """Hold a task; an attempt in progress ends normally, or with `interrupt` stops and is repeated after the resume."""
+        """Hold a task; an attempt in progress ends normally, or with `interrupt` stops and is repeated after the resume.
+
+        `actor` and `reason` are shown in the log, and by `why`.
+        """
         await self.kernel.queue.pause(task, actor=actor, reason=reason, interrupt=interrupt)
 
     async def resume(self, task: Ref, *, actor: str = "python") -> None:
-        """Release a paused task."""
+        """Release a paused task; the log shows the `actor`."""
         await self.kernel.queue.resume(task, actor=actor)
 
     async def get_task(self, task: Ref) -> Task:
@@ -242,16 +259,16 @@ class Engine(Registration, Calls, FormerNames):
         before_id: Ref | None = None,
         limit: int = 50,
     ) -> list[Task]:
-        """Return a page of handler tasks, newest first (`kind=None`: also the engine's own tasks).
+        """Return a page of up to `limit` handler tasks, newest first (`kind=None`: also the engine's own tasks).
 
-        Pass the id of the last one as `before_id` for the next page.
+        `states`, `name` and `task_list` select tasks. Pass the id of the last one as `before_id` for the next page.
         """
         return await self.kernel.reads.list_tasks(
             states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
         )
 
     async def why(self, work: Ref) -> Reason:
-        """Explain the current state of a task or a run."""
+        """Explain the current state of `work`, a task or a run: a code and a line of text."""
         store = self.kernel.store
         if isinstance(work, str) and is_short(work):
             found = await find_short(store, self.kernel.settings.namespace, ("task", "run"), work)
@@ -274,7 +291,9 @@ class Engine(Registration, Calls, FormerNames):
     ) -> Events:
         """Stream the moves of the namespace after the seq `after` (default: from now on): `async for move in ...`.
 
-        Each move is delivered once, as soon as it is stored; resume at `last_gap_free` of the stream (`kernel.reads.events`).
+        Only those of an `entity` ("task", "run", ...), of the one with `entity_id`, of the run `run_id`, or of all work that
+        follows from `root_id`. Each move is delivered once, as soon as it is stored; resume at `last_gap_free` of the stream
+        (`kernel.reads.events`).
         """
         kernel = self.kernel
         return Events(
@@ -290,7 +309,7 @@ class Engine(Registration, Calls, FormerNames):
         )
 
     def stream(self, work: Ref, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
-        """Follow a stream of a run or a task: `async for entry in engine.stream(run, "tokens"): print(entry.value)`.
+        """Follow the stream `name` of a run or a task: `async for entry in engine.stream(run, "tokens"): print(entry.value)`.
 
         Yields the stored entries from `offset` on, then new ones as they are written, and ends with the work. An entry has an
         `offset`, so that a reader can resume after it, a `kind` and a `value`; of another kind than `entry`, it is a notice.
@@ -311,7 +330,8 @@ class Engine(Registration, Calls, FormerNames):
     ) -> StartedRun:
         """Start a workflow of a published flow (name or digest) or of AFL sources [(name, text), ...]; see `Runs.start`.
 
-        `budget` limits the dollars that the run may spend on models; it applies before any task of the run can be claimed.
+        `inputs` are checked against the workflow's parameters. `budget` limits the dollars that the run may spend on models; it
+        applies before any task of the run can be claimed.
         """
         return await start_with_budget(
             self.kernel, budget, lambda run_id: self.runs.start(flow, workflow, inputs, run_id=run_id, **options)
@@ -325,10 +345,11 @@ class Engine(Registration, Calls, FormerNames):
         actor: str | None = None,
         **options: Unpack[FunctionOptions],
     ) -> StartedRun:
-        """Check and start a plan: an ordered list of {name, handler, arguments, retry, approval, task_list}.
+        """Check and start a plan: `steps`, an ordered list of {name, handler, arguments, retry, approval, task_list}.
 
         Arguments may refer to earlier results and to the inputs: `{"$from": "charge.receipt"}`. `approval` asks a person before the
-        step: true, or options as for `ctx.approval`. The run returns the results by name. Options as for `start_function`.
+        step: true, or options as for `ctx.approval`. The run returns the results by name. Options and `actor` as for
+        `start_function`.
         """
         from treadle.model.plans import read_plan
 
@@ -346,8 +367,8 @@ class Engine(Registration, Calls, FormerNames):
     ) -> bool:
         """Send a message that the run's function receives with `await ctx.wait_for(name)`, now or later.
 
-        Returns False if a message with the same key was already received; raises `IllegalMove` if the run is finished. `actor` is
-        the sender shown in the run's log.
+        `payload` is any JSON. Returns False if a message with the same `idempotency_key` was already received; raises
+        `IllegalMove` if the run is finished. `actor` is the sender shown in the run's log.
         """
         payload = plain_object(payload)
         return await self.kernel.functions.signal(run, name, payload, idempotency_key=idempotency_key, actor=actor)

@@ -80,7 +80,7 @@ class Registration:
     @overload
     def provide(self, kind: Any, factory: H, *, scope: Scope = "worker") -> H: ...
     def provide(self, kind: Any, factory: H | None = None, *, scope: Scope = "worker") -> Any:
-        """Inject instances of the type into parameters of handlers, functions and steps that are annotated with it.
+        """Inject instances of the type `kind` into parameters of handlers, functions and steps that are annotated with it.
 
             @engine.provide(Pool)
             async def pool():
@@ -99,7 +99,7 @@ class Registration:
         return add if factory is None else add(factory)
 
     def on_start(self, hook: H) -> H:
-        """Call the function, sync or async, when a worker starts, before it claims work; once per process.
+        """Call `hook`, a sync or async function, when a worker starts, before it claims work; once per process.
 
         If it raises, the worker does not start (`StartFailed`).
         """
@@ -107,7 +107,7 @@ class Registration:
         return hook
 
     def on_stop(self, hook: H) -> H:
-        """Call the function, sync or async, when the worker has stopped; once per process, the last one registered first."""
+        """Call `hook`, a sync or async function, when the worker has stopped; once per process, the last registered first."""
         self.kernel.registry.dependencies.add_stop(hook)
         return hook
 

@@ -200,7 +200,10 @@ class Context:
         unknown: tuple[type[BaseException], ...] = (),
         on_unknown: Literal["fail", "repeat"] = "repeat",
     ) -> Any:
-        """`effect` for sync handlers: `call` runs in the handler's thread."""
+        """`effect` for sync handlers: `call` runs in the handler's thread.
+
+        `action`, `request`, `key`, `unknown` and `on_unknown` are those of `effect`.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -292,7 +295,7 @@ class Context:
         return added
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Report progress: resets the progress deadline, and stores a fraction (0 to 1) and a text for display.
+        """Report progress: resets the progress deadline, and stores a `fraction` (0 to 1) and a `message` for display.
 
         Cheap: stored at most about once a second, with the lease renewal. A fraction outside the range is clamped to 0 or 1,
         so that reporting progress never fails the work.
@@ -310,14 +313,18 @@ class Context:
     def tag(self, tags: Tags | None = None, /, **more: TagValue) -> None:
         """Set search attributes of this task, and of its run if it has one: `ctx.tag(customer="acme")`.
 
-        They are stored when the attempt ends, with any outcome, under its claim; a lost attempt stores none.
+        Pass them by name, or as a mapping `tags`; `more` wins. They are stored when the attempt ends, with any outcome, under its
+        claim; a lost attempt stores none.
         """
         self.tags.update(check_tags({**(tags or {}), **more}))
         if self.on_tags is not None:
             self.on_tags(self.tags)
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
-        """Write a log line about this task; it is stored with the task within about a second, and is not fenced by the claim."""
+        """Write a log line about this task: a `message`, a `level` and any JSON `details`.
+
+        It is stored with the task within about a second, and is not fenced by the claim.
+        """
         self.add_line(log_line(self.task, self._now(), message, level, details))
 
     def add_line(self, line: LogLine) -> None:

@@ -187,12 +187,13 @@ class FunctionContext(Conversation):
     ) -> Awaitable[Any]:
         """Call `fn()`, which changes an external system, once as far as can be known, and return its response.
 
-        The effect's row is `unknown` before the call and holds the outcome after it. While `fn` runs, `ctx.idempotency_key` is
-        new for each attempt and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) describes
-        the effect. `EffectFailed`, `NonRetryable` and HTTP responses below 500 mean that the effect did not happen. After any
-        other exception, or the death of the process, its outcome is unknown, and the log records `tool_call.unknown`. Then
-        `on_unknown` decides: "repeat" calls again (after an exception as `retry` allows), "fail" raises `EffectUnknown`, "ask"
-        requests an approval to repeat it, and raises `EffectUnknown` if that is denied. For `limit_key`, see `step`.
+        `action` names the effect; `key` names one that must be unique in the run; `timeout` bounds one attempt. The effect's row
+        is `unknown` before the call and holds the outcome after it. While `fn` runs, `ctx.idempotency_key` is new for each attempt
+        and `ctx.dedupe_key` the same for all, for services that deduplicate. `request` (any JSON) describes the effect.
+        `EffectFailed`, `NonRetryable` and HTTP responses below 500 mean that the effect did not happen. After any other exception,
+        or the death of the process, its outcome is unknown, and the log records `tool_call.unknown`. Then `on_unknown` decides:
+        "repeat" calls again (after an exception as `retry` allows), "fail" raises `EffectUnknown`, "ask" requests an approval to
+        repeat it, and raises `EffectUnknown` if that is denied. For `limit_key`, see `step`.
         """
         return EffectOperation(
             self._driver,
@@ -271,7 +272,10 @@ class FunctionContext(Conversation):
         )
 
     def external(self, specialist: str, payload: Mapping[str, Json] | None = None, **options: Any) -> Awaitable[dict[str, Json]]:
-        """Run a job at an external service through its specialist and return its result; options as for `call`."""
+        """Run a job with that `payload` at an external service through its `specialist`, and return its result.
+
+        Options are those of `call`.
+        """
         return self.call(specialist, payload, **options)
 
     @overload
@@ -334,14 +338,15 @@ class FunctionContext(Conversation):
     def first(self, *operations: Any, **named: Any) -> Coroutine[Any, Any, Winner[Any]]:
         """Wait for the first of several operations of ctx to end, and return it: its `name` (keyword), `index` and `value`.
 
-        Raises the error of a winner that failed. The winner is recorded, so every replay returns the same. The others are
-        canceled with their tasks, approvals and child runs; a signal that one of them waited for stays in the inbox. An async
-        step is stopped; a step in a thread continues, and its result is dropped. Coroutines and effects are rejected.
+        Pass `operations` by position, or `named`: `ctx.first(paid=ctx.wait_for("paid"), late=ctx.sleep(3600))`. Raises the error
+        of a winner that failed. The winner is recorded, so every replay returns the same. The others are canceled with their
+        tasks, approvals and child runs; a signal that one of them waited for stays in the inbox. An async step is stopped; a step
+        in a thread continues, and its result is dropped. Coroutines and effects are rejected.
         """
         return first(self._driver, [*(("", each) for each in operations), *named.items()])
 
     def gather(self, *awaitables: Any) -> Coroutine[Any, Any, list[Any]]:
-        """Run operations and coroutines concurrently, and return their results in order.
+        """Run `awaitables`, operations of ctx and coroutines, concurrently, and return their results in order.
 
         It waits for ALL of them, then raises the first failure in the order of the arguments, so that a replay raises the same.
         """
@@ -354,13 +359,14 @@ class FunctionContext(Conversation):
         return SleepOperation(self._driver, milliseconds(duration, "duration"))
 
     def sleep_until(self, at: datetime) -> Awaitable[None]:
-        """Wait until an instant (with a time zone)."""
+        """Wait until the instant `at` (with a time zone), through restarts, without occupying a worker."""
         return SleepOperation(self._driver, None, instant(at))
 
     def approval(self, question: str, *, key: str | None = None, **request: Any) -> Awaitable[dict[str, Json]]:
-        """Request an approval and return the decision: the decider (`by`), the `reason`, and the approved `context`.
+        """Ask people the `question`, and return the decision: the decider (`by`), the `reason`, and the approved `context`.
 
-        Options are those of `ApprovalRequest.of`. Raises `ApprovalDenied` or `ApprovalExpired`.
+        `key` names an approval that must be unique in the run. Options (`request`) are those of `ApprovalRequest.of`. Raises
+        `ApprovalDenied` or `ApprovalExpired`.
         """
         task = self._driver.execution.task
         if "context" in request:
@@ -415,8 +421,10 @@ class FunctionContext(Conversation):
     def patched(self, name: str) -> bool:
         """Return whether to use new code: True for runs that reach it for the first time, False for runs already past it.
 
-        if ctx.patched("fraud-check"):
-            await ctx.step(check_fraud, order)
+            if ctx.patched("fraud-check"):
+                await ctx.step(check_fraud, order)
+
+        `name` identifies the change; keep it while runs that recorded it may be replayed.
         """
         journal, branch = self._driver.journal, self._driver.branches.enter()
         check_key(name, "name of a patch")
@@ -435,7 +443,8 @@ class FunctionContext(Conversation):
     def tag(self, tags: Tags | None = None, /, **more: TagValue) -> None:
         """Set search attributes of the run: `ctx.tag(customer="acme")`; they are stored with the next step, or when the run ends.
 
-        A replay does not repeat it, so that an old value never replaces a newer one.
+        Pass them by name, or as a mapping `tags`; `more` wins. A replay does not repeat it, so that an old value never replaces a
+        newer one.
         """
         stored = check_tags({**(tags or {}), **more})
         journal, branch = self._driver.journal, self._driver.branches.enter()
@@ -459,14 +468,14 @@ class FunctionContext(Conversation):
         return writer
 
     def log(self, message: str, level: str = "info", **details: Json) -> None:
-        """Write a log line about this run; a replay does not repeat it."""
+        """Write a log line about this run, with a `message`, a `level` and any JSON `details`; a replay does not repeat it."""
         execution = self._driver.execution
         line = log_line(execution.task, execution.now(), message, level, details)
         if execution.context is not None and not self._driver.journal.silent:
             execution.context.add_line(line)
 
     def progress(self, fraction: float | None = None, message: str | None = None) -> None:
-        """Report the progress of the run: a fraction (0 to 1) and a text."""
+        """Report the progress of the run for display: a `fraction` (0 to 1) and a `message`."""
         context = self._driver.execution.context
         if context is not None:
             context.progress(fraction, message)

@@ -138,8 +138,7 @@ class Conversation:
         """Wait for the next signal of that name and return its payload; earlier signals are consumed first, in order.
 
         With a `type`, the payload arrives as that type, or `InvalidPayload` is raised; if that fails the run, a retry
-        waits for the next signal. Raises `SignalTimeout` if none arrives in
-        time.
+        waits for the next signal. Raises `SignalTimeout` if none arrives within `timeout`.
         """
         timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
         operation = SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
@@ -156,7 +155,7 @@ class Conversation:
         """Wait for the next update of that name: a request whose caller waits for `await update.reply(...)` or `.reject(...)`.
 
         `update.value` is the caller's payload. With a `type` it arrives as that type; updates that do not match it are rejected.
-        Raises `SignalTimeout` if none arrives in time.
+        Raises `SignalTimeout` if none arrives within `timeout`.
         """
         timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
         check_name(name, "update name")
