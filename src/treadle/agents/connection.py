@@ -128,7 +128,7 @@ class Connection:
     async def claim_where(
         self, matches: Callable[[str, str], bool], task_list: str | None, limit: int, lease_for: int = LEASE_FOR
     ) -> list[Held]:
-        """Claim up to `limit` tasks of the lanes whose (kind, name) matches, oldest first, and remember the claims.
+        """Claim up to `limit` tasks whose (kind, name) matches, oldest first, and remember the claims.
 
         If none is ready, wake the due ones first: there may be no worker to do it.
         """

@@ -204,7 +204,7 @@ class RunnerService(Agent):
     def sweep(self) -> int:
         """Check runs that have not progressed since the last sweep for steps without a live task, and repair them (D55).
 
-        A move `repair` in a run's log names the steps. Locks that expired long ago are deleted too. Returns the number of
+        An entry `repair` in a run's log names the steps. Locks that expired long ago are deleted too. Returns the number of
         repaired runs.
         """
 

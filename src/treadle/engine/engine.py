@@ -289,10 +289,10 @@ class Engine(Registration, Calls, FormerNames):
         run_id: Ref | None = None,
         root_id: Ref | None = None,
     ) -> Events:
-        """Stream the moves of the namespace after the seq `after` (default: from now on): `async for move in ...`.
+        """Stream the log of the namespace after the entry number `after` (default: from now on): `async for move in ...`.
 
-        Only those of an `entity` ("task", "run", ...), of the one with `entity_id`, of the run `run_id`, or of all work that
-        follows from `root_id`. Each move is delivered once, as soon as it is stored; resume at `last_gap_free` of the stream
+        Only entries of an `entity` ("task", "run", ...), of the one with `entity_id`, of the run `run_id`, or of all work that
+        follows from `root_id`. Each is delivered once, as soon as it is stored; resume at `last_gap_free` of the stream
         (`kernel.reads.events`).
         """
         kernel = self.kernel

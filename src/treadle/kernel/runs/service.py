@@ -343,8 +343,8 @@ class Runs(AgentSteps, FunctionCalls):
     async def retry(self, run_id: Ref, step_id: str | None = None, *, actor: str = "operator") -> Run:
         """Repeat in one commit everything that failed in the run, or below one step or block, and continue the run from there.
 
-        What completed is kept, and what was not started because the run could not succeed is started. The failures leave the dead
-        letters.
+        Completed steps are kept; steps that were not started because the run could not succeed are started. The failed tasks are
+        no longer dead letters.
         """
         if (functions := await self._functions_for(run_id)) is not None:
             return await functions.retry(run_id, step_id, actor=actor)
