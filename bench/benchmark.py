@@ -28,6 +28,7 @@ BENCHMARKS = (
     "growth",
     "search",
     "memory",
+    "space",
     "functions",
     "agents",
     "streams",

@@ -27,6 +27,7 @@ ORDER = (
     "growth",
     "search",
     "memory",
+    "space",
     "functions",
     "agents",
     "streams",

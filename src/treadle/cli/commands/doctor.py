@@ -21,7 +21,7 @@ from treadle.kernel.store.health import findings
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Keep, Unit
 from treadle.model.clock import span
-from treadle.model.errors import SchemaBehind, StoreError, TreadleError
+from treadle.model.errors import SchemaBehind, StoreError, StoreUnavailable, TreadleError
 from treadle.model.tasks import Claim
 from treadle.version import VERSION
 
@@ -98,7 +98,8 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         yield _fsync(session.settings.store)
         return
     except TreadleError as error:
-        yield Check("store", "fail", f"{error.code}: {error}", "Check --store or TREADLE_STORE.")
+        unusable = isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)  # its message says what to do
+        yield Check("store", "fail", f"{error.code}: {error}", "" if unusable else "Check --store or TREADLE_STORE.")
         return
     try:
         described = await engine.kernel.store.describe()

@@ -30,13 +30,19 @@ async def read_version(connection: Connection) -> int:
 async def check_schema(connector: Connector, settings: dict[str, str], version: int, *, migrate: bool) -> None:
     """Migrate a schema of an older version if `migrate`, else raise `SchemaBehind`; raise `SchemaTooNew` for a newer one."""
     _refuse_newer(version)
-    if version < LATEST and not migrate:
-        raise SchemaBehind(
-            f"The schema {connector.address.schema} of {connector.address.shown} is at version {version}, this Treadle "
-            f"needs {LATEST}: run `treadle store migrate`."
-        )
-    if version < LATEST:
+    if version == LATEST:
+        return
+    behind = (
+        f"The schema {connector.address.schema} of {connector.address.shown} is at version {version}, this Treadle needs {LATEST}"
+    )
+    if not migrate:
+        raise SchemaBehind(f"{behind}: run `treadle store migrate`.")
+    try:
         await _migrate(connector, settings, LATEST, only_up=True)
+    except asyncpg.InsufficientPrivilegeError:
+        raise SchemaBehind(
+            f"{behind}, and this user may not migrate it: run `treadle store migrate` as the owner of the schema."
+        ) from None
 
 
 async def migrate_to(connector: Connector, settings: dict[str, str], target: int) -> None:
