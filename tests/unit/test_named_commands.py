@@ -16,7 +16,7 @@ from treadle.cli.app import make_app
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "treadle"
 _SPAN = re.compile(r"`treadle ([a-z][^`]*)`")
-_LINE = re.compile(r"^(?:\$ |> |    )?treadle ([a-z].*)$", re.MULTILINE)
+_LINE = re.compile(r"^ *(?:\$ |> )?treadle ([a-z].*)$", re.MULTILINE)
 _SHOWN = re.compile(r"""<code>treadle ([^<]*)</code>|"treadle ([^"]*)\"""")
 _OPTIONAL = re.compile(r"\s*(?:\[[^\]]*\]|\.\.\.|…)")
 
