@@ -60,7 +60,12 @@ def _renderer() -> tuple[Path, TemporaryDirectory[str]]:
     """The built program, and its folder, which lives as long as this process."""
     folder = TemporaryDirectory(prefix="treadle-render-")
     program = Path(folder.name, "render")
-    environment = {"GO111MODULE": "off", "GOPATH": str(LIBRARIES), "GOCACHE": folder.name, "PATH": "/usr/local/go/bin:/usr/bin:/bin"}
+    environment = {
+        "GO111MODULE": "off",
+        "GOPATH": str(LIBRARIES),
+        "GOCACHE": folder.name,
+        "PATH": "/usr/local/go/bin:/usr/bin:/bin",
+    }
     subprocess.run(["go", "build", "-o", program, RENDERER], env=environment, check=True)
     return program, folder
 
@@ -86,7 +91,9 @@ def render(values: dict[str, Any], release: str = "shop") -> dict[str, str]:
 def manifests(values: dict[str, Any]) -> str:
     """All manifests of a set of values as one document stream, without notes."""
     rendered = render(values)
-    texts = [f"# {name}\n{rendered[name].strip()}\n" for name in sorted(rendered) if name.endswith(".yaml") and rendered[name].strip()]
+    texts = [
+        f"# {name}\n{rendered[name].strip()}\n" for name in sorted(rendered) if name.endswith(".yaml") and rendered[name].strip()
+    ]
     return "---\n".join(texts)
 
 

@@ -51,11 +51,13 @@ RECORDED = {
 }
 """Recording rules by name."""
 
+_GONE = 'sum(max by (state) ({servers}{_}state=~"error|lost"{__}))'
+"""Lost servers are listed until they are pruned; only new ones are a reason to act."""
+
 ALERTS = (
     Alert(
         "TreadleWorkIsNotTaken",
-        'sum by (task_list) (treadle:queue_depth:max{_}state="ready"{__}) > 0'
-        " unless on (task_list) (treadle:claims:rate5m > 0)",
+        'sum by (task_list) (treadle:queue_depth:max{_}state="ready"{__}) > 0 unless on (task_list) (treadle:claims:rate5m > 0)',
         "10m",
         "critical",
         "Tasks of the list {{ $labels.task_list }} are ready, and no worker takes any",
@@ -67,7 +69,7 @@ ALERTS = (
         "10m",
         "warning",
         "The oldest ready task of the list {{ $labels.task_list }} has waited {{ $value | humanizeDuration }}",
-        "tasks-start-late",
+        "work-is-not-taken",
     ),
     Alert(
         "TreadleTasksFailPermanently",
@@ -75,7 +77,7 @@ ALERTS = (
         "1m",
         "warning",
         "{{ $value }} new dead letters in the namespace {{ $labels.namespace }} within 15 minutes",
-        "tasks-fail-permanently",
+        "dead-letters-grow",
     ),
     Alert(
         "TreadleWorkersDie",
@@ -83,15 +85,15 @@ ALERTS = (
         "5m",
         "warning",
         "{{ $value }} tasks were taken over from workers that were lost",
-        "workers-die",
+        "a-worker-keeps-crashing",
     ),
     Alert(
         "TreadleServersAreLost",
-        'max({servers}{_}state=~"error|lost"{__}) > 0',
-        "5m",
+        f"{_GONE} - ({_GONE.replace('{__}', '{__} offset 15m')} or vector(0)) > 0",
+        "1m",
         "warning",
-        "{{ $value }} servers were lost or ended with an error",
-        "workers-die",
+        "{{ $value }} servers were lost or ended with an error within 15 minutes",
+        "a-worker-keeps-crashing",
     ),
     Alert(
         "TreadleNoWorkerIsRunning",
@@ -107,7 +109,7 @@ ALERTS = (
         "2m",
         "critical",
         "{{ $labels.instance }} cannot reach its store",
-        "the-store-does-not-answer",
+        "the-store-is-unreachable",
     ),
     Alert(
         "TreadleStoreIsSlow",
@@ -123,7 +125,7 @@ ALERTS = (
         "5m",
         "warning",
         "Calls of {{ $labels.operation }} fail",
-        "the-store-does-not-answer",
+        "the-store-is-unreachable",
     ),
     Alert(
         "TreadleLeasesAreLost",
@@ -131,7 +133,7 @@ ALERTS = (
         "10m",
         "warning",
         "Attempts lose their claims: workers are too slow to renew leases, or work is canceled",
-        "leases-are-lost",
+        "work-is-stuck-in-running",
     ),
     Alert(
         "TreadleLoopErrors",
@@ -189,7 +191,10 @@ def query(metric: Metric) -> tuple[str, str]:
     if metric.kind == GAUGE:
         return f"max{by} ({metric.shown_name}{scope})", legend
     if metric.kind == HISTOGRAM:
-        return f"histogram_quantile(0.95, sum by ({', '.join([*labels, 'le'])}) (rate({metric.name}_bucket[$__rate_interval])))", legend
+        return (
+            f"histogram_quantile(0.95, sum by ({', '.join([*labels, 'le'])}) (rate({metric.name}_bucket[$__rate_interval])))",
+            legend,
+        )
     return f"sum{by} (rate({metric.shown_name}[$__rate_interval]))", legend
 
 
@@ -205,7 +210,11 @@ def _panel(metric: Metric, number: int, top: int) -> dict[str, Any]:
     return {
         "id": number + 1,
         "type": "timeseries",
-        "title": f"{title}, 95th percentile" if metric.kind == HISTOGRAM else f"{title} per second" if metric.kind == "counter" else title,
+        "title": f"{title}, 95th percentile"
+        if metric.kind == HISTOGRAM
+        else f"{title} per second"
+        if metric.kind == "counter"
+        else title,
         "description": metric.help,
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
         "gridPos": {"h": 8, "w": 8, "x": 8 * (number % 3), "y": top + 8 * (number // 3)},
