@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from treadle.lang import escapes, scripts
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
-from treadle.lang.tokens import PATTERNS, WORDS, Token
+from treadle.lang.tokens import KEYWORDS, PATTERNS, WORDS, Token
 from treadle.lang.tree import Span
 
 _BLANK = re.compile(PATTERNS["blank"])
@@ -116,12 +116,14 @@ class _Lexer:
             self.reporter.report("bad-character", self.source, Span(line, column, line, column + 1), message, hint="remove it")
 
     def _opens_script(self) -> bool:
-        """Return whether the last tokens are `script` or `script` and a language, as keywords."""
+        """Return whether the last tokens are `script`, as a keyword, or that and a language, which no keyword names."""
         tokens = self.found.tokens
         for back in (1, 2):
             if len(tokens) < back or tokens[-back].kind != "name":
                 return False
             if tokens[-back].text == "script":
+                if back == 2 and tokens[-1].text in KEYWORDS:
+                    return False
                 before = [token.text for token in tokens[-back - 3 : -back]]
                 iterable = before[-1:] == ["in"] and before[0] == "foreach"
                 return not (iterable or (before and before[-1] in _NAME_FOLLOWS and before[-2:-1] != ["as"]))

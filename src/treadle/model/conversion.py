@@ -9,7 +9,7 @@ recognised by their methods; nothing imports pydantic.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
@@ -74,7 +74,7 @@ def is_model(cls: Any) -> bool:
 class Converter:
     """Converts values of one type. Raises `TypeError` with the reason for a type whose values cannot be stored."""
 
-    __slots__ = ("_quick", "_read", "_single", "annotation", "is_object")
+    __slots__ = ("_quick", "_read", "_single", "_write_model", "annotation", "is_object")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -87,11 +87,8 @@ class Converter:
                 raise TypeError(f"{place + ': ' if place else ''}a {type(each).__name__} cannot be stored as JSON")
         self._single = not any(isinstance(each, _NATIVE_SHAPES) for _, each in nested)
         self._quick = all(_compares_all(each) for _, each in nested)
-        self._read = (
-            annotation.__pydantic_validator__.validate_json
-            if is_model(annotation)
-            else msgspec.json.Decoder(annotation, dec_hook=_load_custom).decode
-        )
+        self._read = _reader(annotation)
+        self._write_model = annotation.__pydantic_serializer__.to_json if is_model(annotation) else None
         self.is_object = _is_object(shape)
 
     def dump(self, value: Any) -> Json:
@@ -111,14 +108,23 @@ class Converter:
         written = self._written(value)
         return None if written is None else encoded(written)
 
-    def _written(self, value: Any) -> bytes | None:
+    def _written(self, value: Any) -> str | None:
         """Return the JSON text of a value that surely matches; None for any other."""
-        if not self._quick:
-            return None
         try:
-            written = _write(value)
-            _check_json(written)  # pydantic may write NaN and Infinity
-            return written if _same(self._read(written), value, self.annotation) else None
+            if (write := self._write_model) is None:
+                if not self._quick:
+                    return None
+                text = _write(value)
+                _check_json(text)  # pydantic may write NaN and Infinity
+                return text.decode() if self._read(text) == value else None
+            if type(value) is not self.annotation:
+                return None
+            text = write(value, by_alias=True, round_trip=True, warnings=False)
+            loaded, written = self._read(text), text.decode()
+            if "null" in written or "NaN" in written or "Infinity" in written:  # written for numbers that JSON does not have
+                _check_json(text)
+                return written if loaded == value or repr(loaded.model_dump()) == repr(value.model_dump()) else None
+            return written
         except Exception:
             return None
 
@@ -205,15 +211,6 @@ def _converted(value: Any, annotation: Any, native: tuple[type, ...]) -> Any:
     return msgspec.convert(value, annotation, builtin_types=native, str_keys=True, dec_hook=_load_custom)
 
 
-def _same(loaded: Any, value: Any, annotation: Any) -> bool:
-    """Return whether the loaded value is the given one. Arguments are given as a dict; a model may write NaN as text."""
-    if type(value) is annotation and is_model(annotation):
-        return bool(loaded == value) or repr(loaded.model_dump()) == repr(value.model_dump())
-    if type(value) is dict and hasattr(type(loaded), "__struct_fields__"):
-        return all(getattr(loaded, name) == each for name, each in value.items())
-    return bool(loaded == value)
-
-
 def _compares_all(shape: Any) -> bool:
     """Return whether equal values of the type have equal fields: none is left out of the comparison, none compares itself."""
     cls: Any = getattr(shape, "cls", None)
@@ -229,6 +226,38 @@ def _compares_all(shape: Any) -> bool:
             and all(field.compare for field in cls.__dataclass_fields__.values())
         )
     return not is_model(cls) or cls.__eq__.__module__ == "pydantic.main"
+
+
+class Arguments(msgspec.Struct):
+    """Base class of the arguments of one function by name, which are read as a dict of those that are given."""
+
+
+def _reader(annotation: Any) -> Callable[[str | bytes], Any]:
+    """Return the function that reads JSON text as a value of the type."""
+    if is_model(annotation):
+        reader: Callable[[str | bytes], Any] = annotation.__pydantic_validator__.validate_json
+        return reader
+    if not (isinstance(annotation, type) and issubclass(annotation, Arguments)):
+        return msgspec.json.Decoder(annotation, dec_hook=_load_custom).decode
+    fields = msgspec.structs.fields(annotation)
+    models = [(each.name, each.type.__pydantic_validator__.validate_json) for each in fields if is_model(each.type)]
+    shape: list[Any] = []
+    for each in fields:
+        kind = msgspec.Raw if is_model(each.type) else each.type
+        shape.append((each.name, kind) if each.required else (each.name, kind, msgspec.UNSET))
+    twin = msgspec.defstruct("Arguments", shape, forbid_unknown_fields=True, kw_only=True)
+    decode, complete = msgspec.json.Decoder(twin, dec_hook=_load_custom).decode, all(each.required for each in fields)
+
+    def read(text: str | bytes) -> dict[str, Any]:
+        found = msgspec.structs.asdict(decode(text))
+        if not complete:
+            found = {name: value for name, value in found.items() if value is not msgspec.UNSET}
+        for name, load in models:
+            if name in found:
+                found[name] = load(bytes(found[name]))
+        return found
+
+    return read
 
 
 def _write_custom(value: Any) -> Any:

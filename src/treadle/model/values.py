@@ -54,15 +54,15 @@ _quick, _quick_into = msgspec.json.Encoder().encode, msgspec.json.Encoder().enco
 _decode = msgspec.json.Decoder().decode
 
 
-class Encoded(bytes):
+class Encoded(str):
     """A JSON object as text that `encode` returns as it is."""
 
     __slots__ = ()
 
 
-def encoded(written: bytes) -> Encoded | None:
+def encoded(written: str) -> Encoded | None:
     """Return text that a JSON encoder has written; None if its value may be nested too deeply."""
-    if len(written) > _SURELY_FLAT and written.count(b"[") + written.count(b"{") > _SURELY_FLAT:
+    if len(written) > _SURELY_FLAT and written.count("[") + written.count("{") > _SURELY_FLAT:
         return None
     return Encoded(written)
 
@@ -75,7 +75,11 @@ def encode(value: Json, what: str = "payload", limit: int = PAYLOAD_LIMIT) -> st
     several times count each time.
     """
     try:
-        text, size = (value.decode(), len(value)) if type(value) is Encoded else _written(value, what, limit)
+        if type(value) is Encoded:
+            text = str(value)
+            size = len(text) if text.isascii() else len(text.encode())
+        else:
+            text, size = _written(value, what, limit)
     except PayloadTooLarge:
         raise
     except UnicodeEncodeError:

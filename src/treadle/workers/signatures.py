@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from treadle.model.conversion import Converter, is_mapping, is_raw
+from treadle.model.conversion import Arguments, Converter, is_mapping, is_raw
 from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.external import ExternalProductionHandle
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
@@ -149,9 +149,7 @@ class Signature:
             raise NonRetryable(f"The payload of {self.name} does not match its signature: {error}", error.code) from None
         if self.names is None:
             return (loaded, context)[: self.arguments], {}
-        values = msgspec.structs.asdict(loaded)
-        if len(self.required) < len(values):
-            values = {name: value for name, value in values.items() if value is not _ABSENT}
+        values = loaded
         if self.context is not None:
             values[self.context] = context
         if not self.leading:
@@ -166,9 +164,12 @@ class Signature:
             payload = decode(payload)
         if converter is None:
             return payload
-        if self.names is not None and TRIGGERED & payload.keys():
+        if self.names is None:
+            return converter.load(payload)
+        if TRIGGERED & payload.keys():
             payload = {key: value for key, value in payload.items() if key not in TRIGGERED or key in self.names}
-        return converter.load(payload)
+        values = msgspec.structs.asdict(converter.load(payload))
+        return {name: value for name, value in values.items() if value is not _ABSENT}
 
     def dump_result(self, returned: Any, *, as_text: bool = False) -> Any:
         """Return the result as JSON or its text, or an outcome as it is; raises `NonRetryable` for a value that does not match."""
@@ -334,7 +335,7 @@ class _Reader:
                 annotation = Any
             absent = msgspec.field(default_factory=lambda: _ABSENT)
             fields.append((each.name, annotation) if each.default is _EMPTY else (each.name, annotation, absent))
-        struct = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        struct = msgspec.defstruct("Arguments", fields, bases=(Arguments,), forbid_unknown_fields=True, kw_only=True)
         parameters = self.signature.parameters.values()
         return {
             "arguments": 2,

@@ -84,6 +84,12 @@ def test_empty_scripts_and_other_languages_are_errors() -> None:
     assert (found.rule, found.valid) == ("script-language", ("python",))
 
 
+def test_a_keyword_after_the_alias_script_names_no_language() -> None:
+    for keyword in ("catch", "andThen", "when"):
+        found = compiled(f"facet A() with B() as script {keyword} {{\n}}\nfacet B()")
+        assert not any(each.rule in ("script-language", "empty-script", "unbalanced-script") for each in found.errors), keyword
+
+
 def test_non_ascii_code_is_kept() -> None:
     assert script('script { x = "Größe 😀" }').code == 'x = "Größe 😀"'
     assert compiled("facet A() script \"x = 'é'\"").ok
