@@ -120,7 +120,8 @@ class Converter:
             if type(value) is not self.annotation:
                 return None
             text = write(value, by_alias=True, round_trip=True, warnings=False)
-            loaded, written = self._read(text), text.decode()
+            loaded: Any = self._read(text)
+            written: str = text.decode()
             if "null" in written or "NaN" in written or "Infinity" in written:  # written for numbers that JSON does not have
                 _check_json(text)
                 return written if loaded == value or repr(loaded.model_dump()) == repr(value.model_dump()) else None
