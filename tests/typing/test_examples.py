@@ -12,11 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "tests/typing/examples.py"
+SNIPPETS = ["docs/snippets/first_task.py", *map(str, sorted((ROOT / "docs/snippets/tutorial").glob("*.py")))]
 PLANTED = {number for number, line in enumerate(EXAMPLES.read_text().splitlines(), 1) if line.endswith("# E")}
 
 
 def test_mypy_reports_every_planted_mistake_and_nothing_else() -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(EXAMPLES), "docs/snippets/first_task.py"]
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(EXAMPLES), *SNIPPETS]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert "docs/snippets" not in found.stdout, found.stdout
     assert _reported(re.findall(r"^tests/typing/examples\.py:(\d+): error: (.*)$", found.stdout, re.MULTILINE)), found.stderr
