@@ -110,6 +110,32 @@ async def test_a_rate_limit_passes_with_time() -> None:
         assert [at - started[0] for at in started] == [0, 1000, 2000]
 
 
+async def test_the_rate_of_a_key_passes_with_time_for_tasks_and_steps() -> None:
+    engine = Engine("memory://")
+    started: list[int] = []
+
+    @engine.handler("call", limit_key="api")
+    async def call(payload: dict[str, Any]) -> None:
+        started.append(env.clock.now())
+
+    @engine.function("step")
+    async def step(payload: dict[str, Any], ctx: Any) -> None:
+        await ctx.step(call, {}, limit_key="api")
+
+    async with Environment(engine) as env:
+        await engine.kernel.lists.limit_key_rate("api", 1, burst=1)
+        await env.drain()  # stores the handler's key
+        tasks = [await engine.enqueue("call") for _ in range(2)]
+        run = await engine.start_function("step", {})
+        await env.result(tasks[1])
+        await env.result(run)
+        assert sorted(at - started[0] for at in started) == [0, 1000, 2000]
+        await engine.enqueue("missing", limit_key="api")
+        behind = await engine.enqueue("missing", limit_key="api")
+        with pytest.raises(Stalled):
+            await env.result(behind)
+
+
 async def test_results_of_handles_have_their_types() -> None:
     engine = Engine("memory://")
 

@@ -58,6 +58,8 @@ class CrashCase:
     """Effects of the clean history that are missing."""
     repeated: tuple[Any, ...]
     """Effects that occurred more often than in the clean history."""
+    effects: tuple[Any, ...] = ()
+    """All effects of this history, in order."""
 
     def text(self) -> str:
         """Return the case in a line or two."""
@@ -120,6 +122,7 @@ def crash_test(setup: Setup, start: Start, *, most_writes: int = MOST_WRITES) ->
                     came_to,
                     tuple(clean.effects[_index(clean.effects, each)] for each in lost),
                     tuple(history.effects[_index(history.effects, each)] for each in repeated),
+                    tuple(history.effects),
                 )
             )
     return CrashReport(clean.writes, outcome, tuple(clean.effects), tuple(cases))
