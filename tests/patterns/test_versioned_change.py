@@ -44,7 +44,11 @@ async def test_a_patch_applies_to_runs_that_have_not_reached_it(tmp_path: Path):
         await env.drain()
     async with Deployment(program.engine, file, clock) as env:
         await program.engine.signal(waiting, "received")
+        await env.drain()
+    async with Deployment(before, file, clock) as env:  # rolled back
         for run in (past, waiting):
-            await program.engine.signal(run, "restocked")
+            await before.signal(run, "restocked")
         assert await env.result(past) == ["charged a"]
+        assert (await before.why(waiting)).code == "nondeterministic"
+    async with Deployment(program.engine, file, clock) as env:
         assert await env.result(waiting) == ["checked b", "charged b"]
