@@ -16,6 +16,7 @@ from treadle.observability.metric_table import HISTOGRAM, METRICS
 
 EXISTING = {metric.shown_name for metric in METRICS} | {f"{metric.name}_bucket" for metric in METRICS if metric.kind == HISTOGRAM}
 RULES = [rule for group in yaml.safe_load((monitoring.FOLDER / "rules.yaml").read_text())["groups"] for rule in group["rules"]]
+ALERTS = [rule for rule in RULES if "alert" in rule]
 PANELS = json.loads((monitoring.FOLDER / "dashboard.json").read_text())["panels"]
 _NAME = re.compile(r"\btreadle[_:][\w:]+")
 
@@ -35,6 +36,18 @@ def test_every_rule_can_be_parsed_and_names_only_what_exists():
         promql_parser.parse(rule["expr"])
         assert names(rule["expr"]), rule
         assert names(rule["expr"]) <= known, rule
+
+
+def test_every_alert_says_what_is_wrong_and_names_a_runbook_that_exists():
+    headings = re.findall(r"^## (.+)$", (monitoring.ROOT / monitoring.RUNBOOKS).read_text(), re.M)
+    anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    assert len({alert["alert"] for alert in ALERTS}) == len(ALERTS)
+    for alert in ALERTS:
+        assert alert["labels"]["severity"] in ("warning", "critical")
+        assert alert["annotations"]["summary"]
+        page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+        assert page.endswith(f"/{monitoring.RUNBOOKS}")
+        assert anchor in anchors, alert["alert"]
 
 
 def test_every_metric_has_a_panel_with_a_valid_query():
