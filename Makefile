@@ -8,7 +8,7 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check editors fmt docs docs-site screenshots bench simulate chaos attack fuzz soak clean
+.PHONY: help setup assets demo up test check editors fmt docs docs-site screenshots bench simulate chaos attack fuzz soak release release-check clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -55,6 +55,7 @@ check: setup ## Check format, lint, prose, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m build_tools.prose
 	@$(BIN)/python -m build_tools.editors --check
+	@$(BIN)/python -m build_tools.release files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
@@ -93,6 +94,12 @@ fuzz: setup ## Fuzz every parser of external input for SECONDS each, or only TAR
 
 soak: setup ## Run the long tests at full size
 	@$(BIN)/python -m pytest -q -m soak --timeout 3600
+
+release: setup ## Build sdist and wheel of the last commit into dist/, check them, and write the SBOM and checksums
+	@$(BIN)/python -m build_tools.release build
+
+release-check: setup ## Try the wheel in dist/ on python3.11 to python3.14, or on TREADLE_PYTHONS=path:path
+	@$(BIN)/python -m build_tools.release check
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .fuzz dist site

@@ -1,26 +1,44 @@
-"""Wheels carry the dashboard's front-end libraries, which are not in the repository, and the documentation for `/llms.txt`."""
+"""Builds of the sdist and the wheel: front-end libraries, documentation for `/llms.txt`, and a README whose links work anywhere."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+_RELATIVE = re.compile(r"""(\]\(|src="|srcset=")(?!https?:|#|/)([^)"]+)""")
 
 
 class AssetsHook(BuildHookInterface):
-    """Adds them to a wheel; an editable install leaves the libraries to `make` and reads the documentation in place."""
+    """Adds the libraries, which are not in the repository, and to a wheel the pages; an editable install uses those in place."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by the builder."""
         if version == "editable":
             return
-        sys.path.insert(0, str(Path(self.root)))
-        from build_tools.assets import fetch
+        root = Path(self.root)
+        sys.path.insert(0, str(root))
+        from build_tools.assets import fetch, up_to_date
 
-        fetch()
-        for page in sorted((Path(self.root) / "docs").rglob("*/*.md")):
-            place = page.relative_to(self.root)
-            if place.parts[1] not in ("adr", "snippets"):
-                build_data["force_include"][str(page)] = f"treadle/{place.as_posix()}"
+        _ = up_to_date() or fetch()
+        if self.target_name == "wheel":
+            for page in root.glob("docs/*/**/*.md"):
+                if (name := page.relative_to(root).as_posix()).split("/")[1] != "adr":
+                    build_data["force_include"][str(page)] = f"treadle/{name}"
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Turns the README's links into links to this version in the repository, because an index shows it without its files."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Called for the metadata of both distributions."""
+        root = Path(self.root)
+        version = re.search(r'VERSION = "([^"]+)"', (root / "src/treadle/version.py").read_text("utf-8"))
+        places = {"](": "blob", 'src="': "raw", 'srcset="': "raw"}
+        base = f"{metadata['urls']['Repository']}/{{}}/v{version[1] if version else 'main'}/"
+        text = _RELATIVE.sub(lambda found: found[1] + base.format(places[found[1]]) + found[2], (root / "README.md").read_text("utf-8"))
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}

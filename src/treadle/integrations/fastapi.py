@@ -15,7 +15,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from treadle.integrations import missing
+
+try:
+    from fastapi import Depends, Request
+except ImportError as error:
+    raise missing("fastapi", error) from error
+
 from starlette.applications import Starlette
 
 from treadle.engine import Engine

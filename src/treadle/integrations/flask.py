@@ -15,8 +15,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from treadle.integrations import missing
+
+try:
+    from flask import Flask
+except ImportError as error:
+    raise missing("flask", error) from error
+
 import click
-from flask import Flask
 from flask.cli import AppGroup
 
 from treadle.engine import Engine

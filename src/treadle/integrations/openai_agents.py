@@ -22,7 +22,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from agents.items import ToolApprovalItem
+from treadle.integrations import missing
+
+try:
+    from agents.items import ToolApprovalItem
+except ImportError as error:
+    raise missing("openai-agents", error) from error
+
 from agents.mcp import MCPServer
 from agents.tool_context import ToolContext
 from mcp.types import CallToolResult

@@ -20,7 +20,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, cast
 
-from pydantic_ai import AgentStreamEvent, RunContext
+from treadle.integrations import missing
+
+try:
+    from pydantic_ai import AgentStreamEvent, RunContext
+except ImportError as error:
+    raise missing("pydantic-ai", error) from error
+
 from pydantic_ai.agent import EventStreamHandler
 from pydantic_ai.capabilities import ValidatedToolArgs, WrapToolExecuteHandler
 from pydantic_ai.durable_exec import (

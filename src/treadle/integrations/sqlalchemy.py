@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from sqlalchemy.ext.asyncio import AsyncSession
+from treadle.integrations import missing
+
+try:
+    from sqlalchemy.ext.asyncio import AsyncSession
+except ImportError as error:
+    raise missing("sqlalchemy", error) from error
+
 from sqlalchemy.orm import Session, scoped_session
 
 from treadle.engine import Engine

@@ -19,7 +19,13 @@ All functions are for threads without an event loop, such as those of views; fro
 
 from __future__ import annotations
 
-from treadle.integrations.django.engine import Engines, enqueue, enqueue_on_commit, get_engine, waiting, within
+from treadle.integrations import missing
+
+try:
+    from treadle.integrations.django.engine import Engines, enqueue, enqueue_on_commit, get_engine, waiting, within
+except ImportError as error:
+    raise missing("django", error) from error
+
 
 engine = Engines()
 """The project's engine, made from the settings when it is first used; it has the methods of `treadle.Engine`."""
