@@ -40,5 +40,7 @@ class ReadmeHook(MetadataHookInterface):
         version = re.search(r'VERSION = "([^"]+)"', (root / "src/treadle/version.py").read_text("utf-8"))
         places = {"](": "blob", 'src="': "raw", 'srcset="': "raw"}
         base = f"{metadata['urls']['Repository']}/{{}}/v{version[1] if version else 'main'}/"
-        text = _RELATIVE.sub(lambda found: found[1] + base.format(places[found[1]]) + found[2], (root / "README.md").read_text("utf-8"))
+        text = _RELATIVE.sub(
+            lambda found: found[1] + base.format(places[found[1]]) + found[2], (root / "README.md").read_text("utf-8")
+        )
         metadata["readme"] = {"content-type": "text/markdown", "text": text}

@@ -27,7 +27,7 @@ def build(dist: Path) -> tuple[Path, Path]:
         source = Path(folder) / "treadle"
         _export(source)
         environment = os.environ | {
-            "SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct", "HEAD").decode().strip(),
+            "SOURCE_DATE_EPOCH": epoch(),
             "PIP_CONSTRAINT": str(CONSTRAINTS),
             "TZ": "UTC",
         }
@@ -36,6 +36,11 @@ def build(dist: Path) -> tuple[Path, Path]:
     if done.returncode:
         raise SystemExit(f"The build failed.\n{done.stdout}{done.stderr}")
     return dist / f"treadle-{VERSION}.tar.gz", wheel_of(dist)
+
+
+def epoch() -> str:
+    """The time of the last commit, in seconds, which is the time of every file in the distributions."""
+    return _git("log", "-1", "--format=%ct", "HEAD").decode().strip()
 
 
 def wheel_of(dist: Path) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,13 @@ def test_a_public_name_is_exported(place: str, name: str) -> None:
 def test_public_names_are_documented() -> None:
     text = "\n".join(path.read_text("utf-8") for path in DOCS.rglob("*.md"))
     assert [name for names in PUBLIC.values() for name in names if f"`{name}" not in text and f"{name}(" not in text] == []
+
+
+def test_the_compatibility_policy_lists_every_module_that_users_are_shown() -> None:
+    policy = (DOCS / "reference/compatibility.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(treadle[\w.]*)` \| (?:stable|experimental) \|", policy, re.M)
+    assert len(listed) == len(set(listed))
+    pages = [DOCS.parent / "README.md", *DOCS.rglob("*.md"), *DOCS.glob("snippets/*.py"), *(DOCS.parent / "examples").rglob("*.py")]
+    shown = {name for page in pages for name in re.findall(r"^\s*from (treadle[\w.]*) import", page.read_text("utf-8"), re.M)}
+    assert {*shown, *PUBLIC} - set(listed) == set()
+    assert [name for name in listed if find_spec(name) is None] == []
