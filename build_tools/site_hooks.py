@@ -9,16 +9,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from build_tools import mermaid
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
+_LOG = logging.getLogger("mkdocs.hooks.treadle")
+_MERMAID = "assets/javascripts/mermaid.js"
 _FENCE = re.compile(r"^ *(?P<marks>```+|~~~+)")
 _MARK = re.compile(r" (?:fragment|wrong)\b")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>\.\.?/[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
@@ -36,6 +41,26 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         line if in_code else links_to_repository(line, place, docs, str(config.repo_url))
         for line, in_code in with_blank_lines(markdown.split("\n"))
     )
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Called by MkDocs with the files of the site: adds the script for diagrams."""
+    from mkdocs.structure.files import File
+
+    if script := mermaid.fetch():
+        files.append(File.generated(config, _MERMAID, abs_src_path=str(script)))
+    else:
+        _LOG.info("Mermaid could not be fetched from npm: diagrams are shown as text.")
+    return files
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Called by MkDocs with the content of each page: pages with a diagram load its script."""
+    from mkdocs.utils import get_relative_url
+
+    if 'class="mermaid"' not in html or files.get_file_from_path(_MERMAID) is None:
+        return html
+    return f'{html}\n<script src="{get_relative_url(_MERMAID, page.url)}"></script>'
 
 
 def _directive(match: re.Match[str]) -> str:
