@@ -8,10 +8,10 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo up test check editors fmt docs docs-site screenshots bench simulate chaos attack fuzz soak release release-check clean
+.PHONY: help setup assets demo up test check editors fmt docs docs-site docs-release screenshots bench simulate chaos attack fuzz soak release release-check clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## Create .venv and install Treadle with its development tools
 
@@ -72,6 +72,11 @@ docs: setup ## Regenerate the documentation that is derived from code
 docs-site: $(VENV)/.docs ## Build the documentation site into site/; dead links and pages missing in the navigation are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "Open site/index.html, or serve it: $(BIN)/python -m mkdocs serve"
+
+docs-release: $(VENV)/.docs ## Commit the site as VERSION (default: of the package) to the branch gh-pages, which `git push origin gh-pages` publishes
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --quiet --update-aliases $(or $(VERSION),$$($(BIN)/python -c 'from treadle.version import package_version; print(".".join(package_version().split(".")[:2]))')) latest
+	@$(BIN)/mike set-default latest
+	@echo "Committed to the branch gh-pages. Look at it: $(BIN)/mike serve"
 
 screenshots: setup assets ## Take screenshots of every dashboard page, into docs/images
 	@$(BIN)/python -m tests.web.browser.screenshots

@@ -453,6 +453,7 @@ def http_page() -> str:
     from treadle.http.docs_page import operations, records
 
     document = api_document()
+    known = {each.name for each in records(document)}
     parts = [
         "# HTTP",
         _NOTE,
@@ -460,18 +461,25 @@ def http_page() -> str:
         "`treadle up` and `treadle serve` serve it. A server describes itself: `GET /v1/openapi.json` for programs, `GET /v1/docs` "
         "for people. "
         "See [access](../how-to/access.md) and [serving HTTP](../how-to/http.md).",
+        "## Errors",
+        "The body of an error is a [Problem](#problem) with a `code`; programs decide by the code, people read `detail`. Each "
+        "operation lists its statuses; this is the status of every code in the [error tree](errors.md). 400 and 408 also answer "
+        "requests that cannot be read, or not in time.",
+        _table(["status", "codes"], _failures()),
     ]
     for operation in operations(document):
         scope = (
             "" if operation.scope is None or "Needs the scope" in operation.text else f"\n\nNeeds the scope `{operation.scope}`."
         )
-        answer = f" with `{operation.answer}`" if operation.answer else ""
+        answer = operation.answer and f" with {_record(operation.answer, known)}"
+        failures = f" Errors: {', '.join(map(str, operation.errors))} ([meaning](#errors))." if operation.errors else ""
         rows = [
             [f"`{each.name}`{' *' if each.required else ''}", each.where, _cell(each.kind), _cell(each.text)]
             for each in operation.fields
         ]
         parts.append(
-            f"## `{operation.method} {operation.path}`\n\n{operation.text.strip()}{scope}\n\nReturns {operation.status}{answer}."
+            f"## `{operation.method} {operation.path}`\n\n{operation.text.strip()}{scope}\n\n"
+            f"Returns {operation.status}{answer}.{failures}"
         )
         if rows:
             parts.append(_table(["name", "in", "type", ""], rows))
@@ -482,6 +490,20 @@ def http_page() -> str:
         rows = [[f"`{each.name}`", _cell(each.kind), _cell(each.text)] for each in record.fields]
         parts.append(f"### {record.name}\n\n{record.text}\n\n" + _table(["field", "type", ""], rows))
     return _page(parts)
+
+
+def _record(name: str, known: set[str]) -> str:
+    return f"[`{name}`](#{name.lower()})" if name in known else f"`{name}`"
+
+
+def _failures() -> list[list[str]]:
+    """The statuses of errors, each with the codes that it is sent with."""
+    from treadle.http.problems import status_of
+
+    found: dict[int, list[str]] = {}
+    for each in error_classes():
+        found.setdefault(status_of(each.__new__(each)), []).append(f"`{each.code}`")
+    return [[str(status), ", ".join(sorted(found[status]))] for status in sorted(found)]
 
 
 # --- the language ---

@@ -134,6 +134,8 @@ class Operation:
     """The record that it returns, or the media type; empty: nothing."""
     example: Any = None
     """An example of the body."""
+    errors: tuple[int, ...] = ()
+    """The statuses of errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ def _operation(method: str, path: str, described: dict[str, Any], schemas: dict[
         status,
         _name(answer.get("schema", {})) or media,
         next(iter(schema.get("examples", ())), None),
+        tuple(sorted(int(each) for each in described["responses"] if each >= "400")),
     )
 
 
