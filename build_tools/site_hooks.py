@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build_tools import mermaid
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the commands `mkdocs` and `mike` do not
+from build_tools import mermaid  # noqa: E402
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
