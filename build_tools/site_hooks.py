@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the commands `mkdocs` and `mike` do not
-from build_tools import mermaid  # noqa: E402
+from build_tools import mermaid
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
