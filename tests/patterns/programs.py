@@ -35,15 +35,16 @@ def source(name: str) -> list[tuple[str, str]]:
 
 
 class Deployment(Environment):
-    """An engine on a SQLite file and a clock that several deployments share."""
+    """An engine on a store that several deployments share; on SQLite also with their clock (PostgreSQL has its own)."""
 
-    def __init__(self, engine: Engine, file: Path, clock: ManualClock, **options: Any) -> None:
+    def __init__(self, engine: Engine, url: str, clock: ManualClock | None = None, **options: Any) -> None:
         super().__init__(engine, **options)
-        self.clock, self._file = clock, file
+        self._url, self._parts = url, {} if clock is None else {"clock": clock}
+        self.clock = clock or self.clock
 
     def move_in(self) -> None:
-        url = f"sqlite:///{self._file}"
-        self._former = use_store(self.engine, url, replace(self.engine.kernel.settings, store=url), clock=self.clock)
+        settings = replace(self.engine.kernel.settings, store=self._url)
+        self._former = use_store(self.engine, self._url, settings, **self._parts)
 
 
 async def drain_together(*deployments: Deployment) -> None:

@@ -26,7 +26,7 @@ async def test_two_workers_together_stay_below_the_rate(tmp_path: Path):
             return 200, 1
 
         program.request = request
-    first, second = (Deployment(program.engine, tmp_path / "treadle.db", clock, concurrency=2) for program in programs)
+    first, second = (Deployment(program.engine, f"sqlite:///{tmp_path}/treadle.db", clock, concurrency=2) for program in programs)
     async with first, second:
         for _ in range(12):
             await first.engine.enqueue("weather.Ask", {"city": "Oslo"})

@@ -10,7 +10,6 @@ import pytest
 from tests.patterns.programs import Deployment, load
 
 from treadle.engine import use_store
-from treadle.testing import ManualClock
 
 
 class Aborted(Exception):
@@ -32,7 +31,7 @@ async def aborted_in(connection: Any, program: Any) -> None:
 
 async def test_on_sqlite_both_are_stored_or_neither(tmp_path: Path):
     program = load("outbox")
-    async with Deployment(program.engine, tmp_path / "treadle.db", ManualClock()) as env:
+    async with Deployment(program.engine, f"sqlite:///{tmp_path}/treadle.db") as env:
         async with program.engine.transaction() as tx:
             await tx.execute(program.TABLE)
         await program.place_order(17, 4200)

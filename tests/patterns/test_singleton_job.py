@@ -6,11 +6,9 @@ import asyncio
 
 from tests.patterns.programs import Deployment, drain_together, load
 
-from treadle.testing import ManualClock
 
-
-async def test_concurrent_starts_of_two_processes_are_one_execution(tmp_path):
-    clock, ran = ManualClock(), []
+async def test_concurrent_starts_of_two_processes_are_one_execution(shared_url: str):
+    ran: list[bool] = []
     programs = [load("singleton_job") for _ in range(2)]
     for program in programs:
 
@@ -18,7 +16,7 @@ async def test_concurrent_starts_of_two_processes_are_one_execution(tmp_path):
             ran.append((await programs[0].request_rebuild()).created)  # while it runs
 
         program.asyncio = type("asyncio", (), {"sleep": staticmethod(sleep)})
-    first, second = (Deployment(program.engine, tmp_path / "treadle.db", clock) for program in programs)
+    first, second = (Deployment(program.engine, shared_url) for program in programs)
     async with first, second:
         tasks = await asyncio.gather(*(program.request_rebuild() for program in programs * 3))
         assert len({task.id for task in tasks}) == 1

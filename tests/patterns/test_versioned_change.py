@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from tests.patterns.programs import Deployment, load
 
 from treadle import Engine
-from treadle.testing import ManualClock
 
 
-async def test_a_run_of_the_old_version_finishes_on_the_old_path(tmp_path: Path):
-    program, clock, file = load("versioned_change"), ManualClock(), tmp_path / "treadle.db"
+async def test_a_run_of_the_old_version_finishes_on_the_old_path(shared_url: str):
+    program = load("versioned_change")
     before = Engine()
     before.function("order")(program.order_1)
-    async with Deployment(before, file, clock) as env:
+    async with Deployment(before, shared_url) as env:
         old = await before.start("order", {"order": "a"})
         await env.drain()
-    async with Deployment(program.engine, file, clock) as env:
+    async with Deployment(program.engine, shared_url) as env:
         new = await program.engine.start("order", {"order": "b"})
         await env.drain()
         for run in (old.id, new.id):
@@ -27,8 +25,8 @@ async def test_a_run_of_the_old_version_finishes_on_the_old_path(tmp_path: Path)
         assert await env.result(new.id) == ["checked b", "charged b", "shipped b"]
 
 
-async def test_a_patch_applies_to_runs_that_have_not_reached_it(tmp_path: Path):
-    program, clock, file = load("versioned_change"), ManualClock(), tmp_path / "treadle.db"
+async def test_a_patch_applies_to_runs_that_have_not_reached_it(shared_url: str):
+    program = load("versioned_change")
     before = Engine()
 
     @before.function("return")
@@ -38,17 +36,17 @@ async def test_a_patch_applies_to_runs_that_have_not_reached_it(tmp_path: Path):
         await ctx.wait_for("restocked")
         return done
 
-    async with Deployment(before, file, clock) as env:
+    async with Deployment(before, shared_url) as env:
         past, waiting = [(await before.start("return", {"order": name})).id for name in "ab"]
         await before.signal(past, "received")
         await env.drain()
-    async with Deployment(program.engine, file, clock) as env:
+    async with Deployment(program.engine, shared_url) as env:
         await program.engine.signal(waiting, "received")
         await env.drain()
-    async with Deployment(before, file, clock) as env:  # rolled back
+    async with Deployment(before, shared_url) as env:  # rolled back
         for run in (past, waiting):
             await before.signal(run, "restocked")
         assert await env.result(past) == ["charged a"]
         assert (await before.why(waiting)).code == "nondeterministic"
-    async with Deployment(program.engine, file, clock) as env:
+    async with Deployment(program.engine, shared_url) as env:
         assert await env.result(waiting) == ["checked b", "charged b"]
