@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,16 @@ ROOT = Path(__file__).parents[2]
 def test_the_citation_names_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert (citation["version"], treadle.__version__) == (VERSION, VERSION)
+
+
+def test_the_changelog_keeps_its_format() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert releases[:2] == ["[Unreleased]", f"[{VERSION}] - {citation['date-released']}"]
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", each) for each in releases[1:])
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) == kinds
 
 
 def test_the_licences_are_those_of_the_locked_npm_packages() -> None:

@@ -15,12 +15,19 @@ from treadle.workers.functions.context import FunctionContext
 engine = Engine()
 
 
+async def _wait_for(path: Path) -> None:
+    while not await asyncio.to_thread(path.exists):  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(0.05)
+
+
 @engine.handler("loom.weave")
 async def weave(payload: dict[str, Json], ctx: Context) -> dict[str, Json]:
-    """Run for a while and report progress."""
+    """Run for a while and report progress. The last row waits for the file `until`, if one is given."""
     rows: int = payload["rows"]
     for row in range(1, rows + 1):
         await asyncio.sleep(payload["seconds"] / rows)
+        if row == rows and "until" in payload:
+            await _wait_for(Path(payload["until"]))
         ctx.progress(row / rows, f"row {row} of {rows}")
     return {"rows": rows, "pid": os.getpid()}
 

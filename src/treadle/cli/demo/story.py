@@ -66,6 +66,8 @@ class Story:
     tasks: list[Task] = field(default_factory=list)
     lamp: Path = Path()
     """The file that the workflow's last step needs."""
+    killed: Path = Path()
+    """The file that the carpet's last row needs: on a slow machine it must not be finished before its worker is killed."""
     run_id: str = ""
     run: Run | None = None
     bolts: int = 0
@@ -103,7 +105,7 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
     view = make_view(session, engine.kernel.clock)
     async with engine:
         async with Crew(engine, url, namespace, folder, LEASE) as crew:
-            story = Story(engine, crew, view, lamp=folder / "lamp", delivery=Delivery(engine))
+            story = Story(engine, crew, view, lamp=folder / "lamp", killed=folder / "killed", delivery=Delivery(engine))
             view.say(f"{WORKERS} worker processes start on {engine.kernel.store.url}, with leases of {LEASE:g} s.")
             await crew.start(WORKERS)
             await _enqueue(story)
@@ -136,21 +138,22 @@ async def _tell(session: Session, url: str, folder: Path) -> None:
 
 
 async def _enqueue(story: Story) -> None:
-    specs = [TaskSpec(name="loom.carpet", payload={"rows": 50, "seconds": 5.0}, priority=-1)]
-    specs.append(TaskSpec(name="loom.dye", payload={"colour": "indigo"}))
-    specs += [TaskSpec(name="loom.weave", payload={"rows": 20, "seconds": seconds}) for _, seconds in _CLOTHS]
-    ids = [task.id for task in await story.engine.enqueue_many(specs)]
-    story.carpet_id, story.dye_id = ids[:2]
-    story.labels = dict(zip(ids, ["the carpet", "the dye", *(label for label, _ in _CLOTHS)], strict=True))
-    story.view.say(
-        f"{len(ids)} tasks are in the store: {len(_CLOTHS)} cloths to weave, one dye that will fail once, one long carpet."
-    )
     source = files("treadle.cli.demo").joinpath("demo.afl").read_text("utf-8")
     inputs = {"metres": _METRES, "lamp": str(story.lamp)}
     started = await story.engine.start_run([("demo.afl", source)], "loom.Order", inputs, priority=-1)
     story.run_id = started.id
     if story.delivery is not None:
         await story.delivery.start()
+    carpet = {"rows": 50, "seconds": 5.0, "until": str(story.killed)}
+    specs = [TaskSpec(name="loom.carpet", payload=carpet, priority=-1)]
+    specs.append(TaskSpec(name="loom.dye", payload={"colour": "indigo"}))
+    specs += [TaskSpec(name="loom.weave", payload={"rows": 20, "seconds": seconds}) for _, seconds in _CLOTHS]
+    ids = [task.id for task in await story.engine.enqueue_many(specs)]  # last, to watch them from the beginning
+    story.carpet_id, story.dye_id = ids[:2]
+    story.labels = dict(zip(ids, ["the carpet", "the dye", *(label for label, _ in _CLOTHS)], strict=True))
+    story.view.say(
+        f"{len(ids)} tasks are in the store: {len(_CLOTHS)} cloths to weave, one dye that will fail once, one long carpet."
+    )
     story.view.say(
         f"A workflow is started too: {_METRES} m in {_BOLTS} bolts, woven side by side, then inspected. The lamp is off."
     )
@@ -222,6 +225,7 @@ def _kill_the_carpets_worker(story: Story) -> None:
     if done >= _KILL_AT:
         story.killed_owner = carpet.owner_id
         story.killed_pid = story.crew.kill(carpet.owner_id)
+        story.killed.touch()
         story.view.say(f"SIGKILL for worker {story.killed_pid}, at {done:.0%} of the carpet. Its lease will expire.")
 
 
