@@ -52,8 +52,8 @@ KEPT_ON_POSTGRES = {"tests/agents/": 1, "tests/contract/": 1, "tests/crash/": 1,
 ABOVE_THE_STORES = ("tests/agents/", "tests/crash/", "tests/dispatch/", "tests/interfaces/")
 """Tests of the engine, which use few of the store's operations each."""
 
-MODULE_ON_POSTGRES = 2
-"""The tests of each module above the stores that it runs on PostgreSQL too: the conformance suite covers what the stores do."""
+MODULE_ON_POSTGRES = 1
+"""The test of each module above the stores that it runs on PostgreSQL too: the conformance suite covers what the stores do."""
 
 NOT_IN_MEMORY = (
     *ABOVE_THE_STORES,
@@ -63,7 +63,7 @@ NOT_IN_MEMORY = (
 )
 """Tests that `make test` does not run in memory, which is SQLite's code without threads, if they run on a file too."""
 
-CRASH_POINTS = 5
+CRASH_POINTS = 3
 """The cases of each crash test that `make test` runs on SQLite, spread over all of them; `make soak` runs them all."""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 
 from treadle.kernel.declarations.decide import ADDED, CHANGED, OVERRIDDEN, REMOVED, SKIPPED, decide
 from treadle.kernel.declarations.records import DeclarationsBody, Value, release_key
@@ -36,7 +37,7 @@ class World:
         return [change.verdict for change in plan.changes]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(st.tuples(SETS, SETS), st.lists(st.tuples(st.integers(0, 1), st.sampled_from([None, None, 0, 1, 2])), max_size=8))
 def test_any_sequence_of_starts_and_crashes_ends_with_the_newest_release(sets, starts):
     world = World()
@@ -49,7 +50,7 @@ def test_any_sequence_of_starts_and_crashes_ends_with_the_newest_release(sets, s
         assert {item: value for item, value in world.values.items() if value} == sets[1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, 3), SETS, st.sampled_from([None, None, 0, 1])), max_size=5), SETS, st.sampled_from(ITEMS))
 def test_a_value_set_by_hand_survives_every_start(starts, first, item):
     world = World()

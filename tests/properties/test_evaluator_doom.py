@@ -11,6 +11,7 @@ import zlib
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.properties.test_evaluator_orders import check_counters, play_in_order, stored, write_program
+from tests.sizes import examples
 
 from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, TaskRequest
 from treadle.evaluator.records import NOT_STARTED
@@ -95,7 +96,7 @@ def check_same(found: Kernel, sound: Kernel) -> None:
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
 @example(program=332, schedule=2324)  # a catch that had begun is withdrawn
 def test_a_run_that_cannot_succeed_ends_as_before_with_fewer_steps(program: int, schedule: int) -> None:
@@ -120,7 +121,7 @@ def test_a_run_that_cannot_succeed_ends_as_before_with_fewer_steps(program: int,
         assert some.run.error == whole.run.error
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
 def test_one_retry_of_a_repaired_run_yields_what_a_run_without_failures_yields(program: int, schedule: int) -> None:
     source = write_program(program)
@@ -137,7 +138,7 @@ def test_one_retry_of_a_repaired_run_yields_what_a_run_without_failures_yields(p
     check_same(found, sound)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
 @example(program=11, schedule=11)
 def test_retries_of_the_failed_steps_by_name_yield_what_a_run_without_failures_yields(program: int, schedule: int) -> None:
@@ -160,7 +161,7 @@ def test_retries_of_the_failed_steps_by_name_yield_what_a_run_without_failures_y
     check_same(found, sound)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(16), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
 @example(program=51343, schedule=0)  # a collected failure leaves a later step without a value
 def test_a_retry_while_the_run_still_fails_loses_nothing(program: int, schedule: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 
 from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, StepRow, TaskRequest
 from treadle.model.outcomes import Problem
@@ -141,7 +142,7 @@ def check_counters(run: SimulatedRun) -> None:
     assert not run.again
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
 def test_the_end_does_not_depend_on_order_batches_crashes_or_second_deliveries(program: int, schedule: int) -> None:
     source = write_program(program)
@@ -152,7 +153,7 @@ def test_the_end_does_not_depend_on_order_batches_crashes_or_second_deliveries(p
     assert stored(found) == stored(expected)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(32), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
 def test_retrying_failed_steps_until_they_succeed_completes_every_run(program: int, schedule: int) -> None:
     """Failures come at random; whatever failed is retried, at the step or at any failed ancestor, in the end with success."""

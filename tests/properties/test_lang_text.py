@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 
 from treadle.lang import CannotFormat, Compiled, Program, compile_sources, format_source
 
@@ -133,25 +134,25 @@ def check_formatting(text: str, result: Compiled) -> None:
     assert compile_sources([("t.afl", once)]).digest == result.digest
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(mutations())
 def test_mutated_examples_never_raise_and_formatting_keeps_their_meaning(text: str) -> None:
     check_formatting(text, answer(text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(exchanges())
 def test_examples_with_exchanged_words_never_raise(text: str) -> None:
     check_formatting(text, answer(text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map(" ".join))
 def test_random_tokens_never_raise(text: str) -> None:
     check_formatting(text, answer(text))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.text(max_size=80))
 def test_random_text_never_raises(text: str) -> None:
     check_formatting(text, answer(text))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 from tests.unit.lang.programs import tree_of
 
 from treadle.lang import compile_sources, format_source, tree
@@ -142,7 +143,7 @@ namespaces = st.builds(
 files = st.lists(items | namespaces, max_size=3).map(lambda found: tree.File("t.afl", tuple(found)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(expressions)
 def test_an_expression_reads_back_as_it_was_printed(expr: tree.Expr) -> None:
     file = tree_of(f"facet A(x: Json = {print_expr(expr)})")
@@ -151,7 +152,7 @@ def test_an_expression_reads_back_as_it_was_printed(expr: tree.Expr) -> None:
     assert facet.params[0].default == expr
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(files)
 def test_a_file_reads_back_as_it_was_printed_and_formatting_changes_nothing(file: tree.File) -> None:
     text = print_file(file)
@@ -170,7 +171,7 @@ def test_an_example_keeps_its_digest_when_printed(path: Path) -> None:
     assert compile_sources([("a", printed)]).digest == compile_sources([("a", text)]).digest
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.text(st.sampled_from(" \tab\n"), max_size=30))
 def test_dedented_code_in_a_new_frame_is_the_same_code(code: str) -> None:
     once, _ = dedent(code)

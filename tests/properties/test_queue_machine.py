@@ -405,7 +405,7 @@ def limits(max_examples: int, steps: int) -> settings:
     )
 
 
-@pytest.mark.parametrize("examples", [35, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [15, pytest.param(1000, marks=pytest.mark.soak)])
 def test_random_histories_of_the_queue_in_memory(request: pytest.FixtureRequest, tmp_path: Path, examples: int) -> None:
     class InMemory(QueueMachine):
         @staticmethod
@@ -415,7 +415,7 @@ def test_random_histories_of_the_queue_in_memory(request: pytest.FixtureRequest,
     run_state_machine_as_test(InMemory, settings=limits(examples, 40))
 
 
-@pytest.mark.parametrize("examples", [12, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [5, pytest.param(200, marks=pytest.mark.soak)])
 def test_random_histories_of_the_queue_on_postgresql(request: pytest.FixtureRequest, tmp_path: Path, examples: int) -> None:
     schemas = request.getfixturevalue("schemas")
 

@@ -315,7 +315,7 @@ def run_machine(examples: int, steps: int) -> None:
 
 
 def test_whatever_two_processes_do_to_a_run_it_ends_well() -> None:
-    run_machine(25, 40)
+    run_machine(12, 40)
 
 
 @pytest.mark.soak

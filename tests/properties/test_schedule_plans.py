@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 
 from treadle.kernel.schedules.decide import admit, plan
 from treadle.kernel.schedules.ticks import Calendar, Every, last_ticks, make_cron, ticks_after
@@ -46,7 +47,7 @@ calendars: st.SearchStrategy[Calendar] = st.one_of(
 jumps = st.lists(st.integers(-DAY, 2 * DAY), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(calendars, st.sampled_from(STARTS), jumps, st.integers(1, 20))
 def test_with_everything_caught_up_each_tick_fires_once_and_in_order(
     calendar: Calendar, start: int, moves: list[int], batch: int
@@ -73,7 +74,7 @@ def test_with_everything_caught_up_each_tick_fires_once_and_in_order(
     assert planned.next_at == calendar.next_after(max(planned.cursor, start))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(32), deadline=None)
 @given(
     calendars,
     st.sampled_from(STARTS),
@@ -100,7 +101,7 @@ def test_under_every_policy_ticks_fire_at_most_once_in_order_and_never_early(
     assert fired == sorted(set(fired))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(calendars, st.sampled_from(STARTS), st.integers(0, 20 * DAY), st.integers(1, 30))
 def test_the_last_ticks_are_the_last_of_all(calendar: Calendar, start: int, span: int, limit: int) -> None:
     assert last_ticks(calendar, start, start + span, limit) == ticks_after(calendar, start, start + span, 1_000_000)[-limit:]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.interfaces.engines import ALL, url_of
+from tests.sizes import examples
 
 from treadle.kernel.store.records import AppendStream
 from treadle.kernel.store.system import SystemClock
@@ -143,8 +144,8 @@ def _row(task: Task, writer: str, session: int, start: int, values: list[int], *
     )
 
 
-def checked(url_now: Callable[[], str], examples: int) -> None:
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
+def checked(url_now: Callable[[], str], most: int) -> None:
+    @settings(max_examples=most, deadline=None, suppress_health_check=list(HealthCheck))
     @given(ACTS)
     def check(acts: list[tuple[str, str, int]]) -> None:
         found, model = asyncio.run(play(url_now(), acts))
@@ -154,4 +155,4 @@ def checked(url_now: Callable[[], str], examples: int) -> None:
 
 
 def test_a_stream_is_what_a_simple_model_says(url: str) -> None:
-    checked(lambda: url, 60 if url.startswith("memory") else 12)
+    checked(lambda: url, examples(15 if url.startswith("memory") else 5))

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.interfaces.engines import make_engine, url_of
 from tests.interfaces.function_driver import until
 from tests.limits import BOUND
+from tests.sizes import examples
 
 from treadle import Engine
 from treadle.model.approvals import ApprovalRequest
@@ -507,10 +508,10 @@ CASES: st.SearchStrategy[tuple[str, Callable[[], Any]]] = st.one_of(
 )
 
 
-@pytest.mark.parametrize(("kind", "examples"), [("memory", 250), ("postgres", 40)])
+@pytest.mark.parametrize(("kind", "few"), [("memory", 100), ("postgres", 15)])
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_any_value_of_user_code_leads_to_a_settled_task(
-    kind: str, examples: int, request: pytest.FixtureRequest, tmp_path: Path
+    kind: str, few: int, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
@@ -528,7 +529,7 @@ def test_any_value_of_user_code_leads_to_a_settled_task(
 
         scene = runner.run(open_scene())
 
-        @settings(max_examples=examples, database=None, derandomize=True)
+        @settings(max_examples=examples(few), database=None, derandomize=True)
         @given(CASES)
         def every_case(case: tuple[str, Callable[[], Any]]) -> None:
             runner.run(asyncio.wait_for(scene.check(*case), BOUND))

@@ -17,7 +17,7 @@ from treadle.testing.simulation import Fault
 
 HISTORIES = 64
 PARTS = 8
-IN_EVERY_RUN = 2
+IN_EVERY_RUN = 1
 """Parts that `make test` plays, besides the varied ones below; `make soak` plays all, `make simulate` any number."""
 VARIED = (41, 90, 14, 21, 40, 124, 10, 46, 44, 86, 85, 142)
 """Seeds of histories that have much in them; together they had all signs when they were chosen."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 
 from treadle.model.arguments import LIMIT, arguments_text, call_text
 from treadle.model.values import BlobRef
@@ -65,7 +66,7 @@ _JSON: Any = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(st.dictionaries(st.text(max_size=80), _JSON, max_size=20))
 def test_any_arguments_become_a_short_storable_line(values: dict[str, Any]):
     text = arguments_text(values)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 
 from treadle.evaluator import Limits
 from treadle.evaluator.sizes import Sizes
@@ -100,7 +101,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(JSON)
 def test_a_size_is_close_to_that_of_the_text_and_repeated_parts_count_again(value: Any) -> None:
     sizes = Sizes(Limits())

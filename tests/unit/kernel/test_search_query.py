@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 
 from treadle.kernel.search.match import Subject, has_words, matches
 from treadle.kernel.search.plan import plan
@@ -70,7 +71,7 @@ _queries = st.recursive(
 
 
 @given(_queries)
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 def test_a_printed_query_parses_to_the_same_tree(query: Query) -> None:
     text = print_query(query)
     assert parse(text) == query, text
@@ -78,7 +79,7 @@ def test_a_printed_query_parses_to_the_same_tree(query: Query) -> None:
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
     for tasks in (False, True):
         position = 0
@@ -213,7 +214,7 @@ def test_states_that_a_query_excludes_are_known_to_its_plan() -> None:
 
 
 @given(_text, _text)
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 def test_a_text_has_its_own_words_and_their_beginnings(text: str, more: str) -> None:
     assert has_words(f"{text} {more}", text)
     assert all(has_words(text, word[:-1] + "*") for word in words(text) if not word.endswith("*"))
@@ -223,7 +224,7 @@ _numbers = st.one_of(st.integers(-(2**53), 2**53), st.floats(-(2.0**53), 2.0**53
 
 
 @given(_numbers, _numbers)
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 def test_stored_tags_have_the_order_of_their_values(one: float, other: float) -> None:
     assert (encode_tag(one) < encode_tag(other)) == (one < other)
     assert (encode_tag(one) == encode_tag(other)) == (one == other)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sizes import examples
 
 from treadle.evaluator import BlobRef, State, StepError, StepKind, StepRow
 from treadle.kernel.runs.decide import once
@@ -40,7 +41,7 @@ attributes = st.dictionaries(st.sampled_from(["a", "b", "@blob", "@value"]), jso
 
 
 @given(params=attributes, returns=attributes, loop=attributes)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_row_comes_back_as_it_was(params: dict[str, Any], returns: dict[str, Any], loop: dict[str, Any]) -> None:
     row = StepRow(
         id=RUN, run_id=RUN, parent_id=RUN, place="W/block-0/a", statement_id="W/0/a", name="a", kind=StepKind.STEP, facet="n.F",
