@@ -77,7 +77,7 @@ ALERTS = (
         "1m",
         "warning",
         "{{ $value }} new dead letters in the namespace {{ $labels.namespace }} within 15 minutes",
-        "tasks-fail-permanently",
+        "dead-letters-grow",
     ),
     Alert(
         "TreadleWorkersDie",
@@ -85,7 +85,7 @@ ALERTS = (
         "5m",
         "warning",
         "{{ $value }} tasks were taken over from workers that were lost",
-        "workers-die",
+        "a-worker-keeps-crashing",
     ),
     Alert(
         "TreadleServersAreLost",
@@ -93,7 +93,7 @@ ALERTS = (
         "1m",
         "warning",
         "{{ $value }} servers were lost or ended with an error within 15 minutes",
-        "workers-die",
+        "a-worker-keeps-crashing",
     ),
     Alert(
         "TreadleNoWorkerIsRunning",
@@ -109,7 +109,7 @@ ALERTS = (
         "2m",
         "critical",
         "{{ $labels.instance }} cannot reach its store",
-        "the-store-does-not-answer",
+        "the-store-is-unreachable",
     ),
     Alert(
         "TreadleStoreIsSlow",
@@ -125,7 +125,7 @@ ALERTS = (
         "5m",
         "warning",
         "Calls of {{ $labels.operation }} fail",
-        "the-store-does-not-answer",
+        "the-store-is-unreachable",
     ),
     Alert(
         "TreadleLeasesAreLost",
