@@ -36,6 +36,8 @@ _BRANCH = "main"
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Called by MkDocs with the text of each page."""
+    if page.file.src_uri.startswith("reference/"):
+        page.meta.setdefault("search", {"boost": 0.5})  # guides come first
     markdown = _PYTHON.sub(_directive, markdown)
     docs = Path(config.docs_dir)
     place = docs / page.file.src_uri
