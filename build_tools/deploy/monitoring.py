@@ -77,7 +77,7 @@ ALERTS = (
         "1m",
         "warning",
         "{{ $value }} new dead letters in the namespace {{ $labels.namespace }} within 15 minutes",
-        "dead-letters-grow",
+        "tasks-fail-permanently",
     ),
     Alert(
         "TreadleWorkersDie",
@@ -85,7 +85,7 @@ ALERTS = (
         "5m",
         "warning",
         "{{ $value }} tasks were taken over from workers that were lost",
-        "a-worker-keeps-crashing",
+        "workers-die",
     ),
     Alert(
         "TreadleServersAreLost",
@@ -93,7 +93,7 @@ ALERTS = (
         "1m",
         "warning",
         "{{ $value }} servers were lost or ended with an error within 15 minutes",
-        "a-worker-keeps-crashing",
+        "workers-die",
     ),
     Alert(
         "TreadleNoWorkerIsRunning",
@@ -109,7 +109,7 @@ ALERTS = (
         "2m",
         "critical",
         "{{ $labels.instance }} cannot reach its store",
-        "the-store-is-unreachable",
+        "the-store-does-not-answer",
     ),
     Alert(
         "TreadleStoreIsSlow",
@@ -125,7 +125,7 @@ ALERTS = (
         "5m",
         "warning",
         "Calls of {{ $labels.operation }} fail",
-        "the-store-is-unreachable",
+        "the-store-does-not-answer",
     ),
     Alert(
         "TreadleLeasesAreLost",
