@@ -87,7 +87,15 @@ def test_the_context_contains_what_the_build_needs():
     kept = [line[1:] for line in patterns if line.startswith("!")]
     assert patterns[0] == "*", "nothing enters that is not named"
     assert all((ROOT / each).exists() for each in kept)
-    needed = ["pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "package-lock.json", "src/treadle/__init__.py"]
+    needed = [
+        "pyproject.toml",
+        "hatch_build.py",
+        "README.md",
+        "LICENSE",
+        "THIRD_PARTY_LICENSES.txt",
+        "package-lock.json",
+        "src/treadle/__init__.py",
+    ]
     needed += ["build_tools/assets.py", "build_tools/codemirror.js", "editors/codemirror/afl.js", "docs/reference/http.md"]
     needed += [
         part for word, rest in steps() if word == "COPY" and "--from" not in rest for part in rest.split()[:-1] if part != "."
