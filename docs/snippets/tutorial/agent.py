@@ -16,9 +16,9 @@ SCRIPT: list[dict[str, Any]] = [
 
 
 def log(line: str) -> None:
-    print(f"process {os.getpid()}: {line}", flush=True)
     with Path("agent.log").open("a") as file:
         file.write(f"{line}\n")
+    print(f"process {os.getpid()}: {line}", flush=True)
 
 
 async def ask_model(messages: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,9 +9,9 @@ engine = Engine("sqlite:///treadle.db")
 
 
 def log(line: str) -> None:
-    print(line, flush=True)
     with Path("steps.log").open("a") as file:
         file.write(f"{line}\n")
+    print(line, flush=True)
 
 
 async def charge(item: str) -> str:
