@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,8 @@ def test_lesson_4_waiting_needs_no_process(treadle: Treadle):
 
 def test_lesson_5_another_worker_takes_an_agent_over(treadle: Treadle):
     copy(treadle, "agent.py", "asyncio.sleep(3600 if len(messages) == 2 else 0)")
-    options = worker("agent.py", "--lease", "1")
-    with treadle.started(*options) as first:
+    options = worker("agent.py", "--lease", "60")
+    with treadle.started(*worker("agent.py", "--lease", "3")) as first:
         run = treadle.json("functions", "start", "support", "-p", "question=Where is my teapot?")["id"]
         assert first.out.wait_for("model request 2")
         copy(treadle, "agent.py", "asyncio.sleep(0)")
@@ -162,15 +163,16 @@ def test_lesson_5_another_worker_takes_an_agent_over(treadle: Treadle):
     assert treadle("approvals", "approve", asked[0]["id"], "--edit", '{"amount": 35}').code == 0
     with treadle.started(*options):
         assert ended(treadle, run) == "Your teapot is out of stock. You get your money back."
-    requests = [line.partition(",")[0] for line in (treadle.folder / "agent.log").read_text().splitlines()]
-    assert requests == [
+    lines = [line.partition(",")[0] for line in (treadle.folder / "agent.log").read_text().splitlines()]
+    assert lines.count("model request 2") >= 2, "the request in progress is repeated"
+    assert [line for line, _ in groupby(lines)] == [  # on a slow machine, the short lease may expire earlier, too
         "model request 1",
         "find order 7",
-        "model request 2",
         "model request 2",
         "refund 35 for order 7",
         "model request 3",
     ]
+    assert lines[-2:] == ["refund 35 for order 7", "model request 3"]
 
 
 def test_the_code_of_every_lesson_is_performed_here():
