@@ -23,6 +23,7 @@ TOGETHER = (
     "tests/interfaces/test_cli_parity.py",
     "tests/interfaces/test_cli_server_troubles.py",
     "tests/interfaces/test_poisoned_rows.py",
+    "tests/interfaces/test_release_upgrade.py",
     "tests/lsp/test_documents.py",
     "tests/lsp/test_examples.py",
     "tests/lsp/test_names.py",
