@@ -27,6 +27,23 @@ def keepers_of(pid: int) -> list[str]:
     return found
 
 
+async def test_tasks_of_a_killed_worker_that_had_not_started_are_released_without_a_takeover(scene: Scene) -> None:
+    tasks = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="die")] * 10)]
+    first = scene.start("worker")
+    await first.ended()
+    await until(lambda: not keepers_of(first.pid))  # it never outlives its worker by more than seconds
+    await scene.died(first)
+    (started,) = {task_id for _, task_id, _, _ in scene.effects("begin")}
+    scene.go.touch()
+    second = await scene.start_worker()
+    ended = {task.id: task for task in await scene.finished(tasks)}
+    assert {(task.takeovers, task.attempt) for task in ended.values() if task.id != started} == {(0, 1)}
+    assert (ended[started].takeovers, ended[started].attempt) == (1, 2)
+    assert [await scene.moves(task_id) for task_id in tasks if task_id != started] == [["release", "succeed"]] * 9
+    assert second.exit_code is None
+    await scene.check(10)
+
+
 async def test_a_handler_that_holds_the_interpreter_past_the_lease_costs_no_task_its_lease(scene: Scene) -> None:
     first = await scene.start_worker("--lease", LEASE)
     others = [await scene.engine.enqueue("hold", {"seconds": LEASE}) for _ in range(8)]
@@ -48,20 +65,3 @@ async def test_a_handler_that_holds_the_interpreter_past_the_lease_costs_no_task
         return any("handler freeze held" in problem.text for problem in find_problems(found))
 
     await until(status_names_it, first)
-
-
-async def test_tasks_of_a_killed_worker_that_had_not_started_are_released_without_a_takeover(scene: Scene) -> None:
-    tasks = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="die")] * 10)]
-    first = scene.start("worker")
-    await first.ended()
-    await until(lambda: not keepers_of(first.pid))  # it never outlives its worker by more than seconds
-    await scene.died(first)
-    (started,) = {task_id for _, task_id, _, _ in scene.effects("begin")}
-    scene.go.touch()
-    second = await scene.start_worker()
-    ended = {task.id: task for task in await scene.finished(tasks)}
-    assert {(task.takeovers, task.attempt) for task in ended.values() if task.id != started} == {(0, 1)}
-    assert (ended[started].takeovers, ended[started].attempt) == (1, 2)
-    assert [await scene.moves(task_id) for task_id in tasks if task_id != started] == [["release", "succeed"]] * 9
-    assert second.exit_code is None
-    await scene.check(10)
