@@ -51,7 +51,7 @@ class RegistryRunnerConfig:
 
 
 class LiveRegistry(Registry):
-    """A registry whose handlers are replaced together."""
+    """A registry that replaces all its handlers together."""
 
     def replace(self, handlers: Iterable[Handler]) -> None:
         """Replace all handlers; running calls keep theirs."""

@@ -31,7 +31,7 @@ def check_requirement(text: object) -> str:
 def missing_requirements(requirements: Sequence[str]) -> list[str]:
     """Return the unmet requirements, each with the reason.
 
-    A requirement whose marker does not apply here is met. The dependencies of its extras must be installed as well.
+    A requirement with a marker that does not apply here is met. The dependencies of its extras must be installed as well.
     """
     missing: list[str] = []
     for text in requirements:

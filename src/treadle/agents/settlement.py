@@ -108,7 +108,7 @@ def _of_flow(task: Task) -> bool:
 
 
 def _unstorable(error: InvalidInput) -> Failed:
-    """Return the end of a task whose result cannot be stored."""
+    """Return the end of a task with a result that cannot be stored."""
     return Failed(Problem(error.code, str(error), type(error).__name__))
 
 

@@ -40,7 +40,7 @@ _Given = Mapping[str, Any]
 
 
 class HandlerDecorator(Protocol):
-    """Registers a handler: sync or async code whose result is an object."""
+    """Registers a handler: sync or async code that returns an object."""
 
     @overload
     def __call__(self, name: str | None = None, /, **options: Unpack[HandlerOptions]) -> HandlerDecorator: ...
@@ -71,7 +71,7 @@ class HandlerDecorator(Protocol):
 
 
 class TaskDecorator(Protocol):
-    """Registers a task: sync or async code whose result is any supported value."""
+    """Registers a task: sync or async code that returns any supported value."""
 
     @overload
     def __call__(self, name: str | None = None, /, **options: Unpack[HandlerOptions]) -> TaskDecorator: ...

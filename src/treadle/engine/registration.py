@@ -45,7 +45,7 @@ class Registration:
             return _decorator(name, lambda own, fn: self._add_handler(own, fn, "handler", options))
 
         def task(self, name=None, /, **options: Unpack[HandlerOptions]):
-            """Register a plain function, whose arguments are the payload by name, and whose result is any supported value.
+            """Register a plain function: its arguments are the payload by name, and it returns any supported value.
 
             Options are those of `handler`; also as `@engine.task` without parentheses. A result that is not an object is stored as
             `{"result": ...}`.

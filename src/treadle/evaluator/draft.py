@@ -257,5 +257,5 @@ def stopped_at(row: StepRow) -> StepError:
 
 
 def error_in(row: StepRow, error: EvaluationError) -> StepError:
-    """Return the error of a row whose expression has no value."""
+    """Return the error of a row with an expression that has no value."""
     return StepError(message=error.message, type=error.type, path=row.path, step_id=row.id)

@@ -251,7 +251,7 @@ class View:
         self.rows: dict[str, StepRow | None] = {}
         """By id; None means that there is no such row."""
         self.children: dict[str, list[str] | tuple[()]] = {}
-        """Ids of all children of a row; only for rows whose children are all loaded."""
+        """Ids of all children of a row; only for rows with all children loaded."""
         self.blobs: dict[str, Json] = {}
 
     def add(self, *rows: StepRow) -> None:

@@ -44,7 +44,7 @@ _MACHINES: dict[type[Document], Machine] = {
     PauseState: PAUSE_STATE,
 }
 _SCHEMAS = {READINESS_EVENT.entity: "event"}
-"""Schemas whose name differs from their entity."""
+"""Schemas with a name other than that of their entity."""
 
 _LIMIT = 2**31
 

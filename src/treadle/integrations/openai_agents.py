@@ -169,7 +169,7 @@ class _Durable:
         return await run_step(self.function, f"{self.name}.{what}", code, options)
 
     def config(self) -> RunConfig:
-        """Return the configuration of the run, whose models are durable."""
+        """Return the configuration of the run, with durable models."""
         given = self._config
         return replace(
             given,

@@ -149,7 +149,7 @@ class TreadleDurability(BaseDurabilityCapability[AgentDepsT]):
         return datetime.fromtimestamp(started / 1000, UTC)
 
     def get_durable_operation_backend(self) -> DurableOperationBackend[_Options]:
-        """Return the backend whose operations are steps."""
+        """Return the backend that runs operations as steps."""
         config = RoleBasedOperationConfig[_Options](
             model=self._model_options, event={}, capability={}, tool=self._tool_options, resolve_tool=self._options_of
         )

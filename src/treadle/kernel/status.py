@@ -56,7 +56,7 @@ class Status:
     """Approvals that wait for a decision."""
     blocked_objectives: int
     failing_jobs: tuple[str, ...]
-    """External jobs whose last polls raised, or lost their workers."""
+    """External jobs with last polls that raised or lost their workers."""
     servers: tuple[ShownServer, ...]
     next_firings: list[ScheduleFiring]
     schedules: tuple[Schedule, ...] = ()
@@ -94,7 +94,7 @@ class Status:
 
     @property
     def open_servers(self) -> list[str]:
-        """Names of live HTTP servers whose callers need no token."""
+        """Names of live HTTP servers that require no token."""
         live = [shown.server for shown in self.servers if shown.state in LIVE_SERVER_STATES]
         return sorted(f"{server.name} on {server.host}" for server in live if server.service_name == OPEN_SERVICE)
 

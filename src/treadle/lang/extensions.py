@@ -19,7 +19,7 @@ EXTENSIONS: Mapping[str, tuple[str, str]] = {
         "a step calls a facet: with `facet Value(v: Json)` write `name = Value(v = ...)` and read `name.v`",
     ),
 }
-"""Each extension as written, and what programs for the reference use in its place."""
+"""Each extension as written, and its replacement in programs for the reference."""
 
 
 def check_reference(context: Context) -> None:

@@ -13,7 +13,7 @@ _ONE_NAME = "a step has one name, `name = F(...)`; its results are `name.result`
 
 
 class ForeignParser(CallParser):
-    """Reads what cannot stand in a block, so that parsing goes on after it."""
+    """Reads syntax that cannot stand in a block, so that parsing continues after it."""
 
     blocks = 0  # how many blocks are open
 

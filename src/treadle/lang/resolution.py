@@ -1,4 +1,4 @@
-"""Records what the names of callees, mixins and types mean, and reports those that mean nothing or too much."""
+"""Records the meanings of the names of callees, mixins and types, and reports undefined and ambiguous names."""
 
 from __future__ import annotations
 

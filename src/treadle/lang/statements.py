@@ -19,12 +19,12 @@ MODES = ("failFast", "collectErrors")
 
 
 class StatementParser(ForeignParser):
-    """Reads what stands inside declarations."""
+    """Reads the contents of declarations."""
 
     # --- blocks
 
     def then(self, *, with_script: bool) -> tree.Block | tree.TooDeep:
-        """Parse `andThen` and what follows."""
+        """Parse `andThen` and the statements after it."""
         self.keyword()
         token = self.tok
         match token.text:

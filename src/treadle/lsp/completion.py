@@ -48,7 +48,7 @@ _WORDS = ("in", "not in", "contains", "startsWith", "endsWith")
 
 
 def complete(index: Index, path: str, context: Context) -> list[Item]:
-    """Return what fits at the cursor; nothing within comments, strings and scripts."""
+    """Return the completions at the cursor; none within comments, strings and scripts."""
     return [] if context.inert else list(_Completer(index, path, context).items())
 
 
@@ -202,7 +202,7 @@ class _Completer:
                 yield from map(_word, ("with", "after", "andThen", "catch"))
 
     def targets(self) -> Iterator[Item]:
-        """Complete what a yield may name: the owner of the block, and the aliases of its signature."""
+        """Complete the targets of a yield: the owner of the block, and the aliases of its signature."""
         owners = [each.owner for each in self.context.brackets if each.kind == "block" and each.owner]
         steps = steps_at(self.index, self.opening, self.context)
         if owners and owners[-1] in steps:
@@ -240,7 +240,7 @@ class _Completer:
                 yield self.index.declaration(each)
 
     def callables(self, *, schemas: bool = True) -> Iterator[Item]:
-        """Complete what may be called, by its short name where that is enough."""
+        """Complete callable names, in the short form where that is enough."""
         for symbol in self.visible(schemas=schemas):
             assert symbol.declared is not None
             short = self.index.resolve_callee(symbol.name, self.opening)

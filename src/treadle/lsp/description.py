@@ -85,7 +85,7 @@ def documentation(symbol: Symbol) -> str:
 
 
 def hover_text(symbol: Symbol, index: Index) -> str:
-    """Return what a hover shows."""
+    """Return the text of a hover."""
     parts = [f"```afl\n{heading(symbol)}\n```", documentation(symbol)]
     if symbol.kind is Kind.NAMESPACE:
         names = sorted(each.node.name.text for each in index.symbols.taken.values() if each.opening.namespace == symbol.name)

@@ -97,7 +97,7 @@ class Index:
     # --- occurrences
 
     def occurrences(self, path: str) -> list[Occurrence]:
-        """Return all names of a file whose meaning is known, in source order."""
+        """Return all resolved names of a file, in source order."""
         if path not in self._occurrences:
             document = self.documents[path]
             found = {(each.start, each.end): each for each in self._find(path, document)}

@@ -106,7 +106,7 @@ class Workspace:
         return self._indexes[program]
 
     def surroundings(self, path: str) -> Index:
-        """Return what could be named in a file: its program and the other files of its folder, whose names come second."""
+        """Return the names available in a file: its program and the other files of its folder, whose names come second."""
         folder = str(Path(path).parent)
         others = sorted(each for each in self.documents if str(Path(each).parent) == folder)
         order = dict.fromkeys([path, *self.program(path), *others])

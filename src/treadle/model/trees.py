@@ -11,7 +11,7 @@ T = TypeVar("T")
 def depth_first(
     rows: Sequence[T], id_of: Callable[[T], str], parent_of: Callable[[T], str | None], order: Callable[[T], Any]
 ) -> Iterator[T]:
-    """Yield the rows, each below its parent; rows whose parent is missing are roots."""
+    """Yield the rows, each below its parent; rows without their parent are roots."""
     known = {id_of(row) for row in rows}
     children: dict[str | None, list[T]] = {}
     for row in rows:

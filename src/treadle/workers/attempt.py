@@ -415,7 +415,7 @@ def _unsettled(task: Task, error: BaseException) -> LoopError:
 
 
 def _unstorable(error: Exception) -> Problem:
-    """Return the failure of a task whose outcome cannot be stored."""
+    """Return the failure of a task with an outcome that cannot be stored."""
     if isinstance(error, InvalidInput | UnreadableValue):
         return Problem(error_code(error, "unstorable_result"), error_text(error), type_name(error))
     return Problem("unstorable_result", f"The outcome cannot be stored: {shown(error)}", type_name(error))

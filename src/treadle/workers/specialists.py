@@ -145,7 +145,7 @@ class Specialists:
             return Released(f"the store could not be read: {error}")
 
     async def _unserved(self, ctx: Context, external_jobs: ExternalJobs) -> Outcome:
-        """Return the outcome for a task whose scope has no specialist here."""
+        """Return the outcome for a task of a scope without a specialist here."""
         if ctx.task.state != TaskState.AWAITING_EXTERNAL or await external_jobs.is_offered(ctx.task):
             return Waiting(RETRY_FOR) if ctx.task.state == TaskState.PENDING else Released("its scope is not served here")
         return Failed(Problem(UNREGISTERED, unregistered_text(ctx.task.name, ctx.task.scope)))

@@ -250,7 +250,7 @@ class Watcher:
                 self._say(f"log {line.message}")
 
     def _tell(self) -> None:
-        """Print a line for each step whose state has changed."""
+        """Print a line for each step with a changed state."""
         run = self._scene.run
         if run is not None and run.steps > _MOST_STEPS:
             if self._elapsed() - self._numbers_at >= _NUMBERS_EVERY or run.finished_at is not None:

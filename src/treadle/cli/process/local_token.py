@@ -1,6 +1,6 @@
 """The administrator on the machine of a server: a token in a file that only its user can read, and a sign-in link for a browser.
 
-A server on loopback creates the token when it starts and no other token exists. Whoever can read the file could also open the
+A server on loopback creates the token when it starts and no other token exists. Users that can read the file could also open the
 store, so the token grants nothing more. Stores without a file have a token for 12 hours, which only the link uses.
 """
 

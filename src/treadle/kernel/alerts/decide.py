@@ -32,11 +32,11 @@ class Decided:
 
     causes: dict[str, Cause]
     fired: tuple[str, ...]
-    """Causes whose alert begins."""
+    """Causes of alerts that begin."""
     told: tuple[str, ...]
     """Causes to report: new ones, those that were silenced before, and those whose repetition is due."""
     resolved: tuple[str, ...]
-    """Causes whose alert ends."""
+    """Causes of alerts that end."""
     resolved_told: tuple[str, ...]
     """Those of them whose end is reported, because their beginning was."""
 

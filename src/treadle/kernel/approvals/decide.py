@@ -67,7 +67,7 @@ def denied(actor: str, reason: str | None) -> Finish:
 
 
 def expired(approval: Approval) -> Problem:
-    """Return the failure of a task whose approval expired."""
+    """Return the failure of a task after its approval expired."""
     at = as_text(approval.expires_at)
     return Problem("approval_expired", f"approval expired: nobody decided {approval.request.title!r} before {at}")
 

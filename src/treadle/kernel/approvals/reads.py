@@ -81,17 +81,17 @@ class ApprovalReads:
         return dict.fromkeys(MACHINE.states, 0) | await self._store.count_records(self._namespace, ENTITY)
 
     def explain(self, shown: ShownApproval) -> Reason:
-        """Explain in one line what the approval waits for, or how it ended."""
+        """Explain in one line why the approval waits, or how it ended."""
         approval = shown.approval
         return why_waiting(shown.id, approval) if shown.state == PENDING else why_ended(shown.state, approval)
 
     async def why(self, task: Task) -> Reason | None:
-        """Explain in one line what a task that awaits an approval waits for."""
+        """Explain in one line why a task that awaits an approval waits."""
         record = await self._find_pending(task)
         return None if record is None else why_waiting(record.id, await self._any_approval(record))
 
     async def find_orphans(self, limit: int = PAGE_LIMIT) -> tuple[Record, ...]:
-        """Return pending approvals whose task no longer waits for them."""
+        """Return pending approvals that no task waits for any more."""
         orphans = []
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,))
         async for record in every_record(self._store, which, limit):

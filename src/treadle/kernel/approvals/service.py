@@ -257,7 +257,7 @@ class Approvals(ApprovalReads):
         return rows
 
     async def close_orphan(self, record: Record) -> bool:
-        """Cancel a pending approval whose task is gone; return whether it was still pending."""
+        """Cancel a pending approval of a task that is gone; return whether it was still pending."""
         return await self._close(record, await self._any_approval(record))
 
     async def _close(self, record: Record, approval: Approval) -> bool:

@@ -61,7 +61,7 @@ class Declared:
         """Those of other programs in the same process."""
 
     def default_program(self) -> str:
-        """Return the owner of declarations whose code does not name it."""
+        """Return the owner of declarations in code that does not name it."""
         return "python"
 
     def add(self, item: str, value: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ class ExternalJobReads:
         return tuple(sorted(events, key=lambda event: (event.at, event.number, event.kind)))
 
     async def why(self, task: Task) -> Reason | None:
-        """Explain in one line what a task that awaits a job waits for."""
+        """Explain in one line why a task that awaits an external job waits."""
         job = await self._find_job(task)
         if job is None:
             return None

@@ -19,7 +19,7 @@ _STEPS, _CLAIM = "_steps", "_claim"
 
 
 class StepInProgress(Stored, frozen=True, kw_only=False):
-    """A step whose code executes."""
+    """A step with executing code."""
 
     id: str
     place: str

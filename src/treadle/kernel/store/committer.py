@@ -129,7 +129,7 @@ class Committer:
             self._attached[claim] = rows
 
     def detach(self, claim: Claim) -> None:
-        """Forget the rows of a claim whose attempt is over."""
+        """Forget the rows of a claim after its attempt."""
         if self._attached:
             self._attached.pop(claim, None)
 

@@ -24,7 +24,7 @@ def read_body(kind: type[S], record: Record) -> S:
 
 
 def unreadable(record: Record, error: TreadleError) -> UnreadableValue:
-    """Return the error for a record whose body cannot be read."""
+    """Return the error for a record with an unreadable body."""
     return UnreadableValue(f"The {record.entity} {record.name or record.id} cannot be read. {error} It can be canceled or removed.")
 
 

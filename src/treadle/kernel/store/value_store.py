@@ -71,7 +71,7 @@ class ValueStore:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether a codec encodes what is stored."""
+        """Whether a codec encodes stored values."""
         return self._codec is not None
 
     def pack(

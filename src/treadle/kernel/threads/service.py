@@ -65,14 +65,14 @@ class Threads:
         return {key: read(ThreadItem, value) for key, value in found.items()}
 
     async def first_item(self, record_id: str, prefix: str) -> ThreadItem | None:
-        """Return the first item, by key, whose key starts with the prefix."""
+        """Return the first item, by key, with the prefix."""
         for key, value in await self._store.list_items(record_id, prefix, 1):
             if key.startswith(prefix):
                 return read(ThreadItem, value)
         return None
 
     async def items(self, record_id: str, prefix: str = "") -> AsyncIterator[tuple[str, ThreadItem]]:
-        """Yield the items whose keys start with the prefix, in order of key."""
+        """Yield the items with the prefix, in order of key."""
         after = prefix
         while page := await self._store.list_items(record_id, after, PAGE_LIMIT):
             for key, value in page:

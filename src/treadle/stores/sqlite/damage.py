@@ -1,4 +1,4 @@
-"""Damage below the rows: missing commits, damaged pages, and texts that are not what was stored.
+"""Damage below the rows: missing commits, damaged pages, and texts that differ from the stored ones.
 
 SQLite finds damage to the structure of a file. A page that holds only text has none; text that is not UTF-8 or has zeros, and
 a large value that does not match its digest, are damage, too. A changed letter in a small value remains unnoticed.

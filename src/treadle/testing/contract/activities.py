@@ -34,7 +34,7 @@ PARKED: tuple[tuple[Doing, dict[str, Any]], ...] = (
     (Doing.HELD, {"hold": Hold.TASK_PAUSED, "delay": DUE_IN}),
     (Doing.HELD, {"hold": Hold.OVER_LIMIT}),
 )
-"""The activity of a run whose only task was parked like this."""
+"""The activity of a run with one task, parked like this."""
 
 
 async def doing(store: Store, run: Run) -> dict[str, int]:

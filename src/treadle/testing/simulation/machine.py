@@ -60,7 +60,7 @@ class VirtualExecutor:
         return returned
 
     def abandoned(self, names: Iterable[str]) -> int:
-        """Return the number of threads whose caller is gone."""
+        """Return the number of threads without a caller."""
         return sum(self._abandoned[name] for name in names)
 
     def close(self) -> None:

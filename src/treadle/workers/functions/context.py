@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from treadle.kernel.effects.decide import check_reaction, current_keys
 from treadle.kernel.functions.cancellation import check_policy
@@ -16,14 +16,13 @@ from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.conversion import plain_object
-from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
+from treadle.model.errors import InvalidApproval, MisusedContext
 from treadle.model.lists import check_count
 from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
 from treadle.model.reports import log_line
-from treadle.model.retry import RetryPolicy, as_policy
+from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
-from treadle.model.tasks import Task
 from treadle.model.user_values import CODE_LIMIT, storable, type_name
 from treadle.model.values import Json, decode, encode
 from treadle.workers.code import unwrapped
@@ -39,6 +38,17 @@ from treadle.workers.functions.operations import (
     StartOperation,
     gather,
 )
+from treadle.workers.functions.options import (
+    CallOptions,
+    ChildOptions,
+    StepOptions,
+    key_of,
+    milliseconds_of,
+    name_of,
+    payload_of,
+    policy_of,
+    task_list_of,
+)
 from treadle.workers.functions.steps import StepOperation
 from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS
 from treadle.workers.references import Function as FunctionReference
@@ -52,39 +62,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 _NO_KWARGS: dict[str, Any] = {}
-
-
-class StepOptions(TypedDict, total=False):
-    """Options of a step."""
-
-    name: str | None
-    key: str | None
-    retry: RetryPolicy | int | None
-    timeout: Duration | None
-    limit_key: str | None
-
-
-class ChildOptions(TypedDict, total=False):
-    """Options of a child run."""
-
-    version: int | None
-    key: str | None
-    task_list: str | None
-    priority: int | None
-    on_parent_close: Literal["cancel", "terminate", "abandon"] | None
-
-
-class CallOptions(TypedDict, total=False):
-    """Options of a child task."""
-
-    key: str | None
-    task_list: str | None
-    priority: int | None
-    retry: RetryPolicy | int | None
-    timeout: Duration | None
-    deadline: Duration | None
-    limit_key: str | None
-    limit: int | None
 
 
 current: ContextVar[FunctionContext | None] = ContextVar("function_context", default=None)
@@ -159,17 +136,17 @@ class FunctionContext(Conversation):
             if name == "<lambda>":
                 name = "lambda"
         else:
-            name = _step_name(name)
+            name = name_of(name)
         return StepOperation(
             self._driver,
             fn,
             args,
             kwargs or _NO_KWARGS,
             name or "step",
-            _key(key),
-            _policy(retry),
-            _milliseconds(timeout, "timeout"),
-            _key(limit_key, "limit key"),
+            key_of(key),
+            policy_of(retry),
+            milliseconds_of(timeout, "timeout"),
+            key_of(limit_key, "limit key"),
         )
 
     def effect(
@@ -200,12 +177,12 @@ class FunctionContext(Conversation):
             check_key(action, "action"),
             fn,
             request,
-            _key(key),
-            _policy(retry),
-            _milliseconds(timeout, "timeout"),
+            key_of(key),
+            policy_of(retry),
+            milliseconds_of(timeout, "timeout"),
             unknown,
             check_reaction(on_unknown, "ask", "fail", "repeat"),
-            _key(limit_key, "limit key"),
+            key_of(limit_key, "limit key"),
         )
 
     @property
@@ -256,19 +233,19 @@ class FunctionContext(Conversation):
         task = self._driver.execution.task
         template = {
             "priority": task.priority if priority is None else check_priority(priority),
-            "timeout_for": _milliseconds(timeout, "timeout"),
-            "deadline_for": _milliseconds(deadline, "deadline"),
-            "limit_key": _key(limit_key, "limit key"),
+            "timeout_for": milliseconds_of(timeout, "timeout"),
+            "deadline_for": milliseconds_of(deadline, "deadline"),
+            "limit_key": key_of(limit_key, "limit key"),
             "limit": None if limit is None else check_count(limit, "A limit"),
         }
         return CallOperation(
             self._driver,
-            Lane(self._driver.execution.runtime.namespace, HANDLER, _task_list(task, task_list), check_name(handler)),
-            _payload(payload),
+            Lane(self._driver.execution.runtime.namespace, HANDLER, task_list_of(task, task_list), check_name(handler)),
+            payload_of(payload),
             template,
-            name=_step_name(name),
-            key=_key(key),
-            retry=_policy(retry),
+            name=name_of(name),
+            key=key_of(key),
+            retry=policy_of(retry),
         )
 
     def external(self, specialist: str, payload: Mapping[str, Json] | None = None, **options: Any) -> Awaitable[dict[str, Json]]:
@@ -312,11 +289,11 @@ class FunctionContext(Conversation):
     ) -> StartOperation:
         task = self._driver.execution.task
         options = {
-            "task_list": _task_list(task, task_list),
+            "task_list": task_list_of(task, task_list),
             "priority": task.priority if priority is None else check_priority(priority),
         }
         name, version = check_name(function, "function name"), None if version is None else check_version(version)
-        operation = StartOperation(self._driver, name, _payload(payload), version, _key(key), options)
+        operation = StartOperation(self._driver, name, payload_of(payload), version, key_of(key), options)
         operation.on_parent_close = check_policy(on_parent_close)
         return operation
 
@@ -376,7 +353,7 @@ class FunctionContext(Conversation):
         except TypeError as error:
             raise InvalidApproval(f"The approval cannot be asked for: {error}.") from None
         lane = Lane(self._driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
-        return CallOperation(self._driver, lane, asked.as_json(), {"priority": task.priority}, kind=ASK, key=_key(key))
+        return CallOperation(self._driver, lane, asked.as_json(), {"priority": task.priority}, kind=ASK, key=key_of(key))
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, None]:
         """End this run and continue as a new run with that payload, or those arguments, and an empty history; never returns.
@@ -479,31 +456,3 @@ class FunctionContext(Conversation):
         context = self._driver.execution.context
         if context is not None:
             context.progress(fraction, message)
-
-
-def _policy(retry: RetryPolicy | int | None) -> RetryPolicy | None:
-    return None if retry is None else as_policy(retry)
-
-
-def _milliseconds(duration: Duration | None, name: str) -> int | None:
-    return None if duration is None else milliseconds(duration, name, positive=True)
-
-
-def _key(key: str | None, what: str = "step key") -> str | None:
-    return None if key is None else check_key(key, what)
-
-
-def _step_name(name: str | None) -> str | None:
-    if name is not None and not isinstance(name, str):
-        raise InvalidInput(f"The name of a step must be text, not a {type_name(name)}.")
-    return None if name is None else storable(name)
-
-
-def _task_list(task: Task, chosen: str | None) -> str:
-    return task.task_list if chosen is None else check_name(chosen, "task list")
-
-
-def _payload(payload: Mapping[str, Json] | None) -> dict[str, Json]:
-    if payload is not None and not isinstance(payload, Mapping):
-        raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
-    return dict(payload or {})

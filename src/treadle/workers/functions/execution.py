@@ -80,7 +80,7 @@ class Execution:
         self.on_turn: Callable[[], None] = lambda: None
         """Called at the end of a turn of the event loop in which branches decided something while others still execute."""
         self.resting = 0
-        """Hosts whose operations all wait."""
+        """Hosts with no operation that could continue."""
         self._hosted: dict[asyncio.Future[None], Branch] = {}
         self._scheduled = False
         self._resting: asyncio.Future[None] | None = None

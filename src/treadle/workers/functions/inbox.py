@@ -78,7 +78,7 @@ class Inbox:
         self._child_ends: dict[str, Arrival] = {}
         self._signals: dict[str, list[Arrival]] = {}
         self._ignored: set[str] = set()
-        """Steps whose children nothing waits for any more."""
+        """Steps with children that nothing waits for any more."""
         self._stale: list[str] = []
         """Messages with the ends of such children."""
         self._known: set[str] = set()
