@@ -32,7 +32,7 @@ $(VENV)/.ready: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
-	@$(BIN)/python -c 'import material, mkdocs, treadle' 2>/dev/null || { echo "Installing the site's tools into $(VENV) (once; about half a minute) ..."; \
+	@$(BIN)/python -c 'import material, mkdocs, ruff, treadle' 2>/dev/null || { echo "Installing the site's tools into $(VENV) (once; about half a minute) ..."; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'; }
 	@touch $@
 
@@ -54,6 +54,7 @@ check: setup ## Check format, lint, prose, types and layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m build_tools.prose
+	@$(BIN)/python -m build_tools.wrap --check
 	@$(BIN)/python -m build_tools.editors --check
 	@$(BIN)/python -m build_tools.release files
 	@$(BIN)/mypy
@@ -62,7 +63,8 @@ check: setup ## Check format, lint, prose, types and layers
 editors: setup ## Write the editors' derived files and build the extension for VS Code, dist/treadle-afl.vsix
 	@$(BIN)/python -m build_tools.editors --build
 
-fmt: setup ## Format the code and apply safe fixes
+fmt: setup ## Format the code, wrap the pages and apply safe fixes
+	@$(BIN)/python -m build_tools.wrap
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 

@@ -2,7 +2,8 @@
 
 Generates whole reference pages, embeds files in code blocks that follow a comment `<!-- snippet: path -->`, or one section
 of a file with `<!-- snippet: path#name -->` (the lines after `# --- name ---`, up to the next such line), and fills blocks
-between `<!-- python: name -->` and `<!-- /python -->` from docstrings (`docs/python_reference.py`).
+between `<!-- python: name -->` and `<!-- /python -->` from docstrings (`docs/python_reference.py`), and the block after
+`<!-- grammar -->` from the grammar of AFL (`docs/grammar.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
+from build_tools.wrap import wrapped
+from docs.grammar import with_grammar
 from docs.python_reference import with_python
 
 import treadle
@@ -533,7 +536,7 @@ def _fenced(text: str, lang: str) -> str:
 
 
 def _page(parts: list[str]) -> str:
-    return "\n\n".join(parts) + "\n"
+    return wrapped("\n\n".join(parts) + "\n")
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -590,7 +593,7 @@ def snippet(place: str) -> str:
 def outdated() -> dict[Path, str]:
     """Return the wanted text of every page that is out of date."""
     wanted = {ROOT / place: make() for place, make in PAGES.items()}
-    wanted |= {path: with_python(with_snippets(path.read_text("utf-8"))) for path in texts() if path not in wanted}
+    wanted |= {path: with_grammar(with_python(with_snippets(path.read_text("utf-8")))) for path in texts() if path not in wanted}
     return {path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text}
 
 

@@ -29,9 +29,12 @@ def outdated() -> list[Path]:
 
 
 def write() -> list[Path]:
-    changed = outdated()
-    made = files()
-    for path in changed:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made[path], encoding="utf-8")
-    return changed
+    """Write the outdated files and return them; repeat it, because the data of a grammar is evaluated from written files."""
+    written: list[Path] = []
+    while changed := outdated():
+        made = files()
+        for path in changed:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made[path], encoding="utf-8")
+        written += changed
+    return written

@@ -1,14 +1,18 @@
-"""The words of the tree-sitter grammar, whose rules are in editors/tree-sitter-afl/grammar.js, and its highlighting query."""
+"""The words, the highlighting query and the data of the tree-sitter grammar; editors/tree-sitter-afl/grammar.js has the rules."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 from build_tools.editors.words import MARK, by_role, types
 from treadle.lang.functions import FUNCTIONS
 from treadle.lang.statements import NOT_STEPS
 from treadle.lang.tokens import IDENTIFIER, OPERATORS, PATTERNS, Role
 
+GRAMMAR = Path(__file__).resolve().parents[2] / "editors" / "tree-sitter-afl" / "grammar.js"
 _CAPTURES = {
     Role.DECLARATION: "keyword.type",
     Role.CONTROL: "keyword",
@@ -64,7 +68,17 @@ def files() -> dict[str, str]:
     ]
     query += ['["(" ")" "[" "]" "{" "}" "#{"] @punctuation.bracket', '["," ":" ";"] @punctuation.delimiter']
     query.append(f"[{' '.join(json.dumps(sign) for sign in OPERATORS)}] @operator")
-    return {"tree-sitter-afl/tokens.js": "\n".join(lines) + "\n", "tree-sitter-afl/queries/highlights.scm": "\n".join(query) + "\n"}
+    made = {"tree-sitter-afl/tokens.js": "\n".join(lines) + "\n", "tree-sitter-afl/queries/highlights.scm": "\n".join(query) + "\n"}
+    if node := shutil.which("node"):
+        made["tree-sitter-afl/src/grammar.json"] = _evaluated(node)
+    return made
+
+
+def _evaluated(node: str) -> str:
+    """Return the grammar as data, in the form of tree-sitter's own grammar.json."""
+    command = [node, str(Path(__file__).with_name("grammar.mjs")), str(GRAMMAR)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.dumps(json.loads(done.stdout), indent=1, ensure_ascii=False) + "\n"
 
 
 def _pattern(pattern: str) -> str:

@@ -7,8 +7,6 @@ there has none in tree-sitter's LR(1) tables either. Words and signs come from t
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,6 @@ from tests.editors.scanner import KINDS, Scanner
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.lexer import lex
 from treadle.lang.tokens import WORDS
-
-HERE = Path(__file__).parent
 
 
 class _Unused(Lexer):
@@ -39,9 +35,7 @@ class Grammar:
 
     def __init__(self, folder: Path, scanner: Scanner) -> None:
         self.scanner = scanner
-        node = shutil.which("node") or ""
-        command = [node, str(HERE / "grammar.mjs"), str(folder / "grammar.js")]
-        self.json = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        self.json = json.loads((folder / "src" / "grammar.json").read_text("utf-8"))
         self.literals: dict[str, str] = {}
         self.externals = {each["name"] for each in self.json["externals"]}
         rules = {name: rule for name, rule in self.json["rules"].items() if not self._is_token(name)}
