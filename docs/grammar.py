@@ -14,10 +14,10 @@ from typing import Any
 
 GRAMMAR = Path(__file__).parents[1] / "editors" / "tree-sitter-afl" / "src" / "grammar.json"
 _BLOCK = re.compile(r"<!-- grammar -->\n```ebnf\n.*?```\n", re.S)
-_PLACES = {"_line_end": "end of line", "_field_break": "end of line", "code": '"{" Python "}"'}
+_PLACES = {"_line_end": "NEWLINE", "_field_break": "NEWLINE", "code": '"{" Python "}"'}
 """Tokens without text, and code, as readers see them."""
 _ERROR = "_never"
-_WIDTH = 100
+_WIDTH = 92
 
 Rule = dict[str, Any]
 
