@@ -46,7 +46,8 @@ def _blocks(lines: list[str]) -> Iterator[tuple[list[str], bool]]:
     front_matter = lines[:1] == ["---"]
     for number, line in enumerate(lines):
         mark = _FENCE.match(line)
-        item = _NEW_ITEM.match(line)
+        quoted = bool(block) and block[-1].startswith(">") and line.startswith(">")
+        item = _NEW_ITEM.match(line) and not quoted
         indented = line.startswith("    ") and not block and not item
         verbatim = bool(fence or mark or front_matter or indented or not line.strip() or _FIXED.match(line))
         if block and (verbatim or item):
@@ -67,7 +68,7 @@ def _filled(block: list[str]) -> list[str]:
     match = _START.fullmatch(block[0])
     if match is None or max(map(len, block)) <= LONGEST or any(line.endswith("  ") for line in block):
         return block
-    tokens = _TOKEN.findall(" ".join([match["text"], *(line.strip() for line in block[1:])]))
+    tokens = _TOKEN.findall(" ".join([match["text"], *(line.strip().removeprefix("> ") for line in block[1:])]))
     indent = match["prefix"] if match["prefix"].lstrip().startswith(">") else " " * len(match["prefix"])
     lines, current = list[str](), match["prefix"] + tokens[0]
     for token in tokens[1:]:

@@ -7,12 +7,19 @@ from treadle.model.errors import Unauthorized
 
 async def main():
     async with Engine("memory://") as engine:
-        made = await engine.kernel.tokens.create("ci", [Scope.WORK], expires=30 * 86_400, task_lists=["orders"], actor="ada")
+        made = await engine.kernel.tokens.create(
+            "ci", [Scope.WORK], expires=30 * 86_400, task_lists=["orders"], actor="ada"
+        )
         access = await engine.kernel.tokens.find_access(made.secret)  # what the caller showed
-        assert (access.actor, access.may(Scope.WORK), access.may(Scope.READ)) == ("ci", True, False)
+        assert (access.actor, access.may(Scope.WORK), access.may(Scope.READ)) == (
+            "ci",
+            True,
+            False,
+        )
         access.check_list("orders")  # or ListForbidden
 
-        opened = await engine.kernel.sessions.open(made.secret)  # the secret is shown once, the cookie from then on
+        # the secret is shown once, the cookie from then on
+        opened = await engine.kernel.sessions.open(made.secret)
         found = await engine.kernel.sessions.find(opened.cookie)
         assert found.accepts(opened.csrf)
 

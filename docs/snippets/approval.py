@@ -28,7 +28,9 @@ async def main():
         while not (pending := await engine.approvals.list()):
             await asyncio.sleep(0.01)
         print(await engine.why(task))
-        await engine.approvals.decide(pending[0].id, "approve", actor="ada", reason="half of it", edits={"amount": 60})
+        await engine.approvals.decide(
+            pending[0].id, "approve", actor="ada", reason="half of it", edits={"amount": 60}
+        )
         assert await engine.result(task) == {"refunded": 60, "approved_by": "ada"}
 
 

@@ -9,12 +9,15 @@ namespace shop {
     workflow Return(customer: String, amount: Double) => (receipt: String, by: String) andThen {
         ok = sys.approval(
             question = "Refund " ++ $.amount ++ " to " ++ $.customer ++ "?",
-            context = #{amount: $.amount}, deciders = ["ada", "support-leads"], edits = true, expires = 86400,
+            context = #{amount: $.amount}, deciders = ["ada", "support-leads"],
+            edits = true, expires = 86400,
         )
         refund = Refund(customer = $.customer, amount = ok.context.amount)
         yield Return(receipt = refund.receipt, by = ok.by)
     } catch when {
-        case $.error_type == "approval_denied" => { yield Return(receipt = "none: " ++ $.error, by = "") }
+        case $.error_type == "approval_denied" => {
+            yield Return(receipt = "none: " ++ $.error, by = "")
+        }
         case _ => { sys.assert(false) }
     }
 }
@@ -29,11 +32,15 @@ async def refund(payload):
 
 async def main():
     async with engine, engine.worker():
-        run = await engine.start_run([("shop.afl", FLOW)], "shop.Return", {"customer": "Grace", "amount": 120.0})
+        run = await engine.start_run(
+            [("shop.afl", FLOW)], "shop.Return", {"customer": "Grace", "amount": 120.0}
+        )
         while not (pending := await engine.approvals.list()):
             await asyncio.sleep(0.01)
         print(await engine.why(run))
-        await engine.approvals.decide(pending[0].id, "approve", actor="ada", reason="half of it", edits={"amount": 60})
+        await engine.approvals.decide(
+            pending[0].id, "approve", actor="ada", reason="half of it", edits={"amount": 60}
+        )
         assert await engine.run_result(run) == {"receipt": "60 to Grace", "by": "ada"}
 
 

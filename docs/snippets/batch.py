@@ -7,7 +7,8 @@ namespace imports {
     schema Failure { index: Long, item: Json, error: String, error_type: String }
     event facet Import(row: Json) => (id: Long)
 
-    facet All(rows: [Json]) => (ids: [Long] = [], failed: [Failure]) andThen foreach row in $.rows collectErrors(failed) {
+    facet All(rows: [Json]) => (ids: [Long] = [], failed: [Failure])
+    andThen foreach row in $.rows collectErrors(failed) {
         one = Import(row = row) with Retry(maxAttempts = 2, delay = 0)
         yield All(ids = [one.id])
     }
@@ -29,10 +30,16 @@ async def import_row(payload):
 async def main():
     async with engine, engine.worker():
         rows = [{"id": "1"}, {"id": "two"}, {"id": "3"}]
-        outputs = await engine.run_result(await engine.start_run([("imports.afl", FLOW)], "imports.Nightly", {"rows": rows}))
+        outputs = await engine.run_result(
+            await engine.start_run([("imports.afl", FLOW)], "imports.Nightly", {"rows": rows})
+        )
         assert outputs["ids"] == [1, 3]
         (failure,) = outputs["failed"]
-        assert (failure["index"], failure["item"], failure["error_type"]) == (1, {"id": "two"}, "ValueError")
+        assert (failure["index"], failure["item"], failure["error_type"]) == (
+            1,
+            {"id": "two"},
+            "ValueError",
+        )
 
 
 asyncio.run(main())

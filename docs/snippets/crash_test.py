@@ -1,11 +1,12 @@
-"""A function with a planted bug, the crash test that finds it, and the same function without the bug."""
+"""A function with a planted bug, the crash test that finds it, and the repaired function."""
 
 from treadle.testing import crash_test
 
 
 def careless(engine, effects):
     async def charge():
-        effects.append("charged")  # a crash between this and the recording of the step charges the card twice
+        # a crash between this and the recording of the step charges the card twice
+        effects.append("charged")
         return "r-1"
 
     @engine.function("order")

@@ -20,7 +20,8 @@ async def charge_card(payload, ctx):
         request={"order": payload["order"], "amount": payload["amount"]},
     )
     if ctx.attempt == 1:
-        raise RuntimeError("the receipt could not be printed")  # the next attempt does not charge again
+        # the next attempt does not charge again
+        raise RuntimeError("the receipt could not be printed")
     return {"receipt": receipt, "attempt": ctx.attempt}
 
 

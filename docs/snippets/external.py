@@ -36,7 +36,9 @@ class Print(Specialist):
             return ExternalProductionFailure("out of filament", "no_filament")
         if job["layers"] == 3:
             return ctx.append_produced({"part": external_job_id})
-        return ExternalProductionHandle(external_job_id, 0.05, f"layer {job['layers']} of 3", job["layers"] / 3)
+        return ExternalProductionHandle(
+            external_job_id, 0.05, f"layer {job['layers']} of 3", job["layers"] / 3
+        )
 
     async def find(self, token):
         found = [job_id for job_id, job in printer.jobs.items() if job["token"] == token]

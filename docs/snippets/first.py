@@ -12,7 +12,9 @@ async def estimate(payload, ctx):
 
 @engine.function("quote")
 async def quote(payload, ctx):
-    winner = await ctx.first(answer=ctx.wait_for("answer"), late=ctx.sleep(3600), job=ctx.call("estimate", payload))
+    winner = await ctx.first(
+        answer=ctx.wait_for("answer"), late=ctx.sleep(3600), job=ctx.call("estimate", payload)
+    )
     match winner.name:
         case "answer":
             return winner.value

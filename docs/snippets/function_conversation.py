@@ -25,7 +25,9 @@ async def main():
             await run.update("set_address", {"street": "Main"}, timeout=10)
         except UpdateRejected as error:
             print(error)  # The function rejected the update set_address: a city is required
-        answer = await run.update("set_address", {"city": "Rome"}, timeout=10, idempotency_key="address-1")
+        answer = await run.update(
+            "set_address", {"city": "Rome"}, timeout=10, idempotency_key="address-1"
+        )
         assert answer == {"ships_to": "Rome"}
         await engine.signal(run.id, "delivered", {"by": "Ada"})
         assert await run.result() == {"by": "Ada"}

@@ -1,4 +1,4 @@
-"""A step done by a model. Here a scripted server answers; leave its two settings out to ask the real service."""
+"""A step done by a model. A scripted server answers; without its two settings, the real one."""
 
 import asyncio
 
@@ -27,13 +27,18 @@ namespace desk {
 
 
 async def main(server: ModelServer) -> None:
-    engine = Engine("memory://", settings=Settings(anthropic_api_key="any", anthropic_base_url=server.url))
+    engine = Engine(
+        "memory://", settings=Settings(anthropic_api_key="any", anthropic_base_url=server.url)
+    )
     use_llm(engine, max_tokens=2000)
     async with engine, engine.worker():
-        run = await engine.start_run([("desk.afl", FLOW)], "desk.Sort", {"letter": "Dear all, ..."}, budget=0.50)
+        run = await engine.start_run(
+            [("desk.afl", FLOW)], "desk.Sort", {"letter": "Dear all, ..."}, budget=0.50
+        )
         print(await engine.run_result(run))
         spent = total(await engine.kernel.store.list_usage(run.id))
-        print(f"${spent.cost_micros / 1e6} for {spent.input_tokens} tokens in, {spent.output_tokens} out")
+        tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
+        print(f"${spent.cost_micros / 1e6} for {tokens}")
 
 
 with ModelServer() as server:

@@ -17,7 +17,12 @@ async def charge(payload):
 
 PLAN = [
     {"name": "pick", "handler": "pick", "arguments": {"sku": {"$from": "inputs.sku"}}},
-    {"name": "charge", "handler": "charge", "arguments": {"amount": {"$from": "pick.price"}}, "retry": 3},
+    {
+        "name": "charge",
+        "handler": "charge",
+        "arguments": {"amount": {"$from": "pick.price"}},
+        "retry": 3,
+    },
 ]
 
 

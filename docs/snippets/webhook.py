@@ -16,7 +16,8 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         good = verify(SECRET, self.headers.get("Treadle-Signature", ""), body, time.time())
-        if good and self.headers["Idempotency-Key"] not in received:  # the same one may come twice
+        # the same one may come twice
+        if good and self.headers["Idempotency-Key"] not in received:
             received.append(self.headers["Idempotency-Key"])
             print("to decide:", json.loads(body)["approval"]["title"])
         self.send_response(204 if good else 401)
@@ -27,13 +28,19 @@ server = HTTPServer(("127.0.0.1", 0), Receiver)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 
 # A worker has these from TREADLE_APPROVAL_WEBHOOK and TREADLE_WEBHOOK_SECRET.
-settings = Settings(approval_webhook=f"http://127.0.0.1:{server.server_port}/approvals", webhook_secret=SECRET)
+settings = Settings(
+    approval_webhook=f"http://127.0.0.1:{server.server_port}/approvals", webhook_secret=SECRET
+)
 engine = Engine("memory://", settings=settings)
 
 
 @engine.handler("ship")
 async def ship(payload, ctx):
-    return {"shipped": True} if ctx.approval_decision else AwaitingApproval(ApprovalRequest.of("Ship it?"))
+    return (
+        {"shipped": True}
+        if ctx.approval_decision
+        else AwaitingApproval(ApprovalRequest.of("Ship it?"))
+    )
 
 
 async def main():

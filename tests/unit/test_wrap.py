@@ -49,3 +49,7 @@ def test_links_and_code_are_not_divided_and_no_line_begins_with_syntax():
         assert line.count("[") == line.count("](")
         assert line.count("`") % 2 == 0
         assert not line.startswith(("- ", "# ", "12."))
+
+
+def test_a_long_quotation_is_filled_as_one_paragraph():
+    assert wrapped(f"> {WORDS}\n> last") == wrapped(f"> {WORDS} last")

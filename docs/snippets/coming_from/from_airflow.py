@@ -24,7 +24,9 @@ def load(amounts: list[int]) -> int:
     return sum(amounts)
 
 
-@engine.declare.schedule("sales", cron="30 2 * * *", catch_up="skip", overlap="skip", tick_as="tick")
+@engine.declare.schedule(
+    "sales", cron="30 2 * * *", catch_up="skip", overlap="skip", tick_as="tick"
+)
 @engine.function("sales")
 async def sales(ctx: FunctionContext, tick: str) -> int:
     amounts = await ctx.call(extract, date.fromisoformat(tick[:10]))
@@ -39,7 +41,8 @@ namespace sales {
     event facet Convert(amount: Long) => (result: Long)
     event facet Load(amounts: [Long]) => (result: Long)
 
-    facet ConvertAll(amounts: [Long]) => (cents: [Long] = []) andThen foreach amount in $.amounts {
+    facet ConvertAll(amounts: [Long]) => (cents: [Long] = [])
+    andThen foreach amount in $.amounts {
         converted = Convert(amount = amount)
         yield ConvertAll(cents = [converted.result])
     }
@@ -77,7 +80,8 @@ def reject() -> str:
 def file_is_there(payload, ctx):
     polls = (ctx.checkpoint or {"polls": 0})["polls"]
     if polls < 2:
-        return Waiting(30_000, checkpoint={"polls": polls + 1})  # in 30 s; no worker waits meanwhile
+        # in 30 s; no worker waits meanwhile
+        return Waiting(30_000, checkpoint={"polls": polls + 1})
     return {"path": "sales.csv"}
 
 
@@ -100,7 +104,9 @@ async def main() -> None:
         planned = await engine.schedules.backfill("sales", first, last, dry_run=True)
         assert len(planned.ticks) == 2
         # --- workflow-start ---
-        run = await engine.start_run([("sales.afl", DAILY)], "sales.Daily", {"day": "2026-11-16"})
+        run = await engine.start_run(
+            [("sales.afl", DAILY)], "sales.Daily", {"day": "2026-11-16"}
+        )
         assert await engine.run_result(run, timeout=60) == {"total": 1200}
         # --- end ---
         assert await (await engine.start(quality, 5)).result(timeout=60) == "rejected"

@@ -12,7 +12,11 @@ def add(x: int, y: int) -> int:
 
 
 # --- retries ---
-@engine.task("shop.fetch", retry=RetryPolicy.of(5, first=1, factor=2, longest=600, jitter=0.5), timeout=30)
+@engine.task(
+    "shop.fetch",
+    retry=RetryPolicy.of(5, first=1, factor=2, longest=600, jitter=0.5),
+    timeout=30,
+)
 def fetch(url: str) -> int:
     if not url.startswith("https:"):
         raise NonRetryable(f"{url} is not encrypted", "not_https")
@@ -61,11 +65,13 @@ def download(url: str) -> int:
 def main() -> None:
     # --- enqueue ---
     with engine.blocking() as shop:
-        shop.start_worker()  # in production a process of its own: treadle worker --handlers shop.py
+        # in production a process of its own: treadle worker --handlers shop.py
+        shop.start_worker()
         task = shop.enqueue(add, 2, 3)
         assert task.result(timeout=60) == 5
         shop.enqueue(add.with_options(delay=60, priority=-1, task_list="slow"), 2, 3)
-        shop.enqueue("shop.add", {"x": 2, "y": 3}, unique_key="add-2-3")  # by name, without the code
+        # by name, without the code
+        shop.enqueue("shop.add", {"x": 2, "y": 3}, unique_key="add-2-3")
         # --- canvas-start ---
         run = shop.start(report, ["https://a.example", "https://b.example"])
         assert run.result(timeout=60) == 35

@@ -68,7 +68,10 @@ async def main() -> None:
             await tx.execute("insert into orders values (?)", ("8",))
             await tx.enqueue("pack", {"order_id": "8"})
         # --- end ---
-        assert await (await engine.start(all_orders, ["1", "2"])).result(timeout=60) == ["packed 1", "packed 2"]
+        assert await (await engine.start(all_orders, ["1", "2"])).result(timeout=60) == [
+            "packed 1",
+            "packed 2",
+        ]
 
 
 if __name__ == "__main__":

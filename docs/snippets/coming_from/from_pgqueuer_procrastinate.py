@@ -32,7 +32,13 @@ async def main() -> None:
     async with engine, engine.worker():
         task = await engine.enqueue(resize, "a.png", 100)
         assert await task.result(timeout=60) == "a.png@100"
-        options = {"limit_key": "a.png", "limit": 1, "unique_key": "a.png", "priority": -5, "delay": 600}
+        options = {
+            "limit_key": "a.png",
+            "limit": 1,
+            "unique_key": "a.png",
+            "priority": -5,
+            "delay": 600,
+        }
         later = await engine.enqueue(resize.with_options(**options), "a.png", 200)
         again = await engine.enqueue(resize.with_options(**options), "a.png", 300)
         assert (again.id, again.created) == (later.id, False)

@@ -33,7 +33,9 @@ async def release(ctx: FunctionContext, version: str) -> str:
 
 
 # --- serve ---
-engine.declare.schedule("nightly", cron="30 2 * * *", function="report", inputs={"urls": ["https://a.example"]})
+engine.declare.schedule(
+    "nightly", cron="30 2 * * *", function="report", inputs={"urls": ["https://a.example"]}
+)
 
 
 # --- test ---
@@ -49,11 +51,14 @@ async def main() -> None:
         run = await engine.start(report, ["https://a.example", "https://b.example"])
         assert await run.result(timeout=60) == 34
         # --- mapped ---
-        assert await engine.map(fetch, ["https://a.example", "https://b.example"]).results() == [17, 17]
+        assert await engine.map(
+            fetch, ["https://a.example", "https://b.example"]
+        ).results() == [17, 17]
         # --- cached-start ---
         once = expensive.with_options(idempotency_key="expensive-12")
         assert await (await engine.enqueue(once, 12)).result(timeout=60) == 144
-        assert await (await engine.enqueue(once, 12)).result(timeout=60) == 144  # the stored result
+        # the stored result
+        assert await (await engine.enqueue(once, 12)).result(timeout=60) == 144
         # --- state ---
         shown = await engine.kernel.run_reads.get_run(run.id)
         assert shown.state == "completed"

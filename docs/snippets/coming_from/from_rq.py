@@ -27,12 +27,15 @@ async def publish(ctx: FunctionContext, text: str, address: str) -> str:
 
 
 # --- schedule ---
-engine.declare.schedule("hourly", every=3600, task="site.count_words", inputs={"text": "again and again"})
+engine.declare.schedule(
+    "hourly", every=3600, task="site.count_words", inputs={"text": "again and again"}
+)
 
 
 # --- isolation ---
 @engine.handler("site.thumbnail", isolation="process", timeout=120)
-def thumbnail(payload):  # in a process of its own, which the worker can kill, as RQ's work horse
+# in a process of its own, which the worker can kill, as RQ's work horse
+def thumbnail(payload):
     return {"size": payload["size"]}
 
 
@@ -49,12 +52,17 @@ def main() -> None:
         site.start_worker()  # in production: treadle worker --handlers site.py
         task = site.enqueue(count_words, "a short text")
         assert task.result(timeout=60) == 3
-        site.enqueue(count_words.with_options(delay=timedelta(minutes=10), unique_key="page-7"), "a short text")
+        site.enqueue(
+            count_words.with_options(delay=timedelta(minutes=10), unique_key="page-7"),
+            "a short text",
+        )
         # --- inspect ---
         kept = site.get_task(task)
         assert (kept.state, kept.attempt) == ("completed", 1)
         # --- end ---
-        assert site.start(publish, "one two", "ada").result(timeout=60) == "sent to ada (2 words)"
+        assert (
+            site.start(publish, "one two", "ada").result(timeout=60) == "sent to ada (2 words)"
+        )
 
 
 if __name__ == "__main__":

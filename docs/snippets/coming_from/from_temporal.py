@@ -26,7 +26,8 @@ async def charge(order: Order) -> str:
 @engine.function("order")
 async def order_workflow(ctx: FunctionContext, order: Order) -> str:
     ctx.publish("state", "new")
-    receipt = await ctx.call(charge, order)  # on any worker; `ctx.step(function, ...)` runs in this one
+    # on any worker; `ctx.step(function, ...)` runs in this one
+    receipt = await ctx.call(charge, order)
     ctx.publish("state", "charged")
     address = await ctx.wait_for("ship_to", type=str, timeout=timedelta(days=7))
     await ctx.sleep(timedelta(days=1))
@@ -68,10 +69,14 @@ async def main() -> None:
         await run.signal("ship_to", "Turin")
         # --- schedule ---
         order = {"order": {"id": "7", "total": 40}}
-        await engine.schedules.create("nightly", cron="30 2 * * *", zone="Europe/Berlin", function="refund", inputs=order)
+        await engine.schedules.create(
+            "nightly", cron="30 2 * * *", zone="Europe/Berlin", function="refund", inputs=order
+        )
         # --- end ---
         assert (await engine.start(start, Order("7", 40))).id == run.id
-        assert await (await engine.start(batch, [Order("1", 1), Order("2", 2)])).result(timeout=60) == ["refunded 1", "refunded 2"]
+        assert await (await engine.start(batch, [Order("1", 1), Order("2", 2)])).result(
+            timeout=60
+        ) == ["refunded 1", "refunded 2"]
         while await run.query("state") != "charged":
             await asyncio.sleep(0.02)
 

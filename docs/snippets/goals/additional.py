@@ -15,7 +15,11 @@ engine.goals.use_topology("topology.yaml", roles=["readiness", "capture"])
 @engine.handler("capture.check", retry=3)
 def check(payload):
     assert (payload["role"], payload["event"]) == ("capture", "objective.approve")
-    return {} if "capture" in payload["objective"]["metadata"] else {"block": "no capture is attached"}
+    return (
+        {}
+        if "capture" in payload["objective"]["metadata"]
+        else {"block": "no capture is attached"}
+    )
 
 
 with BlockingEnvironment(engine) as env:

@@ -26,5 +26,9 @@ with BlockingEnvironment(engine) as env:
 
     [made] = env.run(objectives.show(guide.objective_id)).workorders
     assert made.workorder.status == "EXECUTED"
-    assert (made.bundle.title, made.bundle.content, made.bundle.error) == ("A guide", "Write the guide", None)
+    assert (made.bundle.title, made.bundle.content, made.bundle.error) == (
+        "A guide",
+        "Write the guide",
+        None,
+    )
     assert made.run_record is None  # this process has no gate

@@ -18,7 +18,13 @@ with BlockingEnvironment(engine) as env:
 
     trail = env.run(objectives.show(guide.objective_id))
     assert trail.objective.status == "IN_PROGRESS"
-    assert [(event.processed, event.processed_reason) for event in trail.events] == [(True, "SCHEDULED")]
+    assert [(event.processed, event.processed_reason) for event in trail.events] == [
+        (True, "SCHEDULED")
+    ]
     [made] = trail.workorders
-    assert (made.workorder.status, made.workorder.diazotroph_type, made.workorder.budget_ms) == ("CREATED", "write", 300_000)
+    assert (
+        made.workorder.status,
+        made.workorder.diazotroph_type,
+        made.workorder.budget_ms,
+    ) == ("CREATED", "write", 300_000)
     assert made.snapshot.prompt == "Do this: Write the guide"

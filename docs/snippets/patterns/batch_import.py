@@ -1,4 +1,4 @@
-"""Import a CSV file in chunks. Bad rows end in a second file, with the reason, to be repaired and imported again."""
+"""Import a CSV file in chunks. Bad rows go to a second file, with reasons, to be repaired."""
 
 import asyncio
 import csv
@@ -23,7 +23,7 @@ def checked(row):
 
 @engine.handler("import.Chunk", retry=3)
 def import_chunk(payload):
-    """Import some rows in one transaction. A repetition changes nothing: each row replaces that of its sku."""
+    """Import some rows in one transaction; a repetition replaces each row by its sku."""
     good, rejected = [], []
     with Path(payload["path"]).open(newline="") as file:
         for row in islice(csv.DictReader(file), payload["first"], payload["first"] + CHUNK):
@@ -32,7 +32,9 @@ def import_chunk(payload):
             except ValueError as error:
                 rejected.append({**row, "reason": str(error)})
     with closing(sqlite3.connect(DATABASE, timeout=30)) as database, database:
-        database.execute("create table if not exists products (sku text primary key, cents integer)")
+        database.execute(
+            "create table if not exists products (sku text primary key, cents integer)"
+        )
         database.executemany("insert or replace into products values (?, ?)", good)
     return {"imported": len(good), "rejected": rejected}
 
@@ -53,7 +55,12 @@ def write_rejected(path, rows):
 async def import_file(payload, ctx):
     path = payload["path"]
     rows = await ctx.step(count_rows, path)
-    chunks = await ctx.gather(*(ctx.call("import.Chunk", {"path": path, "first": first}) for first in range(0, rows, CHUNK)))
+    chunks = await ctx.gather(
+        *(
+            ctx.call("import.Chunk", {"path": path, "first": first})
+            for first in range(0, rows, CHUNK)
+        )
+    )
     rejected = [row for chunk in chunks for row in chunk["rejected"]]
     result = {"imported": sum(chunk["imported"] for chunk in chunks), "rejected": len(rejected)}
     if rejected:
@@ -74,7 +81,8 @@ async def main():
         first = await (await engine.start(import_file, {"path": "products.csv"})).result()
         print(first)  # {'imported': 2, 'rejected': 2, 'file': 'products.rejected.csv'}
         repair(first["file"])
-        print(await (await engine.start(import_file, {"path": first["file"]})).result())  # {'imported': 2, 'rejected': 0}
+        # The repaired rows: {'imported': 2, 'rejected': 0}
+        print(await (await engine.start(import_file, {"path": first["file"]})).result())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Index a document when it has not changed for a while: many changes, one execution, with the last text."""
+"""Index a document after it has been quiet for a while: many changes, one execution."""
 
 import asyncio
 
@@ -28,7 +28,9 @@ async def debounced(payload, ctx):
 
 def run_of(document):
     """Return the run of the document; the first call starts it."""
-    return engine.start(debounced.with_options(idempotency_key=f"index-{document}"), {"document": document})
+    return engine.start(
+        debounced.with_options(idempotency_key=f"index-{document}"), {"document": document}
+    )
 
 
 async def changed(document, text):

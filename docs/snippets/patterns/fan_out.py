@@ -1,4 +1,4 @@
-"""Ask the weather service of every city concurrently; a service that fails does not fail the report."""
+"""Ask the weather service of every city concurrently; one failure does not fail the report."""
 
 import asyncio
 

@@ -33,17 +33,22 @@ async def refund(payload, ctx):
     except ApprovalExpired:
         return {"state": "expired"}
     amount = decision["context"]["amount"]  # including edits
-    paid = await ctx.effect("pay", lambda: pay(customer, amount, ctx.dedupe_key), {"amount": amount}, retry=5)
+    paid = await ctx.effect(
+        "pay", lambda: pay(customer, amount, ctx.dedupe_key), {"amount": amount}, retry=5
+    )
     return {"state": "paid", "amount": amount, "by": decision["by"], **paid}
 
 
 async def main():
     async with engine, engine.worker():
         run = await engine.start(refund, {"customer": "Linus", "amount": 120})
-        while not (mine := [each for each in await engine.approvals.list() if each.run_id == run.id]):
+        while not (
+            mine := [each for each in await engine.approvals.list() if each.run_id == run.id]
+        ):
             await asyncio.sleep(0.01)
         print(mine[0].approval.request.title)
-        await engine.approvals.decide(mine[0].id, "approve", actor="ada", edits={"amount": 60})  # a person does this
+        # a person does this
+        await engine.approvals.decide(mine[0].id, "approve", actor="ada", edits={"amount": 60})
         print(await run.result())
 
 

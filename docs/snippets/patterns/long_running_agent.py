@@ -1,4 +1,4 @@
-"""An agent that may work for days: every turn is recorded, its history stays short, and its budget holds."""
+"""An agent that may work for days: recorded turns, a short history, and a budget."""
 
 import asyncio
 
@@ -13,7 +13,11 @@ async def ask_model(messages):
     """A placeholder for a model: three searches, then the answer."""
     searches = sum(each["role"] == "tool" for each in messages)
     if searches < 3:
-        return {"tool": "agent.Search", "arguments": {"query": f"part {searches + 1}"}, "tokens": 100}
+        return {
+            "tool": "agent.Search",
+            "arguments": {"query": f"part {searches + 1}"},
+            "tokens": 100,
+        }
     return {"answer": f"found in {searches} searches", "tokens": 50}
 
 
@@ -36,15 +40,24 @@ async def agent(state, ctx):
             result = await ctx.call(reply["tool"], reply["arguments"])
         except TaskFailed as error:
             result = {"error": error.error}  # the model decides what to do about it
-        messages = [*messages, {"role": "assistant", "content": reply}, {"role": "tool", "content": result}]
+        messages = [
+            *messages,
+            {"role": "assistant", "content": reply},
+            {"role": "tool", "content": result},
+        ]
         ctx.publish("progress", {"turn": turn, "tokens": tokens})
     kept = [messages[0], *messages[1:][-KEPT:]]  # the goal, and the newest messages
-    return await ctx.continue_as_new({**state, "messages": kept, "tokens": tokens, "turn": turn})
+    return await ctx.continue_as_new(
+        {**state, "messages": kept, "tokens": tokens, "turn": turn}
+    )
 
 
 async def main():
     async with engine, engine.worker():
-        goal = {"messages": [{"role": "user", "content": "Find out about treadles."}], "budget": 10_000}
+        goal = {
+            "messages": [{"role": "user", "content": "Find out about treadles."}],
+            "budget": 10_000,
+        }
         run = await engine.start(agent, goal)
         print(await run.result())
         print(await run.query("progress"))

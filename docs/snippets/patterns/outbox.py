@@ -5,12 +5,15 @@ import asyncio
 from treadle import Engine
 
 engine = Engine()  # the store in TREADLE_STORE, else sqlite:///treadle.db
-TABLE = "create table if not exists shop_orders (id integer primary key, total integer not null check (total > 0))"
+TABLE = """create table if not exists shop_orders (
+    id integer primary key, total integer not null check (total > 0)
+)"""
 
 
 @engine.handler("order.Confirm", retry=10)
 async def confirm(payload, ctx):
-    print("confirm order", payload["order"], "once per", ctx.task_id)  # the key for a mail service that deduplicates
+    # the key for a mail service that deduplicates
+    print("confirm order", payload["order"], "once per", ctx.task_id)
 
 
 async def place_order(order, total):
@@ -21,9 +24,11 @@ async def place_order(order, total):
 
 
 async def place_order_in(connection, order, total):
-    """PostgreSQL: your table is in the database of the store, and the transaction is yours (asyncpg)."""
+    """PostgreSQL: your table is in the store's database; the transaction is yours (asyncpg)."""
     async with connection.transaction():
-        await connection.execute("insert into shop_orders (id, total) values ($1, $2)", order, total)
+        await connection.execute(
+            "insert into shop_orders (id, total) values ($1, $2)", order, total
+        )
         await engine.within(connection, notify=True).enqueue("order.Confirm", {"order": order})
 
 

@@ -1,4 +1,4 @@
-"""Start an export at a service and wait for it: with growing delays, up to a deadline; aborted if the run is canceled."""
+"""Start an export at a service and poll it with growing delays, up to a deadline."""
 
 import asyncio
 
@@ -17,7 +17,11 @@ async def submit(table, key):
 async def check(job):
     global checks
     checks += 1
-    return {"state": "running"} if checks < 3 else {"state": "done", "url": f"https://example.org/{job}.csv"}
+    return (
+        {"state": "running"}
+        if checks < 3
+        else {"state": "done", "url": f"https://example.org/{job}.csv"}
+    )
 
 
 async def abort(job):
@@ -26,7 +30,9 @@ async def abort(job):
 
 @engine.function("export", cleanup_timeout=600)
 async def export(payload, ctx):
-    job = await ctx.effect("submit", lambda: submit(payload["table"], ctx.dedupe_key), payload, retry=5)
+    job = await ctx.effect(
+        "submit", lambda: submit(payload["table"], ctx.dedupe_key), payload, retry=5
+    )
     delay = FIRST
     try:
         while (found := await ctx.step(check, job, retry=5))["state"] == "running":

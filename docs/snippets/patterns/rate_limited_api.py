@@ -17,13 +17,17 @@ async def request(city):
 async def ask(payload):
     status, value = await request(payload["city"])
     if status == 429:  # others use the API, too: wait as long as it asks for
-        return Retry(Problem("rate_limited", "The API asks for a pause."), after_for=value * 1000)
+        return Retry(
+            Problem("rate_limited", "The API asks for a pause."), after_for=value * 1000
+        )
     return {"degrees": value}
 
 
 async def main():
     async with engine, engine.worker():
-        async for result in engine.map(ask, [{"city": city} for city in ("Turin", "Oslo", "Lima")]):
+        async for result in engine.map(
+            ask, [{"city": city} for city in ("Turin", "Oslo", "Lima")]
+        ):
             print(result)
 
 

@@ -10,7 +10,7 @@ PATIENT = RetryPolicy.of(50, first=1, longest=600)  # about seven hours
 
 
 async def request(action, part, trip, key):
-    """A booking service: it performs a request once per key, and canceling what was not booked does nothing."""
+    """A booking service that performs a request once per key; canceling nothing is a no-op."""
     if action == "book" and part == trip.get("sold_out"):
         raise NonRetryable(f"no {part} left in {trip['city']}", "sold_out")
     print(f"{action} {part} in {trip['city']}")
@@ -19,12 +19,18 @@ async def request(action, part, trip, key):
 @engine.function("trip", cleanup_timeout=86_400)
 async def book_trip(trip, ctx):
     def perform(action, part, retry):
-        return ctx.effect(f"{action} {part}", lambda: request(action, part, trip, ctx.dedupe_key), trip, retry=retry)
+        return ctx.effect(
+            f"{action} {part}",
+            lambda: request(action, part, trip, ctx.dedupe_key),
+            trip,
+            retry=retry,
+        )
 
     begun = []
     try:
         for part in PARTS:
-            begun.append(part)  # before the request: it may take effect although no response arrives
+            # before the request: it may take effect although no response arrives
+            begun.append(part)
             await perform("book", part, retry=3)
     except (StepFailed, Canceled) as error:
         if isinstance(error, StepFailed) and error.error_code == "sold_out":

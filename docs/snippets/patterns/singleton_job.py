@@ -1,4 +1,4 @@
-"""Rebuild a search index: however many ask for it, one rebuild runs at a time, and they share its result."""
+"""Rebuild a search index: one rebuild runs at a time, and all callers share its result."""
 
 import asyncio
 

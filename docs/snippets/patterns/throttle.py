@@ -8,7 +8,8 @@ engine = Engine(program="messages")  # the store in TREADLE_STORE, else sqlite:/
 engine.declare.limit("messages", rate="6/min", burst=1)
 
 
-@engine.handler("message.Send", limit_key="messages")  # more than six a minute wait for their turn
+# more than six a minute wait for their turn
+@engine.handler("message.Send", limit_key="messages")
 async def send(payload):
     print("message:", payload["text"])
 
@@ -19,8 +20,10 @@ async def alarm(payload):
 
 
 async def raise_alarm(about):
-    """Send the alarm, unless one about the same was sent in the last ten minutes; returns whether this one is sent."""
-    sent = await engine.enqueue("alarm.Send", {"about": about}, idempotency_key=f"alarm-{about}", idempotency_for=600)
+    """Send the alarm, at most once in ten minutes; return whether it is sent."""
+    sent = await engine.enqueue(
+        "alarm.Send", {"about": about}, idempotency_key=f"alarm-{about}", idempotency_for=600
+    )
     return sent.created
 
 

@@ -1,4 +1,4 @@
-"""Change a workflow while runs of it are under way: old runs finish on the old path, new ones take the new."""
+"""Change a workflow while it runs: old runs finish on the old path, new ones take the new."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ async def ship(order):
 
 @engine.function("order")
 async def order_1(payload, ctx):
-    """The code of the last release; remove it when `treadle functions list` shows no run of version 1."""
+    """The old code; remove it when `treadle functions list` shows no run of version 1."""
     done = [await ctx.step(charge, payload["order"])]
     await ctx.wait_for("packed")
     return [*done, await ctx.step(ship, payload["order"])]
@@ -29,15 +29,18 @@ async def order_1(payload, ctx):
 
 @engine.function("order", version=2)
 async def order_2(payload, ctx):
-    """A large change: a new version beside the old one. A run keeps the version that it began with."""
-    done = [await ctx.step(check_fraud, payload["order"]), await ctx.step(charge, payload["order"])]
+    """A large change: a new version beside the old one. A run keeps its version."""
+    done = [
+        await ctx.step(check_fraud, payload["order"]),
+        await ctx.step(charge, payload["order"]),
+    ]
     await ctx.wait_for("packed")
     return [*done, await ctx.step(ship, payload["order"])]
 
 
 @engine.function("return")
 async def take_back(payload, ctx):
-    """A small change: a patch in place. It is False for runs that were past this point with the old code."""
+    """A small change: a patch in place. It is False for runs already past this point."""
     await ctx.wait_for("received")
     done = []
     if ctx.patched("check-fraud"):

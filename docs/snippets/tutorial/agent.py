@@ -1,4 +1,4 @@
-"""A support agent: a model chooses tools until it has an answer. SCRIPT takes the place of the model."""
+"""A support agent: a model chooses tools until it has an answer. SCRIPT replaces the model."""
 
 import asyncio
 import os
@@ -46,9 +46,13 @@ async def support(question: str, ctx: FunctionContext) -> str:
             return str(reply["answer"])
         asked = reply["arguments"]
         if reply["tool"] == "refund":
-            decision = await ctx.approval(f"Refund {asked['amount']}?", context=asked, edits=True)
+            decision = await ctx.approval(
+                f"Refund {asked['amount']}?", context=asked, edits=True
+            )
             agreed = decision["context"]
-            result = await ctx.effect("refund", lambda call=agreed: refund(**call, key=ctx.dedupe_key), agreed)
+            result = await ctx.effect(
+                "refund", lambda call=agreed: refund(**call, key=ctx.dedupe_key), agreed
+            )
         else:
             result = await ctx.step(find_order, asked["order"])
         messages.append({"role": "tool", "content": result})

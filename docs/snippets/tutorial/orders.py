@@ -1,4 +1,4 @@
-"""An order in three steps. Each step adds a line to steps.log, so that you can count how often it ran."""
+"""An order in three steps. Each step adds a line to steps.log, so that you can count them."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Airflow side of docs/coming-from/airflow.md; checked with Airflow 3.3.2 (task SDK 1.3.2)."""
+"""The Airflow side of coming-from/airflow.md; checked with Airflow 3.3.2 (task SDK 1.3.2)."""
 
 # --- define ---
 from datetime import datetime, timedelta
@@ -12,7 +12,11 @@ from airflow.sdk import PokeReturnValue, dag, task
     start_date=datetime(2026, 1, 1),
     catchup=False,
     max_active_runs=1,
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=1), "retry_exponential_backoff": True},
+    default_args={
+        "retries": 3,
+        "retry_delay": timedelta(seconds=1),
+        "retry_exponential_backoff": True,
+    },
 )
 def sales():
     @task

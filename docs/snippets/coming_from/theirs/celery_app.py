@@ -32,7 +32,9 @@ def fetch(url):
 
 # --- schedule ---
 app.conf.timezone = "Europe/Berlin"
-app.conf.beat_schedule = {"nightly": {"task": "shop.clean_up", "schedule": crontab(hour="2", minute="30")}}
+app.conf.beat_schedule = {
+    "nightly": {"task": "shop.clean_up", "schedule": crontab(hour="2", minute="30")}
+}
 
 
 @app.task(name="shop.clean_up")
@@ -59,7 +61,8 @@ def import_rows(self, rows):
 
 # --- test ---
 def test_add():
-    assert add(2, 3) == 5  # the function; a retry is tested with a worker (pytest-celery), or eagerly:
+    # the function; a retry is tested with a worker (pytest-celery), or eagerly:
+    assert add(2, 3) == 5
     app.conf.task_always_eager = True
     assert add.delay(2, 3).get() == 5
 

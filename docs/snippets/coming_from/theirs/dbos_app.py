@@ -54,7 +54,14 @@ def main():
         DBOS.enqueue_workflow("orders", pack, "7")
     # --- schedule-start ---
     DBOS.apply_schedules(
-        [{"schedule_name": "nightly", "workflow_fn": nightly, "schedule": "30 2 * * *", "cron_timezone": "Europe/Berlin"}]
+        [
+            {
+                "schedule_name": "nightly",
+                "workflow_fn": nightly,
+                "schedule": "30 2 * * *",
+                "cron_timezone": "Europe/Berlin",
+            }
+        ]
     )
     # --- end ---
     assert DBOS.start_workflow(all_orders, ["1", "2"]).get_result() == ["packed 1", "packed 2"]

@@ -1,4 +1,4 @@
-"""The PgQueuer side of docs/coming-from/pgqueuer-procrastinate.md; checked with PgQueuer 1.6.0."""
+"""The PgQueuer side of coming-from/pgqueuer-procrastinate.md; checked with PgQueuer 1.6.0."""
 
 # --- define ---
 import json
@@ -19,7 +19,9 @@ async def factory():  # pgq run pgqueuer_app:factory
         "resize",
         concurrency_limit=4,
         on_failure="hold",
-        executor_factory=lambda parameters: DatabaseRetryEntrypointExecutor(parameters, max_attempts=5),
+        executor_factory=lambda parameters: DatabaseRetryEntrypointExecutor(
+            parameters, max_attempts=5
+        ),
     )
     async def resize(job: Job) -> None:
         image = json.loads(job.payload or b"{}")
@@ -37,7 +39,9 @@ async def main(connection: asyncpg.Connection) -> None:
     queries = Queries(AsyncpgDriver(connection))
     payload = json.dumps({"image": "a.png", "width": 100}).encode()
     await queries.enqueue("resize", payload)
-    await queries.enqueue("resize", payload, priority=5, execute_after=timedelta(minutes=10), dedupe_key="a.png")
+    await queries.enqueue(
+        "resize", payload, priority=5, execute_after=timedelta(minutes=10), dedupe_key="a.png"
+    )
     # --- transaction ---
     async with connection.transaction():
         await connection.execute("insert into images values ('b.png')")

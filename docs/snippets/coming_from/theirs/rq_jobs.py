@@ -21,7 +21,9 @@ def notify(address):
 
 
 def notify_later(address):
-    return queue.enqueue(notify, address, retry=Retry(max=3, interval=[1, 2, 4]), job_timeout=60)
+    return queue.enqueue(
+        notify, address, retry=Retry(max=3, interval=[1, 2, 4]), job_timeout=60
+    )
 
 
 # --- dependencies ---
@@ -38,7 +40,8 @@ def schedule():
 
 
 # --- isolation ---
-def thumbnail(size):  # every job runs in a forked process, the work horse, unless the worker is a SimpleWorker
+# every job runs in a forked process, the work horse, unless the worker is a SimpleWorker
+def thumbnail(size):
     return size
 
 
@@ -52,7 +55,9 @@ def test_the_words_are_counted(redis):
 def main():
     # --- enqueue ---
     job = queue.enqueue(count_words, "a short text")
-    queue.enqueue_in(timedelta(minutes=10), count_words, "a short text", job_id="page-7", unique=True)
+    queue.enqueue_in(
+        timedelta(minutes=10), count_words, "a short text", job_id="page-7", unique=True
+    )
     print(job.return_value())  # None until a worker has finished it
     # --- inspect ---
     kept = Job.fetch(job.id, connection=Redis())

@@ -38,10 +38,14 @@ class OrderWorkflow:
             charge,
             order,
             start_to_close_timeout=timedelta(seconds=30),
-            retry_policy=RetryPolicy(maximum_attempts=4, initial_interval=timedelta(seconds=1), backoff_coefficient=2),
+            retry_policy=RetryPolicy(
+                maximum_attempts=4, initial_interval=timedelta(seconds=1), backoff_coefficient=2
+            ),
         )
         self.state = "charged"
-        await workflow.wait_condition(lambda: self.address is not None, timeout=timedelta(days=7))
+        await workflow.wait_condition(
+            lambda: self.address is not None, timeout=timedelta(days=7)
+        )
         await workflow.sleep(timedelta(days=1))
         self.state = "shipped"
         return f"{receipt} to {self.address}"
@@ -61,7 +65,9 @@ class Refund:
     @workflow.run
     async def run(self, order: Order) -> str:
         if workflow.patched("check-fraud"):
-            await workflow.execute_activity(check_fraud, order, start_to_close_timeout=timedelta(seconds=30))
+            await workflow.execute_activity(
+                check_fraud, order, start_to_close_timeout=timedelta(seconds=30)
+            )
         return f"refunded {order.id}"
 
 
@@ -71,7 +77,12 @@ class Batch:
     @workflow.run
     async def run(self, orders: list[Order]) -> list[str]:
         return list(
-            await asyncio.gather(*(workflow.execute_child_workflow(Refund.run, order, id=f"refund-{order.id}") for order in orders))
+            await asyncio.gather(
+                *(
+                    workflow.execute_child_workflow(Refund.run, order, id=f"refund-{order.id}")
+                    for order in orders
+                )
+            )
         )
 
 
@@ -81,7 +92,9 @@ async def test_an_order_is_shipped_after_a_day() -> None:
         await WorkflowEnvironment.start_time_skipping() as env,
         Worker(env.client, task_queue="orders", workflows=[OrderWorkflow], activities=[charge]),
     ):
-        handle = await env.client.start_workflow(OrderWorkflow.run, Order("7", 40), id="order-7", task_queue="orders")
+        handle = await env.client.start_workflow(
+            OrderWorkflow.run, Order("7", 40), id="order-7", task_queue="orders"
+        )
         await handle.signal(OrderWorkflow.ship_to, "Turin")
         assert await handle.result() == "receipt-7 to Turin"
 
@@ -94,8 +107,12 @@ async def check_fraud(order: Order) -> None: ...
 async def main() -> None:
     # --- start ---
     client = await Client.connect("localhost:7233")
-    async with Worker(client, task_queue="orders", workflows=[OrderWorkflow], activities=[charge]):
-        handle = await client.start_workflow(OrderWorkflow.run, Order("7", 40), id="order-7", task_queue="orders")
+    async with Worker(
+        client, task_queue="orders", workflows=[OrderWorkflow], activities=[charge]
+    ):
+        handle = await client.start_workflow(
+            OrderWorkflow.run, Order("7", 40), id="order-7", task_queue="orders"
+        )
         await handle.signal(OrderWorkflow.ship_to, "Turin")
         print(await handle.query(OrderWorkflow.current))
         print(await handle.result())
@@ -103,7 +120,9 @@ async def main() -> None:
     await client.create_schedule(
         "nightly",
         Schedule(
-            action=ScheduleActionStartWorkflow(Refund.run, Order("7", 40), id="nightly-refund", task_queue="orders"),
+            action=ScheduleActionStartWorkflow(
+                Refund.run, Order("7", 40), id="nightly-refund", task_queue="orders"
+            ),
             spec=ScheduleSpec(cron_expressions=["30 2 * * *"], time_zone_name="Europe/Berlin"),
         ),
     )
