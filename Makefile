@@ -76,7 +76,7 @@ docs-site: $(VENV)/.docs ## Build the documentation site into site/; dead links 
 	@echo "Open site/index.html, or serve it: $(BIN)/python -m mkdocs serve"
 
 docs-release: $(VENV)/.docs ## Commit the site as VERSION (default: of the package) to the branch gh-pages, which `git push origin gh-pages` publishes
-	@NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike -q deploy --update-aliases $(or $(VERSION),$$($(BIN)/python -c 'from treadle.version import package_version; print(".".join(package_version().split(".")[:2]))')) latest
+	@NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike -q deploy --update-aliases $(or $(VERSION),$$($(BIN)/python -c 'from treadle.version import VERSION; print(".".join(VERSION.split(".")[:2]))')) latest
 	@$(BIN)/mike set-default latest
 	@echo "Committed to the branch gh-pages. Look at it: $(BIN)/mike serve"
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from build_tools.site_hooks import links_to_repository, with_blank_lines
+
+from treadle.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -24,6 +28,13 @@ def test_the_build_fails_on_dead_links_and_loads_nothing_from_other_hosts():
     assert set(checks.values()) == {"warn"}
     assert "\nstrict: true\n" in CONFIG
     assert "\n  font: false" in CONFIG
+
+
+def test_a_published_site_has_the_minor_version_of_the_package():
+    [program] = re.findall(r"docs-release:.*?python -c '([^']+)'", (ROOT / "Makefile").read_text("utf-8"), re.S)
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert re.fullmatch(r"\d+\.\d+\n", printed)
+    assert VERSION.startswith(printed.strip() + ".")
 
 
 @pytest.mark.parametrize(
