@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 import shutil
 import subprocess
@@ -57,9 +56,8 @@ class Image:
             else:
                 shutil.copy2(self.root / "context" / source, place)
         elif word == "RUN":
-            environment = os.environ | {"EXTRAS": EXTRAS, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-            environment.pop("PYTHONPATH", None)
-            subprocess.run(["sh", "-ec", self.below(f" {rest}")], cwd=self.folder, env=environment, check=True)
+            command = f"unset PYTHONPATH; export EXTRAS={EXTRAS} PATH={Path(sys.executable).parent}:$PATH; {self.below(f' {rest}')}"
+            subprocess.run(["sh", "-ec", command], cwd=self.folder, check=True)
 
 
 def test_the_steps_of_the_image_give_an_installation_that_runs_without_sources_and_pip(tmp_path: Path) -> None:
