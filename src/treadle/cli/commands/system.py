@@ -109,7 +109,7 @@ async def recover(
     from treadle.wiring.machine import SystemMachine
 
     machine = SystemMachine()
-    place = None if name is None else Place(name, machine.host, machine.is_alive)
+    place = Place(name, machine.host, machine.is_alive, has_ended=machine.has_ended)
     async with session.engine() as engine:
         report = await engine.kernel.recovery.recover(place, dry_run=dry_run)
     session.show(asdict(report), lambda: _report(report))
@@ -124,7 +124,7 @@ def _report(report: RecoveryReport) -> RenderableType:
         ("1. approvals", f"{report.pending_approvals} pending, {report.overdue_approvals} of them overdue"),
         ("", f"{len(report.orphaned_approvals)} without a task, {closed}"),
         ("2. running work", f"{report.expired_leases} with an expired lease, {freed}"),
-        ("", f"{report.own_tasks} of {len(report.own_servers)} earlier process(es) of this server, {freed}"),
+        ("", f"{report.own_tasks} of {len(report.own_servers)} dead process(es) of this machine, {freed}"),
         ("", f"{report.unknown_effects} effect(s) of these are unknown"),
     ]
     for number, service in enumerate(("schedules", "watchers"), 3):

@@ -10,15 +10,8 @@ from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
-from treadle.model.tasks import Server, Task
+from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task
 from treadle.model.values import decode, decode_shown
-
-LOST_AFTER = 3
-"""Missed heartbeats after which a server is shown as lost."""
-
-
-LIVE_SERVER_STATES = ("starting", "running", "draining")
-"""States of live servers."""
 
 OPEN_SERVICE = "http --open"
 """The service name of a server that is registered because its callers need no token; it has no worker."""
@@ -48,7 +41,9 @@ class WaitContext:
 
 
 def shown_server_state(server: Server, now: int) -> str:
-    """The server's state, or `lost` if it should be alive but missed three heartbeats."""
+    """The server's state, or `lost` if it should be alive but missed three heartbeats, or others found that it is dead."""
+    if server.evidence is not None:
+        return "lost"
     alive = server.state in LIVE_SERVER_STATES
     return "lost" if alive and now - server.heartbeat_at > LOST_AFTER * server.heartbeat_every_for else server.state
 
