@@ -156,6 +156,7 @@ class Process:
             return True
         if pid != self.pid and simulation.faults.happens(Fault.PRESUMED_DEAD):
             simulation.trace.count(Fault.PRESUMED_DEAD)
+            simulation.presumed.add((self.pid, pid))
             self.tell(f"!!! {Fault.PRESUMED_DEAD}: takes process {pid} for dead")
             return True
         return False
