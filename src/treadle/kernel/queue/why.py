@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.kernel.queue.interpreter_holds import find_hold
+from treadle.kernel.takeover.decide import evidence_text
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
@@ -154,6 +155,9 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     doing = "being polled" if task.state == TaskState.AWAITING_EXTERNAL else "running"
     lease = f"lease until {as_text(task.wake_at)}"
     if owner is not None and shown_server_state(owner, now) == "lost":
+        if owner.evidence is not None:
+            said = evidence_text(owner.evidence)
+            return Reason("owner_lost", f"{doing} on {place}, which is dead ({said}); a worker takes it over now")
         return Reason("owner_lost", f"{doing} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
     reported = decode(task.progress) or {}
     progress = f", {reported['message']}" if reported.get("message") else ""

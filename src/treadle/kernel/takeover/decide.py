@@ -22,6 +22,12 @@ EVIDENCE: Mapping[str, str] = {
 }
 """Text for each kind of evidence."""
 
+
+def evidence_text(kind: str) -> str:
+    """Return the text for a kind of evidence; that of a newer version is shown as it is."""
+    return EVIDENCE.get(kind, kind)
+
+
 CONFIRM_AFTER = 0.5
 """Seconds for which a session must be gone: a process that lost only its connection opens another one within that time."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from treadle.kernel.store.ports import SERVERS, Store
 from treadle.kernel.store.queries import Roll
-from treadle.kernel.takeover.decide import EVIDENCE, PROCESS, SESSION, HasEnded, judge
+from treadle.kernel.takeover.decide import PROCESS, SESSION, HasEnded, evidence_text, judge
 from treadle.kernel.telemetry.events import Emit, LoopError, PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
@@ -79,11 +79,11 @@ class Presence:
                 self._attended = False
 
     def note(self, roll: Roll) -> None:
-        """Take note of the answer to a heartbeat, in any thread; after a wrong judgement, that evidence does not count for a while."""
+        """Take note of the answer to a heartbeat, in any thread: evidence of a wrong judgement does not count for a while."""
         if roll.lost_by is not None:
             self._withdrawn[roll.lost_by] = self._clock.monotonic() + WITHDRAWN_FOR
             self._attended = None  # the row has no session any more
-            self._emit(WronglyPresumedDead(EVIDENCE.get(roll.lost_by, roll.lost_by)))
+            self._emit(WronglyPresumedDead(evidence_text(roll.lost_by)))
 
     def _shows(self, kind: str) -> bool:
         return self._enabled and self._clock.monotonic() >= self._withdrawn.get(kind, float("-inf"))
@@ -119,7 +119,7 @@ class Lookout:
         for server_id, (sighting, kind) in found.dead.items():
             leases, recorded = await bury(self._store, {server_id: kind})
             if recorded:
-                self._emit(PresumedDead(server_id, sighting.name, EVIDENCE[kind], leases))
+                self._emit(PresumedDead(server_id, sighting.name, evidence_text(kind), leases))
         self._suspects, self._local = found.suspects, found.local
         self._next_at = float("inf") if found.pause is None else now + self._spread(found.pause)
         if ended or found.dead:
