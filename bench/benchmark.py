@@ -27,6 +27,7 @@ BENCHMARKS = (
     "turns",
     "growth",
     "search",
+    "takeover",
     "memory",
     "space",
     "functions",

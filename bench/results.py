@@ -26,6 +26,7 @@ ORDER = (
     "turns",
     "growth",
     "search",
+    "takeover",
     "memory",
     "space",
     "functions",

@@ -121,7 +121,7 @@ REASONS = {
     "objective": "(objectives) the text names the reason: its approval, a blocker, or a role",
     "over_limit": "other tasks use up its limit",
     "not_advanced": "(runs) the result of a step could not be processed; it is kept, and the text contains the error",
-    "owner_lost": "its worker has missed its heartbeats; another takes over when the lease ends",
+    "owner_lost": "its worker is dead, or has missed its heartbeats; another takes over immediately, or when the lease ends",
     "paused": "an operator or its handler paused it, with the reason if one was given",
     "will_fail": "(a run) a step failed and no `catch` handles it: what is in progress ends, then the run fails",
     "rate": "the rate limit of its handler is exhausted for now",

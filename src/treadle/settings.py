@@ -130,6 +130,10 @@ class Settings:
     keep_leases: float = _setting(600.0, _number(0, 86_400))
     """Seconds for which the lease keeper, a small process beside each worker, renews the worker's leases while a handler holds
     the interpreter lock. After that they expire, and other workers take over. 0: no keeper."""
+    fast_takeover: bool = _setting(True, _flag)
+    """Whether servers see each other die and take over immediately: by the process on the same machine (outside containers), and
+    by the session with the database on PostgreSQL. `no`: work of a dead server waits until its leases expire, and this process is
+    neither judged nor judges others."""
     poll_interval: float = _setting(5.0, _number(0.05, 3600))
     """Seconds after which a worker polls the store even if no signal arrived. Signals normally wake workers immediately; a
     shorter interval only matters when they are lost, and costs queries."""

@@ -157,7 +157,7 @@ class Stage:
 
     def _worker(self, number: int, name: str) -> Worker:
         diary = self.folder / f"{len(self.started):04}-{name}.diary"
-        options = {"diary": diary, "port": self.port, "name": name, "lease": self.plan.lease}
+        options = {"diary": diary, "port": self.port, "name": name, "lease": self.plan.lease, "kernel": f"machine{number % 3}"}
         arguments = [str(self.folder), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
         environment = {"TREADLE_WARM_FUNCTIONS": self.dice.choice(("0", "1000", "1000"))}
         if number == self.plan.workers - 1 and self._far_url:

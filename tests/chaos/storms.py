@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,15 +15,34 @@ import apsw
 import asyncpg
 from tests.chaos.stage import Stage, Worker
 
+from treadle import Engine
 from treadle.kernel.store.system import SystemClock
+from treadle.kernel.takeover.decide import PROCESS, SESSION
+from treadle.kernel.takeover.service import bury
+from treadle.model.errors import StoreError
+from treadle.settings import Settings
 
 RESTARTED, LEFT, STOPPED = "killed, and started again", "killed, and left to its lease", "stopped for over a lease"
 CLIENT, ALL = "client killed", "all workers killed at once"
 FAST, IMMEDIATE, CUT = "database stopped (fast)", "database stopped (immediate)", "connections cut"
 LOCKED = "file locked by another program"
+PRESUMED = "taken for dead while alive"
 LOST, HUNG = "answers of the database lost", "connections hung for over a lease"
 
-OFTEN = {RESTARTED: 34, LEFT: 14, STOPPED: 18, ALL: 3, CLIENT: 7, FAST: 4, IMMEDIATE: 4, CUT: 10, LOST: 8, HUNG: 4, LOCKED: 8}
+OFTEN = {
+    RESTARTED: 34,
+    LEFT: 14,
+    STOPPED: 18,
+    ALL: 3,
+    CLIENT: 7,
+    FAST: 4,
+    IMMEDIATE: 4,
+    CUT: 10,
+    LOST: 8,
+    HUNG: 4,
+    LOCKED: 8,
+    PRESUMED: 6,
+}
 """How often each happens, of a hundred."""
 
 AT_WORK = 0.9
@@ -69,6 +89,7 @@ class Storms:
             LOST: lambda: self._tell_proxy(LOST, signal.SIGUSR1),
             LOCKED: self._lock,
             HUNG: lambda: self._tell_proxy(HUNG, signal.SIGUSR2),
+            PRESUMED: self._presume,
         }
         self._script = list(stage.plan.script)
         self._ways = [way for way in OFTEN if way not in ((LOCKED,) if stage.server is not None else DATABASE)]
@@ -135,6 +156,16 @@ class Storms:
             worker.process.send(signal.SIGCONT)
             self.blows.append(Blow(STOPPED, at, worker.diary, self._clock.now()))
         worker.busy = False
+
+    async def _presume(self) -> None:
+        """Free the work of a live worker, as another one does that takes it for dead."""
+        engine = Engine(self._stage.url, settings=Settings(), emit=lambda event: None)
+        with suppress(StoreError):
+            async with engine:
+                live = await engine.kernel.store.list_sightings()
+                if live:
+                    self.counts[PRESUMED] += 1
+                    await bury(engine.kernel.store, {self._dice.choice(live).server_id: self._dice.choice((PROCESS, SESSION))})
 
     async def _kill_all(self) -> None:
         self.counts[ALL] += 1

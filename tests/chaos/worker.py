@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.chaos.crew import furnish
 from tests.chaos.service_client import ServiceClient
+from tests.kernels import move_to
 
 from treadle import Engine
 from treadle.kernel.store.system import SystemClock
@@ -83,7 +84,11 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--lease", type=float, required=True)
     parser.add_argument("--concurrency", type=int, default=30)
-    asyncio.run(work(parser.parse_args()))
+    parser.add_argument("--kernel", default="")
+    options = parser.parse_args()
+    if options.kernel:
+        move_to(options.kernel)
+    asyncio.run(work(options))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.crash.scene import until
 
+from treadle.stores.postgres.attendance import SETTLED_AFTER
 from treadle.testing.contract.limits import admitted, put_limited
+from treadle.testing.contract.servers import a_server
 from treadle.testing.contract.signals import Heard
 from treadle.testing.contract.task_steps import WORK, in_order
 
@@ -26,4 +29,55 @@ async def test_a_subscriber_in_another_process_hears_too(database, store):
     stop = await second.subscribe(heard)
     await store.notify([lane_id])
     await heard.until(lane_id)
+    stop()
+
+
+async def test_a_session_shows_whether_its_process_lives(database, store):
+    """The second process judges once its own session is some seconds old."""
+    other = await database.open_store()
+    for server_id, of in (("s-1", store), ("s-2", other)):
+        await of.save_server(a_server(id=server_id))
+        await of.attend(server_id)
+
+    async def seen_by(watcher):
+        return {each.server_id: each.has_session for each in await watcher.list_sightings()}
+
+    assert await seen_by(other) == {"s-1": None, "s-2": None}
+    for each in (store, other):
+        each._clock.advance(SETTLED_AFTER)
+    assert await seen_by(other) == {"s-1": True, "s-2": True}
+    await other.save_server(a_server(id="s-3"))
+    assert (await seen_by(other))["s-3"] is None  # it has never had one
+    database.execute("update servers set session = '1' where id = 's-1'")
+    assert (await seen_by(other))["s-1"] is None  # that was before the database restarted
+    await store.attend("s-1")
+    assert (await seen_by(other))["s-1"] is True
+    await store.leave("s-1")
+    assert (await seen_by(other))["s-1"] is False
+    await store.attend("s-1")
+    assert (await seen_by(other))["s-1"] is True
+    await store.close()
+    assert await seen_by(other) == {"s-1": False, "s-2": True, "s-3": None}
+
+
+async def test_a_broken_session_is_opened_again_and_judges_nobody_at_first(database, store):
+    await store.save_server(a_server(id="s-1"))
+    await store.attend("s-1")
+    store._clock.advance(SETTLED_AFTER)
+    assert [each.has_session for each in await store.list_sightings()] == [True]
+    heard = Heard()
+    stop = await store.subscribe(heard)
+    database.execute("update servers set session = null")
+    database.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1")
+    await until(lambda: store._listener._connection.is_closed())
+    store._clock.advance(1)
+
+    async def is_back():
+        store._clock.advance(0.1)
+        return (await store.list_servers())[0].session is not None
+
+    await until(is_back)
+    assert [each.has_session for each in await store.list_sightings()] == [None]
+    store._clock.advance(SETTLED_AFTER)
+    assert [each.has_session for each in await store.list_sightings()] == [True]
     stop()

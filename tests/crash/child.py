@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.kernels import move_to
 from tests.limits import BOUND
 from tests.unit.workers import isolated
 
@@ -397,6 +398,7 @@ def main() -> None:
     parser.add_argument("--grace", type=float, default=BOUND)
     parser.add_argument("--concurrency", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--kernel", default="")
     parser.add_argument("--crash-at", default="")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--task", default="")
@@ -412,6 +414,8 @@ def main() -> None:
     parser.add_argument("--workflow")
     parser.add_argument("--inputs", default="{}")
     options = parser.parse_args()
+    if options.kernel:
+        move_to(options.kernel)
     if options.crash_at:
         crash_at(options.crash_at)
     asyncio.run(ROLES[options.role](options))

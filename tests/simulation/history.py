@@ -29,7 +29,17 @@ from tests.simulation.world import World
 
 from treadle import Engine
 from treadle.codecs import Zlib
-from treadle.kernel.telemetry.events import ClockJumped, Event, LeaseLost, LeasesExpired, LoopError, Recovered, ResultDropped
+from treadle.kernel.telemetry.events import (
+    ClockJumped,
+    Event,
+    LeaseLost,
+    LeasesExpired,
+    LoopError,
+    PresumedDead,
+    Recovered,
+    ResultDropped,
+    WronglyPresumedDead,
+)
 from treadle.model.errors import StoreError
 from treadle.testing.simulation import Fault, Faults, Process, Simulation, Trace
 
@@ -164,7 +174,7 @@ class History:
             case LoopError():
                 process.tell(f"--- {event.loop}: {event.error}")
                 self.simulation.wrong(f"{process.shown}: {event.loop}: {event.error}")
-            case LeaseLost() | ResultDropped() | LeasesExpired() | ClockJumped():
+            case LeaseLost() | ResultDropped() | LeasesExpired() | ClockJumped() | PresumedDead() | WronglyPresumedDead():
                 process.tell(f"--- {event}")
             case Recovered() if any("its task was restored" in each for each in event.missed):
                 self.simulation.wrong(f"{process.shown}: a start-up found work without a task: {event.missed}")

@@ -68,6 +68,12 @@ def test_whatever_goes_wrong_nothing_is_lost(part: int) -> None:
         assert not report.problems, report.text()
 
 
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.soak] * (seed > 1003)) for seed in range(1000, 1040)])
+def test_processes_that_are_wrongly_taken_for_dead_lose_nothing(seed: int) -> None:
+    report = play(seed, often=(Fault.PRESUMED_DEAD,))
+    assert not report.problems, report.text()
+
+
 def test_a_seed_gives_the_same_history_again_in_whatever_process() -> None:
     seeds = (1, 17)
     here = [play(seed).digest for seed in seeds]

@@ -19,7 +19,7 @@ class Server(ApiRecord):
     """New for each start of the process; the owner of all its claims."""
     name: str
     state: str
-    """`starting`, `running`, `draining`, `stopped`, `error`, or `lost` (three missed heartbeats)."""
+    """`starting`, `running`, `draining`, `stopped`, `error`, or `lost` (three missed heartbeats, or `evidence`)."""
     host: str
     pid: int
     version: str
@@ -32,6 +32,8 @@ class Server(ApiRecord):
     failed: int
     started_at: Instant
     heartbeat_at: Instant
+    evidence: str | None
+    """How others saw that it is dead before its heartbeats stopped: by its `process`, or by its `session` with the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class ServersApi(Protocol):
 
     @contract.get("/servers")
     async def list(self, *, live: Annotated[bool, Doc("Exclude stopped servers")] = False) -> ServerList:
-        """Servers, newest first; a server with three missed heartbeats is `lost`. Stopped servers are kept for a week."""
+        """Servers, newest first; one that is dead or missed three heartbeats is `lost`. Stopped servers are kept for a week."""
 
     @contract.get("/servers/{server_id}")
     async def get(self, server_id: Annotated[str, Doc("The server's id")]) -> ServerDetail:

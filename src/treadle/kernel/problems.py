@@ -13,6 +13,7 @@ from treadle.kernel.queue.interpreter_holds import find_hold
 from treadle.kernel.queue.why import serves
 from treadle.kernel.status import FAILING
 from treadle.kernel.store.health import LATE_FOR
+from treadle.kernel.takeover.decide import evidence_text
 from treadle.kernel.triggers.service import PAUSED
 from treadle.model.clock import span
 from treadle.model.names import FUNCTION, HANDLER, NOTIFY
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from treadle.kernel.status import Status
     from treadle.kernel.store.queries import LaneDepth
     from treadle.kernel.watchers.service import Watcher
+    from treadle.model.tasks import Server
 
 SLOW_FOR = 1_000
 """Milliseconds after which a store response counts as slow."""
@@ -67,13 +69,18 @@ def _servers(status: Status) -> Iterator[StatusProblem]:
         bad = [each.server for each in status.servers if each.state == state]
         recent = [server for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
         if recent:
-            text = f"{_count(len(recent), 'server')} {label}: {_some([server.name for server in recent])}"
+            text = f"{_count(len(recent), 'server')} {label}: {_some([_named(server) for server in recent])}"
             one = len(recent) == 1
             remedy = f"start {'it' if one else 'them'} again; others take over {'its' if one else 'their'} work"
             yield _problem(f"server_{state}", text, remedy, [each.id for each in recent])
     for each in status.servers:
         if each.state in ("starting", "running") and (hold := find_hold(each.server, status.now)) is not None:
             yield _problem("interpreter_held", f"{each.server.name}: {hold.message}", "", [each.server.id])
+
+
+def _named(server: Server) -> str:
+    """The server's name, with the evidence of its death if there is some."""
+    return server.name if server.evidence is None else f"{server.name} ({evidence_text(server.evidence)})"
 
 
 def _queues(status: Status) -> Iterator[StatusProblem]:

@@ -1,7 +1,7 @@
 """Recovery at start-up, before the workers claim anything. Idempotent; never touches live work of other servers (D21).
 
 In this order: check that each pending approval still has its waiting task; make work ready again whose lease has expired or was
-held by an earlier process of this server; let schedules and watchers repair missed work. Then the loops start. Leases enforce
+held by a process that is known to be dead; let schedules and watchers repair missed work. Then the loops start. Leases enforce
 the same rules at all times: start-up only applies them immediately.
 
 An effect that was interrupted is resolved when its task runs again (`kernel.effects.decide`).
@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from treadle.kernel.approvals.records import ENTITY as APPROVAL
 from treadle.kernel.approvals.records import PENDING
 from treadle.kernel.approvals.service import Approvals
@@ -22,6 +20,8 @@ from treadle.kernel.store.pages import every_record, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.takeover.decide import PROCESS, HasEnded
+from treadle.kernel.takeover.service import bury
 from treadle.model.errors import Refused
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
@@ -68,13 +68,14 @@ class Described(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The recovering server: its name, its host, and a check whether a process of that host is alive."""
+    """The recovering server: its host, its name if it has one, and checks whether processes are alive."""
 
-    name: str
+    name: str | None
     host: str
     is_alive: Callable[[int], bool]
     owner_ids: Collection[str] = ()
     """Ids of the servers in this process, which are alive."""
+    has_ended: HasEnded = lambda process: None
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class RecoveryReport:
     expired_leases: int = 0
     """Tasks with an expired lease, of any owner."""
     own_servers: list[str] = field(default_factory=list)
-    """Earlier processes of this server that ended without deregistering."""
+    """Processes that ended without deregistering: earlier ones of this server, and others of this kernel."""
     own_tasks: int = 0
     """Tasks held by those earlier processes."""
     unknown_effects: int = 0
@@ -169,9 +170,7 @@ class Recovery:
         if overdue or dead:  # otherwise no lease is lost, and the running tasks need not be read
             await self._count(report, {server.id for server in dead})
         if not report.dry_run and dead:
-            await self._store.expire_leases_of([server.id for server in dead])
-            for server in dead:
-                await self._store.save_server(msgspec.structs.replace(server, state="stopped", running=0))
+            await bury(self._store, {server.id: None if _is_of(server, place) else PROCESS for server in dead})
         if not report.dry_run and (overdue or dead):
             await self._wake(expire_leases=True)
 
@@ -198,18 +197,11 @@ class Recovery:
 
     @staticmethod
     def _earlier(servers: Sequence[Server], place: Place) -> list[Server]:
-        """Servers of this name on this host whose process is gone but that never reported their stop. Remote workers have no
-        process to check.
+        """Servers that never reported their stop, and whose process has ended: of this kernel with any name, or of this name and
+        host. Remote workers have no process to check.
         """
-        return [
-            server
-            for server in servers
-            if (server.name, server.host) == (place.name, place.host)
-            and server.state not in _OVER
-            and server.pid != 0
-            and server.id not in place.owner_ids
-            and not place.is_alive(server.pid)
-        ]
+        found = [each for each in servers if each.state not in _OVER and each.pid != 0 and each.id not in place.owner_ids]
+        return [server for server in found if _has_ended(server, place)]
 
     async def _pending(self) -> list[Record]:
         which = RecordFilter(APPROVAL, namespace=self._namespace, states=(PENDING,))
@@ -217,6 +209,16 @@ class Recovery:
 
     async def _tasks(self, which: TaskFilter) -> list[Task]:
         return await _first(every_task(self._store, which))
+
+
+def _has_ended(server: Server, place: Place) -> bool:
+    ended = None if server.process is None else place.has_ended(server.process)
+    return (_is_of(server, place) and not place.is_alive(server.pid)) if ended is None else ended
+
+
+def _is_of(server: Server, place: Place | None) -> bool:
+    """Whether it is an earlier process of the recovering server."""
+    return place is not None and (server.name, server.host) == (place.name, place.host)
 
 
 async def _first(found: AsyncIterator[T]) -> list[T]:

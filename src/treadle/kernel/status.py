@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from treadle.api.system import ScheduleFiring
 from treadle.api.wire import Instant
-from treadle.kernel.queue.why import LIVE_SERVER_STATES, OPEN_SERVICE, is_own, shown_server_state
+from treadle.kernel.queue.why import OPEN_SERVICE, is_own, shown_server_state
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
@@ -24,6 +24,7 @@ from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
 from treadle.model.names import FUNCTION, NOTIFY
 from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE
 from treadle.model.stored import read
+from treadle.model.tasks import LIVE_SERVER_STATES
 
 if TYPE_CHECKING:
     from treadle.kernel.schedules.service import Schedule, Schedules

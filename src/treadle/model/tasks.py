@@ -211,7 +211,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     version: str
     state: str
-    """`starting`, `running`, `draining`, `stopped` or `error`; `lost` is derived from the heartbeat."""
+    """`starting`, `running`, `draining`, `stopped` or `error`; `lost` is derived from the heartbeat, or from `evidence`."""
     handlers: list[str] = []
     task_lists: list[str] = []
     concurrency: int = 0
@@ -228,6 +228,17 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Per handler name: tasks completed, and tasks not completed."""
     error: str | None = None
     """The error from which it could not recover, or the last time that a handler held its interpreter, as JSON."""
+    process: str | None = None
+    """Identifies the process and its lease keeper for other processes of the same kernel, which can see whether they have ended."""
+    session: str | None = None
+    """Identifies the instance of the database in which the server holds its lock; None if it has none. Only the store sets it."""
+    evidence: str | None = None
+    """Why others recorded the end of this server: `process` or `session` (`kernel.takeover`). A heartbeat clears it."""
+
+
+LIVE_SERVER_STATES = ("starting", "running", "draining")
+LOST_AFTER = 3
+"""Missed heartbeats after which a server is shown as lost."""
 
 
 # --- the columns of a task ---

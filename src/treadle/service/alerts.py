@@ -11,9 +11,9 @@ from treadle.api.options import AlertOptions
 from treadle.api.wire import record_of
 from treadle.kernel.alerts import service as kernel
 from treadle.kernel.alerts.options import shown_target
-from treadle.kernel.queue.why import LIVE_SERVER_STATES, OPEN_SERVICE
+from treadle.kernel.queue.why import OPEN_SERVICE
 from treadle.model.alerts import FAILED_TEST
-from treadle.model.tasks import Task
+from treadle.model.tasks import LIVE_SERVER_STATES, Task
 from treadle.model.values import decode, decode_object
 from treadle.service.group import Group
 

@@ -14,11 +14,12 @@ from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemo
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.queue.interpreter_holds import find_hold
-from treadle.kernel.queue.why import LIVE_SERVER_STATES, shown_server_state
+from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput
 from treadle.model.handlers import HandlerRegistration
+from treadle.model.tasks import LIVE_SERVER_STATES
 from treadle.model.values import Json
 from treadle.service.group import Group
 

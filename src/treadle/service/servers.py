@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from treadle.api.servers import Fleet, HandledCount, Served, Server, ServerDetail, ServerList, ServersApi
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.queue.why import LIVE_SERVER_STATES
 from treadle.kernel.reads.service import ShownServer
 from treadle.model.names import GOAL_KINDS, GOAL_ROLE
+from treadle.model.tasks import LIVE_SERVER_STATES
 from treadle.model.values import decode_shown
 from treadle.service.group import Group
 

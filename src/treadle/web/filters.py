@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from treadle.api.system import StatusProblem
 from treadle.kernel.search.query import Compare, Field, print_query
+from treadle.kernel.takeover.decide import evidence_text
 from treadle.model.activity import words
 from treadle.model.clock import span
 from treadle.model.lists import Bucket
@@ -169,6 +170,7 @@ def rate(limit: Any) -> str:
 ALL = {
     "rate": rate,
     "span": span,
+    "evidence": evidence_text,
     "ago": ago,
     "after": after,
     "tag_query": tag_query,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from treadle.kernel.store.pages import every_task
+from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.store.queries import Renewal, TaskFilter, Touch
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Unit, Verdict, returned
+from treadle.kernel.takeover.decide import PROCESS
+from treadle.kernel.takeover.service import bury
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim
 from treadle.stores import make_store
@@ -17,8 +20,10 @@ from treadle.workers.keeper.process import Claims
 class KeptLeases:
     """An `Actor` on the store of a URL, for the claims of one server."""
 
-    def __init__(self, url: str, owner_id: str, lease_for: int) -> None:
+    def __init__(self, url: str, owner_id: str, lease_for: int, buries: bool = True) -> None:
+        """`buries`: whether its started work may be taken over before its leases expire."""
         self._owner_id = owner_id
+        self._buries = buries
         self._lease_for = lease_for
         self._loop = asyncio.new_event_loop()
         self._store = make_store(url, SystemClock())
@@ -52,6 +57,15 @@ class KeptLeases:
         if lane_ids:
             await self._store.notify(sorted(lane_ids))
         return sum(answer.verdict is Verdict.DONE for answer in answers)
+
+    def bury(self) -> None:
+        """Expire the server's leases and record its end, if others may take over so soon."""
+        if self._buries:
+            self._loop.run_until_complete(self._bury())
+
+    async def _bury(self) -> None:
+        await bury(self._store, {self._owner_id: PROCESS})
+        await self._store.notify((SERVERS,))
 
     def close(self) -> None:
         """Close the store."""

@@ -205,7 +205,7 @@ class Kernel:
             return None
         scheme, _, path = self._keepable.partition("///")
         url = f"{scheme}///{Path(path).absolute()}" if scheme == "sqlite:" else self._keepable  # the keeper has another directory
-        arguments = {"url": url, "owner_id": owner_id, "lease_for": lease_for}
+        arguments = {"url": url, "owner_id": owner_id, "lease_for": lease_for, "buries": self.settings.fast_takeover}
         return KeptBy("treadle.wiring.kept_leases:KeptLeases", arguments, keep_for)
 
     def read_connection(self) -> apsw.Connection:

@@ -6,15 +6,16 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.watchers.scan import SourceReader
 from treadle.model.clock import Clock
+from treadle.wiring.process_identity import has_ended, kernel_identity, pid_has_ended, process_identity
 from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
 from treadle.workers.executor import SystemExecutor
+from treadle.workers.keeper.link import keeper_pid
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
 from treadle.workers.scanner import Scanner
 from treadle.workers.scripts import ScriptRunner
@@ -40,6 +41,12 @@ class Machine(Protocol):
     def is_alive(self, pid: int) -> bool:
         """Whether another process of this machine has that pid. This process does not count: the pid was reused."""
 
+    def identity(self) -> str | None:
+        """Return the identity of this process, with its lease keeper; None if it has none. Any thread may call it."""
+
+    def has_ended(self, identity: str) -> bool | None:
+        """Whether the process of that identity, and its lease keeper, have ended; None if that cannot be seen from here."""
+
     def executor(self, threads: int) -> ClosableExecutor:
         """Return the executor for handlers that must not run on the event loop."""
 
@@ -56,15 +63,6 @@ class Machine(Protocol):
 _HERE: set[str] = set()
 
 
-def _is_zombie(pid: int) -> bool:
-    """Read the state of the process from /proc; False on systems without it."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return status.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
-
-
 class SystemMachine:
     """The machine of this process."""
 
@@ -72,18 +70,19 @@ class SystemMachine:
         self.host = socket.gethostname()
         self.pid = os.getpid()
         self.owner_ids = _HERE
+        self._kernel = kernel_identity(self.host)
 
     def is_alive(self, pid: int) -> bool:
-        """Send signal 0 to the process; a zombie, which has ended but was not reaped, is not alive."""
-        if pid == self.pid:
-            return False
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            pass  # the process belongs to another user
-        return not _is_zombie(pid)
+        """Look for the process; a zombie, which has ended but was not reaped, is not alive."""
+        return pid != self.pid and not pid_has_ended(pid)
+
+    def identity(self) -> str | None:
+        """Return the identity of this process and its keeper, if it has one."""
+        return process_identity(self._kernel, self.pid, keeper_pid())
+
+    def has_ended(self, identity: str) -> bool | None:
+        """Look for the processes, if they are of this kernel."""
+        return has_ended(identity, self._kernel)
 
     def executor(self, threads: int) -> ClosableExecutor:
         """Return real threads and processes."""

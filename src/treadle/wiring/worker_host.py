@@ -10,8 +10,10 @@ from treadle.kernel.queue.deadlines import expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
-from treadle.kernel.store.ports import LATER, STREAM
+from treadle.kernel.store.ports import LATER, SERVERS, STREAM
+from treadle.kernel.store.queries import Roll
 from treadle.kernel.store.units import Unit
+from treadle.kernel.takeover.service import Lookout, Presence
 from treadle.kernel.telemetry.events import (
     Emit,
     LoopError,
@@ -108,6 +110,18 @@ class WorkerHost:
         self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
         self._waker = Waker(kernel.store, kernel.clock, self._options.lease_for, kernel.committer.notify, kernel.emit)
+        fast = kernel.settings.fast_takeover
+        self._presence = Presence(kernel.store, kernel.clock, self._emit, self.owner_id, self._machine.identity, enabled=fast)
+        self._lookout = Lookout(
+            kernel.store,
+            kernel.clock,
+            kernel.ids,
+            self._emit,
+            self.owner_id,
+            self._machine.has_ended,
+            lambda: self._waker.expect(0),
+        )
+        self._loop_tasks: set[asyncio.Future[None]] = set()
         runs = kernel.run_services
         self.functions = FunctionRunner(
             kernel.function_registry,
@@ -189,6 +203,7 @@ class WorkerHost:
             failed=self.worker.failed,
             running=self.worker.running,
             error=None if hold is None else write(hold),
+            process=self._presence.process,
         )
 
     def _served(self) -> list[str]:
@@ -220,13 +235,16 @@ class WorkerHost:
             await self._sync_declarations()
             self._state = "running"
             await kernel.store.save_server(self.describe())
+            await self._presence.attend()
         except BaseException:
             self._state = "stopped"
             await self._release_all()
             raise
         kernel.committer.on_parked.append(self._waker.expect)
         self.worker.on_limited = self._waker.expect
-        runs = (self.worker.run(), self._waker.run(), self._log_writer.run())
+        runs = [self.worker.run(), self._waker.run(), self._log_writer.run()]
+        if kernel.settings.fast_takeover:
+            runs.append(self._lookout.run())
         self._tasks = [self._loop.create_task(run) for run in runs]
         kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))
         if self._registry.specialists:
@@ -239,7 +257,7 @@ class WorkerHost:
     async def stop(self) -> None:
         """Stop gracefully: no part runs when this returns and, if the store was reachable, nothing is held."""
         kernel = self._kernel
-        claiming, waking, writing = self._tasks
+        claiming, waking, writing, *looking = self._tasks
         self._state = "draining"
         try:
             await kernel.store.save_server(self.describe())
@@ -247,9 +265,9 @@ class WorkerHost:
             kernel.emit(LoopError("worker", f"could not report that it is draining: {error}"))
         self.worker.stop_claiming()
         await asyncio.wait([claiming], timeout=CLAIM_WAIT)  # if it were canceled, its tasks would be held until their lease expires
-        claiming.cancel()
-        waking.cancel()
-        await asyncio.gather(claiming, waking, return_exceptions=True)
+        for task in (claiming, waking, *looking):
+            task.cancel()
+        await asyncio.gather(claiming, waking, *looking, return_exceptions=True)
         await self.worker.stop()
         self.functions.close()
         writing.cancel()
@@ -274,7 +292,9 @@ class WorkerHost:
 
     async def _recover(self) -> None:
         """Clean up after crashed processes before anything is claimed."""
-        place = Place(self._name, self._machine.host, self._machine.is_alive, self._machine.owner_ids)
+        machine = self._machine
+        has_ended = machine.has_ended if self._kernel.settings.fast_takeover else lambda process: None
+        place = Place(self._name, machine.host, machine.is_alive, machine.owner_ids, has_ended)
         report = await self._kernel.recovery.recover(place)
         if report.did:
             missed = [f"{service} {each.name}: {each.text}" for service, found in report.others.items() for each in found]
@@ -332,7 +352,20 @@ class WorkerHost:
             kernel.emit,
             self._beat_every,
             kernel.leases_kept_by(self.owner_id, self._options.lease_for),
+            self._on_beat,
         )
+
+    def _on_beat(self, roll: Roll) -> None:
+        """Take note of the answer to a heartbeat; called in the lease renewer's thread."""
+        self._presence.note(roll)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._after_beat, roll)
+
+    def _after_beat(self, roll: Roll) -> None:
+        self._lookout.note(roll)
+        if self._state == "running" and self._presence.has_changed:
+            self._loop_tasks.add(task := asyncio.ensure_future(self._presence.attend()))
+            task.add_done_callback(self._loop_tasks.discard)
 
     async def _release_all(self) -> None:
         """Undo as much of `start` as was done; the lease renewer's last heartbeat stores the state."""
@@ -347,6 +380,7 @@ class WorkerHost:
         await self._scripts.close()
         if self._stop_renewing is not None:
             await self._stop_renewing()
+        await self._presence.leave()
         self._executor.close()
         self._scan_executor.close()
         await self._kernel.registry.dependencies.stop()
@@ -354,6 +388,9 @@ class WorkerHost:
     def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
         if lane_ids == (STREAM,):
             return
+        if SERVERS in lane_ids:
+            self._lookout.stir()
+            self._waker.expect(0)
         self._waker.stir()
         ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)
         if ready or not lane_ids:

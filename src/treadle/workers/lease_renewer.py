@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from treadle.kernel.queue.interpreter_holds import InterpreterHold, hold_text
 from treadle.kernel.store.ports import LeaseConnection, ServerStore
-from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.telemetry.events import Emit, InterpreterHeld, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import StoreCalled, telemetry_of
 from treadle.model.clock import Clock
@@ -65,8 +65,9 @@ class LeaseRenewer:
         emit: Emit,
         beat_every: float = 10.0,
         kept_by: KeptBy | None = None,
+        on_beat: Callable[[Roll], None] = lambda roll: None,
     ) -> None:
-        """`kept_by`: how the lease keeper acts on the store; None: no keeper."""
+        """`kept_by`: how the lease keeper acts on the store; None: no keeper. `on_beat` is called in the renewer's thread."""
         self._connection: LeaseConnection = store.lease_connection()
         self._clock = clock
         self._lease_for = lease_for
@@ -75,6 +76,7 @@ class LeaseRenewer:
         """Seconds between renewals."""
         self._on_lost = on_lost
         self._describe = describe
+        self._on_beat = on_beat
         self._emit = emit
         self._telemetry = telemetry_of(emit)
         self._beat_every = beat_every
@@ -208,8 +210,11 @@ class LeaseRenewer:
         self._beaten_at = float("-inf")  # store it with the next tick
 
     def beat(self) -> None:
-        """Send this server's heartbeat."""
-        self._connection.beat(self._describe())
+        """Send this server's heartbeat; after others had taken it for dead another one, because its description has changed."""
+        roll = self._connection.beat(self._describe())
+        self._on_beat(roll)
+        if roll.lost_by is not None:
+            self._connection.beat(self._describe())
         self._beaten_at = self._clock.monotonic()
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ class FakeActor:
         self.lost: set[str] = set()
         self.closed = False
         self.broken = False
+        self.buried = 0
 
     def renew(self, claims: Claims) -> set[str]:
         if self.broken:
@@ -44,6 +45,9 @@ class FakeActor:
         if waiting is not None:
             self.waiting.append([task_id for task_id, _ in waiting])
         return 1
+
+    def bury(self) -> None:
+        self.buried += 1
 
     def close(self) -> None:
         self.closed = True
@@ -184,7 +188,12 @@ def test_when_the_worker_is_dead_it_releases_what_has_not_started(
     bench.hold("a", started=started)
     bench.board.set_claiming(3, claiming)
     bench.keeper.leave()
-    assert bench.actor.started == released
+    assert (bench.actor.started, bench.actor.buried) == (released, 1)
+
+
+def test_when_an_idle_worker_is_dead_there_is_nothing_to_do(bench: Bench) -> None:
+    bench.keeper.leave()
+    assert (bench.loads, bench.actor.buried) == (0, 0)
 
 
 def test_slots_are_used_again_and_a_closed_session_is_left_alone(bench: Bench) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.limits import BOUND
 from tests.unit.workers.harness import taken
 
-from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.telemetry.events import Event, LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
@@ -32,6 +32,7 @@ class FakeLine:
         self.renewed: list[list[Renewal]] = []
         self.checked: list[list[str]] = []
         self.beats: list[Server] = []
+        self.lost_by: str | None = None
         self.not_extended: set[str] = set()
         self.gone: set[str] = set()
         self.trouble: Exception | None = None
@@ -55,10 +56,12 @@ class FakeLine:
         self.checked.append([claim.task_id for claim in claims])
         return {claim.task_id for claim in claims} - self.gone
 
-    def beat(self, server: Server) -> None:
+    def beat(self, server: Server) -> Roll:
         if self.trouble:
             raise self.trouble
         self.beats.append(server)
+        lost_by, self.lost_by = self.lost_by, None
+        return Roll(0, lost_by)
 
     def now(self) -> int:
         return 0
@@ -296,6 +299,12 @@ def test_it_beats_every_ten_seconds(bench: Bench) -> None:
     for _ in range(25):
         bench.tick(1)
     assert len(bench.line.beats) == 3
+
+
+def test_a_server_that_was_taken_for_dead_describes_itself_again_immediately(bench: Bench) -> None:
+    bench.line.lost_by = "process"
+    bench.renewer.beat()
+    assert len(bench.line.beats) == 2
 
 
 def test_it_ticks_often_enough_for_its_lease(bench: Bench) -> None:

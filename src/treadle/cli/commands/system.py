@@ -66,7 +66,7 @@ async def servers(
     session: Session,
     live: Annotated[bool, option("--live", help="Leave out stopped servers")] = False,
 ) -> None:
-    """List the servers, newest first; one that missed three heartbeats is shown as lost."""
+    """List the servers, newest first; one that is dead or missed three heartbeats is shown as lost."""
     async with session.api() as api:
         found = await api.servers.list(live=live)
         now = (await api.system.time()).now
@@ -76,6 +76,8 @@ async def servers(
 def _table(found: list[Server], now: datetime) -> RenderableType:
     if not found:
         return plain("No servers. Start one with `treadle worker --handlers MODULE`.")
+    from treadle.kernel.takeover.decide import evidence_text
+
     table = grid("name", "state", "?>pid", "?started", "heartbeat", ">running", "?>handled", ">failed", "?lists", "?handlers")
     for server in found:
         table.add_row(
@@ -83,7 +85,7 @@ def _table(found: list[Server], now: datetime) -> RenderableType:
             state(server.state),
             str(server.pid or "-"),
             ago(server.started_at, now),
-            ago(server.heartbeat_at, now),
+            ago(server.heartbeat_at, now) if server.evidence is None else evidence_text(server.evidence),
             f"{server.running}/{server.concurrency}",
             str(server.handled),
             str(server.failed),
@@ -109,7 +111,7 @@ async def recover(
     from treadle.wiring.machine import SystemMachine
 
     machine = SystemMachine()
-    place = None if name is None else Place(name, machine.host, machine.is_alive)
+    place = Place(name, machine.host, machine.is_alive, has_ended=machine.has_ended)
     async with session.engine() as engine:
         report = await engine.kernel.recovery.recover(place, dry_run=dry_run)
     session.show(asdict(report), lambda: _report(report))
@@ -124,7 +126,7 @@ def _report(report: RecoveryReport) -> RenderableType:
         ("1. approvals", f"{report.pending_approvals} pending, {report.overdue_approvals} of them overdue"),
         ("", f"{len(report.orphaned_approvals)} without a task, {closed}"),
         ("2. running work", f"{report.expired_leases} with an expired lease, {freed}"),
-        ("", f"{report.own_tasks} of {len(report.own_servers)} earlier process(es) of this server, {freed}"),
+        ("", f"{report.own_tasks} of {len(report.own_servers)} dead process(es) of this machine, {freed}"),
         ("", f"{report.unknown_effects} effect(s) of these are unknown"),
     ]
     for number, service in enumerate(("schedules", "watchers"), 3):

@@ -6,19 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.kernel.queue.interpreter_holds import find_hold
+from treadle.kernel.takeover.decide import evidence_text
 from treadle.model.clock import as_text
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
-from treadle.model.tasks import Server, Task
+from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task
 from treadle.model.values import decode, decode_shown
-
-LOST_AFTER = 3
-"""Missed heartbeats after which a server is shown as lost."""
-
-
-LIVE_SERVER_STATES = ("starting", "running", "draining")
-"""States of live servers."""
 
 OPEN_SERVICE = "http --open"
 """The service name of a server that is registered because its callers need no token; it has no worker."""
@@ -48,7 +42,9 @@ class WaitContext:
 
 
 def shown_server_state(server: Server, now: int) -> str:
-    """The server's state, or `lost` if it should be alive but missed three heartbeats."""
+    """The server's state, or `lost` if it should be alive but missed three heartbeats, or others found that it is dead."""
+    if server.evidence is not None:
+        return "lost"
     alive = server.state in LIVE_SERVER_STATES
     return "lost" if alive and now - server.heartbeat_at > LOST_AFTER * server.heartbeat_every_for else server.state
 
@@ -159,6 +155,9 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     doing = "being polled" if task.state == TaskState.AWAITING_EXTERNAL else "running"
     lease = f"lease until {as_text(task.wake_at)}"
     if owner is not None and shown_server_state(owner, now) == "lost":
+        if owner.evidence is not None:
+            said = evidence_text(owner.evidence)
+            return Reason("owner_lost", f"{doing} on {place}, which is dead ({said}); a worker takes it over now")
         return Reason("owner_lost", f"{doing} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
     reported = decode(task.progress) or {}
     progress = f", {reported['message']}" if reported.get("message") else ""

@@ -71,6 +71,30 @@ class Touch:
 
 
 @dataclass(frozen=True, slots=True)
+class Roll:
+    """The answer to a server's heartbeat."""
+
+    others: int
+    """Other servers that are alive and that can be seen to die."""
+    lost_by: str | None = None
+    """The evidence by which others had taken this server for dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A server that has not ended, as another one sees it in the store."""
+
+    server_id: str
+    name: str
+    process: str | None
+    silent_for: int
+    """Milliseconds since its last heartbeat."""
+    beat_every_for: int
+    has_session: bool | None = None
+    """Whether it still has its session with the database; None if that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """All moves of one entity, and the state and version of its row, for `verify`."""
 

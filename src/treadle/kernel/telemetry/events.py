@@ -80,6 +80,24 @@ class LeasesExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class PresumedDead:
+    """This process recorded the death of another server, before its leases expired."""
+
+    server_id: str
+    name: str
+    evidence: str
+    leases: int
+    """Leases that the dead server held."""
+
+
+@dataclass(frozen=True, slots=True)
+class WronglyPresumedDead:
+    """Another server took this one for dead; the work that it held was taken over."""
+
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class InterpreterHeld:
     """A handler held the interpreter lock of this process; the lease keeper renewed its leases meanwhile."""
 
@@ -227,6 +245,8 @@ Event = (
     | LeaseLost
     | ResultDropped
     | LeasesExpired
+    | PresumedDead
+    | WronglyPresumedDead
     | InterpreterHeld
     | StoreTrouble
     | StoreBack
@@ -284,6 +304,13 @@ def _words(event: Event) -> tuple[int, str]:
             return logging.WARNING, f"task {task_id} ({name}): late {move} dropped, the claim was lost"
         case LeasesExpired(count):
             return logging.WARNING, f"{count} lease(s) expired; their tasks are ready for other workers"
+        case PresumedDead(server_id, name, evidence, leases):
+            return logging.WARNING, f"server {name} ({server_id}) is dead: {evidence}; {leases} lease(s) end now"
+        case WronglyPresumedDead(evidence):
+            return logging.WARNING, (
+                f"another server took this one for dead ({evidence}) and its work was taken over; this evidence does not count "
+                "for the next 10 minutes"
+            )
         case InterpreterHeld(_, _, kept, text):
             return logging.WARNING, f"{text}; the lease keeper renewed {kept} lease(s) meanwhile"
         case StoreTrouble(doing, error, again_in):
@@ -296,7 +323,7 @@ def _words(event: Event) -> tuple[int, str]:
             return logging.WARNING, f"the store's clock jumped by {by_ms} ms; no lease expires for {quiet_for} ms"
         case Recovered(expired_leases, own_tasks, unknown_effects, orphaned_approvals, missed):
             return logging.WARNING, (
-                f"recovered: {expired_leases} expired lease(s), {own_tasks} task(s) of this server's earlier process, "
+                f"recovered: {expired_leases} expired lease(s), {own_tasks} task(s) of dead processes of this machine, "
                 f"{unknown_effects} effect(s) with an unknown outcome, {orphaned_approvals} approval(s) without a task"
                 + "".join(f"; {each}" for each in missed)
             )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import asyncpg
 import msgspec
 
-from treadle.kernel.store.queries import Renewal, Touch
-from treadle.model.errors import StoreUnavailable
-from treadle.model.tasks import Claim, Server
+from treadle.kernel.store.queries import Renewal, Roll, Sighting, Touch
+from treadle.model.errors import NotOpen, StoreUnavailable
+from treadle.model.tasks import LOST_AFTER, Claim, Server
+from treadle.stores.postgres.attendance import Attendance
 from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, close_connection
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.parts import Part, reads, works
@@ -33,6 +34,8 @@ T = TypeVar("T")
 class Servers(Part):
     """The `ServerStore` of PostgreSQL."""
 
+    _attendance: Attendance | None = None
+
     def lease_connection(self) -> PostgresLeaseConnection:
         return PostgresLeaseConnection(self._connector)
 
@@ -52,13 +55,39 @@ class Servers(Part):
         async with self._working() as connection:
             return [server_of(dict(row)) for row in await connection.fetch(_SQL["touch_servers"], *columns)]
 
+    async def attend(self, server_id: str) -> None:
+        await self._attending().attend(server_id)
 
-async def _beat(connection: Connection, server: Server) -> None:
+    async def leave(self, server_id: str) -> None:
+        await self._attending().leave(server_id)
+
+    async def list_sightings(self) -> list[Sighting]:
+        if (rows := await self._attending().look()) is None:
+            async with self._working() as connection:
+                rows = await connection.fetch(_SQL["list_sightings"], False, self._address.schema)
+        return [Sighting(*row) for row in rows]
+
+    @works
+    async def end_servers(self, connection: Connection, evidence: Mapping[str, str | None]) -> list[str]:
+        ordered = sorted(evidence.items())
+        columns = [each for each, _ in ordered], [said for _, said in ordered]
+        return [row[0] for row in await connection.fetch(_SQL["end_servers"], *columns)]
+
+    def _attending(self) -> Attendance:
+        if self._attendance is None:
+            raise NotOpen
+        return self._attendance
+
+
+async def _beat(connection: Connection, server: Server) -> Roll:
     """Insert the server's row, or update it; its heartbeat becomes now."""
     values = msgspec.structs.asdict(server)
-    del values["heartbeat_at"]
+    for name in ("heartbeat_at", "session", "evidence"):  # the store's own
+        del values[name]
     values |= {name: msgspec.json.encode(values[name]).decode() for name in SERVER_JSON}
-    await connection.execute(_SQL["beat"], *values.values())
+    row = await connection.fetchrow(_SQL["beat"], *values.values(), LOST_AFTER)
+    assert row is not None
+    return Roll(row["others"], row["lost_by"])
 
 
 class PostgresLeaseConnection:
@@ -80,8 +109,8 @@ class PostgresLeaseConnection:
     def held(self, claims: Sequence[Claim]) -> set[str]:
         return self._run(lambda connection: held(connection, claims)) if claims else set()
 
-    def beat(self, server: Server) -> None:
-        self._run(lambda connection: _beat(connection, server))
+    def beat(self, server: Server) -> Roll:
+        return self._run(lambda connection: _beat(connection, server))
 
     def now(self) -> int:
         return self._run(read_clock)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
+from treadle.stores.postgres.attendance import Attendance
 from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, READS, Pool
@@ -31,8 +32,8 @@ class PostgresStore(
 ):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 
-    Uses up to `pool_size` connections for work, two for lists, one each to listen and to notify, and one for each lease
-    connection. `url` has no password.
+    Uses up to `pool_size` connections for work, two for lists, one each to listen (and to attend) and to notify, and one for each
+    lease connection. `url` has no password.
     """
 
     def __init__(self, url: str, *, clock: Clock, pool_size: int = 4) -> None:
@@ -53,6 +54,7 @@ class PostgresStore(
             raise
         self._hot = Pool(self._connector, HOT, self._pool_size)
         self._listener = Listener(self._connector, self._clock)
+        self._attendance = Attendance(self._listener, self._address.schema)
         self._notifier = Notifier(self._connector, self._clock)
         await self.list_lanes()
 
@@ -60,7 +62,7 @@ class PostgresStore(
         for part in (self._listener, self._notifier, self._hot, self._reads):
             if part is not None:
                 await part.close()
-        self._listener = self._notifier = self._hot = self._reads = None
+        self._listener = self._attendance = self._notifier = self._hot = self._reads = None
 
     async def migrate_to(self, version: int) -> None:
         """Bring the schema to exactly that version, up or down; the store need not be open."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import apsw
 import msgspec
 
 from treadle.kernel.store.ports import LeaseConnection
-from treadle.kernel.store.queries import Renewal, Touch
+from treadle.kernel.store.queries import Renewal, Roll, Sighting, Touch
 from treadle.model.clock import Clock
-from treadle.model.tasks import Claim, Server
+from treadle.model.tasks import LOST_AFTER, Claim, Server
 from treadle.stores.rules.readable import SERVER_JSON, server_of
 from treadle.stores.sqlite.connection.channel import Channel
 from treadle.stores.sqlite.connection.clocks import ClockWatch
@@ -50,17 +50,37 @@ class Servers(Part):
         found = connection.execute(_SQL["touch_servers"], {"rows": to_json(rows), "now": self._clock.now()}).fetchall()
         return [server_of(_decode(str(row[0]))) for row in found]
 
+    async def attend(self, server_id: str) -> None:
+        """Do nothing: a file has no sessions."""
+
+    async def leave(self, server_id: str) -> None:
+        """Do nothing."""
+
+    @reads
+    def list_sightings(self, connection: apsw.Connection) -> list[Sighting]:
+        return [Sighting(*row) for row in connection.execute(_SQL["list_sightings"], {"now": self._clock.now()})]
+
+    async def end_servers(self, evidence: Mapping[str, str | None]) -> list[str]:
+        return await self._end_servers(evidence) if evidence else []
+
+    @writes
+    def _end_servers(self, connection: apsw.Connection, evidence: Mapping[str, str | None]) -> list[str]:
+        found = connection.execute(_SQL["end_servers"], {"rows": to_json(list(evidence.items()))}).fetchall()
+        return [str(row[0]) for row in found]
+
 
 def _list(connection: apsw.Connection) -> list[Server]:
     return [server_of(row) for row in _decode(read_value(connection, _SQL["list_servers"]))]
 
 
-def _save(connection: apsw.Connection, server: Server, now: int) -> None:
+def _save(connection: apsw.Connection, server: Server, now: int) -> Roll:
     values = msgspec.structs.asdict(server) | {"now": now}
     for name in SERVER_JSON:
         values[name] = to_json(values[name])
     with writing(connection):
+        ((lost_by, others),) = connection.execute(_SQL["read_roll"], {"id": server.id, "now": now, "lost_after": LOST_AFTER})
         connection.execute(_SQL["save_server"], values)
+    return Roll(int(others), lost_by)
 
 
 class SqliteLeaseConnection:
@@ -80,17 +100,18 @@ class SqliteLeaseConnection:
     def held(self, claims: Sequence[Claim]) -> set[str]:
         return self._writer.call_blocking(lambda connection: held(connection, claims))
 
-    def beat(self, server: Server) -> None:
-        self._writer.call_blocking(lambda connection: self._beat(connection, server))
+    def beat(self, server: Server) -> Roll:
+        return self._writer.call_blocking(lambda connection: self._beat(connection, server))
 
-    def _beat(self, connection: apsw.Connection, server: Server) -> None:
-        _save(connection, server, self._clock.now())
+    def _beat(self, connection: apsw.Connection, server: Server) -> Roll:
+        roll = _save(connection, server, self._clock.now())
         if self._watch is not None and (found := self._watch.look(server.id, _list(connection))) is not None:
             other_id, error = found
             order = [str(row[0]) for row in connection.execute(_SQL["list_by_arrival"])]
             if order.index(other_id) < order.index(server.id):  # the process that came later may not write any more
                 self._writer.fuse.refuse(error)
             raise error
+        return roll
 
     def now(self) -> int:
         return self._clock.now()

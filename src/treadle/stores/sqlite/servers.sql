@@ -1,16 +1,42 @@
 -- name: save_server
--- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value.
+-- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value, and it is not dead any more.
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
-  heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error)
+  heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process)
 values (:id, :name, :host, :pid, :version, :state, :handlers, :task_lists, :concurrency, :heartbeat_every_for,
   coalesce(nullif(:started_at, 0), :now), :now, :handled, :failed, :running,
-  :server_group, :service_name, :topics, :counts, :error)
+  :server_group, :service_name, :topics, :counts, :error, :process)
 on conflict (id) do update
 set name = excluded.name, host = excluded.host, pid = excluded.pid, version = excluded.version, state = excluded.state,
   handlers = excluded.handlers, task_lists = excluded.task_lists, concurrency = excluded.concurrency,
   heartbeat_every_for = excluded.heartbeat_every_for, heartbeat_at = excluded.heartbeat_at, handled = excluded.handled,
   failed = excluded.failed, running = excluded.running, server_group = excluded.server_group,
-  service_name = excluded.service_name, topics = excluded.topics, counts = excluded.counts, error = excluded.error;
+  service_name = excluded.service_name, topics = excluded.topics, counts = excluded.counts, error = excluded.error,
+  process = excluded.process, evidence = null;
+
+-- name: read_roll
+-- Read the evidence by which others took this server for dead, and count the others that are alive and can be seen to die.
+select
+  (select evidence from servers where id = :id),
+  (
+    select count(*)
+    from servers
+    where id <> :id and state in ('starting', 'running', 'draining') and (process is not null or session is not null)
+      and heartbeat_at >= :now - :lost_after * heartbeat_every_for
+  );
+
+-- name: list_sightings
+-- List the servers that have not ended, with the time since their last heartbeat.
+select id, name, process, :now - heartbeat_at, heartbeat_every_for
+from servers
+where state in ('starting', 'running', 'draining') and pid <> 0;
+
+-- name: end_servers
+-- Record the end of servers (id, evidence) that have not ended; return their ids.
+update servers
+set state = 'stopped', running = 0, session = null, evidence = r.value ->> 1
+from jsonb_each(:rows) as r
+where servers.id = r.value ->> 0 and servers.state in ('starting', 'running', 'draining')
+returning id;
 
 -- name: touch_servers
 -- Record heartbeats of servers (id, state, handled, failed, running) that have not stopped; return their rows.
@@ -26,7 +52,7 @@ returning json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version
   'handlers', handlers, 'task_lists', task_lists, 'concurrency', concurrency,
   'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
   'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', topics,
-  'counts', counts, 'error', error);
+  'counts', counts, 'error', error, 'process', process, 'session', session, 'evidence', evidence);
 
 -- name: list_servers
 -- List all servers, newest first.
@@ -36,7 +62,7 @@ from (
     'handlers', handlers, 'task_lists', task_lists, 'concurrency', concurrency,
     'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
     'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', topics,
-    'counts', counts, 'error', error) as server
+    'counts', counts, 'error', error, 'process', process, 'session', session, 'evidence', evidence) as server
   from servers
   order by started_at desc, id desc
 );

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.kernel.store.queries import Touch
+import msgspec
+
+from treadle.kernel.store.queries import Roll, Sighting, Touch
 from treadle.model.tasks import LogLine, Server
 from treadle.testing.contract.task_steps import new_task, put_and_claim, put_one
 
@@ -71,6 +73,75 @@ async def test_servers_are_listed_newest_first(store, clock):
         await clock.advance(1_000)
     await store.save_server(a_server(id="s-0"))
     assert [server.id for server in await store.list_servers()] == ["s-2", "s-1", "s-0"]
+
+
+async def test_a_heartbeat_counts_the_others_that_can_be_seen_to_die(store, clock, line):
+    await store.save_server(a_server(id="s-0", process="k 1:1"))
+    await store.save_server(a_server(id="s-1", process="k 2:1", state="stopped"))
+    await store.save_server(a_server(id="s-2"))
+    await store.save_server(a_server(id="s-3", process="k 3:1", heartbeat_every_for=1_000))
+    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Roll(2)
+    await clock.advance(3_000)
+    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Roll(2)
+    await clock.advance(1)
+    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Roll(1)
+
+
+async def test_servers_that_have_not_ended_are_sighted_except_remote_workers(store, clock):
+    for number, state in enumerate(("starting", "running", "draining", "stopped", "error")):
+        await store.save_server(a_server(id=f"s-{number}", state=state, process=f"k {number}:1", heartbeat_every_for=4_000))
+    await store.save_server(a_server(id="remote", pid=0))
+    await clock.advance(2_000)
+    await store.save_server(a_server(id="s-1", name="two"))
+    found = sorted(await store.list_sightings(), key=lambda each: each.server_id)
+    assert found == [
+        Sighting("s-0", "one", "k 0:1", 2_000, 4_000),
+        Sighting("s-1", "two", None, 0, 10_000),
+        Sighting("s-2", "one", "k 2:1", 2_000, 4_000),
+    ]
+
+
+async def test_the_end_of_a_server_is_recorded_once_with_its_evidence(store, clock):
+    for number in range(4):
+        await store.save_server(a_server(id=f"s-{number}", running=3))
+    await store.save_server(a_server(id="s-3", state="stopped"))
+    await clock.advance(1_000)
+    assert sorted(await store.end_servers({"s-0": "process", "s-1": None, "s-3": "session", "s-9": "process"})) == ["s-0", "s-1"]
+    assert await store.end_servers({"s-0": "session"}) == []
+    assert await store.end_servers({}) == []
+    found = {each.id: each for each in await store.list_servers()}
+    assert [(found[f"s-{n}"].state, found[f"s-{n}"].evidence, found[f"s-{n}"].running) for n in range(4)] == [
+        ("stopped", "process", 0),
+        ("stopped", None, 0),
+        ("running", None, 3),
+        ("stopped", None, 0),
+    ]
+    assert found["s-0"].heartbeat_at == clock.now() - 1_000
+    assert [each.server_id for each in await store.list_sightings()] == ["s-2"]
+
+
+async def test_a_heartbeat_revives_a_server_that_was_taken_for_dead_and_tells_it(store, line):
+    server = a_server(process="k 1:1")
+    assert await line.beat(server) == Roll(0)
+    await store.end_servers({server.id: "process"})
+    assert await store.touch_servers([Touch(server.id)]) == []
+    assert await line.beat(server) == Roll(0, "process")
+    assert await line.beat(server) == Roll(0)
+    (found,) = await store.list_servers()
+    assert (found.state, found.evidence, found.process) == ("running", None, "k 1:1")
+
+
+async def test_attending_changes_nothing_that_a_server_has_said(store):
+    await store.save_server(a_server(process="k 1:1"))
+    before = await store.list_servers()
+    for _ in range(2):
+        await store.attend("s-1")
+    (after,) = await store.list_servers()
+    assert [msgspec.structs.replace(after, session=None)] == before
+    assert [each.has_session for each in await store.list_sightings()] == [None]  # its own session is new, or there is none
+    for _ in range(2):
+        await store.leave("s-1")
+    await store.leave("nobody")
 
 
 async def test_no_server_has_beaten_in_an_empty_store(store):

@@ -36,6 +36,8 @@ class Fault(StrEnum):
     """A signal is lost."""
     FULL = "full"
     """The disk is full for a while: nothing can be written."""
+    PRESUMED_DEAD = "presumed dead"
+    """A process takes another one for dead that is alive, and frees its work."""
     JUMP = "jump"
     """The clock of a process jumps."""
     OUTSIDE = "outside"
@@ -54,6 +56,7 @@ RATES: Mapping[Fault, tuple[float, float]] = {
     Fault.STALL: (0.002, 0.01),
     Fault.DEAF: (0.1, 1.0),
     Fault.FULL: (0.0005, 0.003),
+    Fault.PRESUMED_DEAD: (0.001, 0.03),
     Fault.JUMP: (0.0002, 0.002),
     Fault.OUTSIDE: (0.05, 0.5),
 }

@@ -16,6 +16,7 @@ from treadle.kernel.watchers.scan import SourceReader
 from treadle.model.clock import Clock
 from treadle.testing.clock import START_AT
 from treadle.testing.ids import SeededIds
+from treadle.testing.simulation.faults import Fault
 from treadle.testing.simulation.machine import NoFiles, VirtualExecutor, VirtualScripts
 from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
@@ -143,6 +144,22 @@ class Process:
     def is_alive(self, pid: int) -> bool:
         """Whether another live process of the simulation has that pid."""
         return pid != self.pid and self.simulation.is_alive(pid)
+
+    def identity(self) -> str | None:
+        """Return the pid, which no other process of the simulation gets; None in histories that only know leases."""
+        return str(self.pid) if self.simulation.sees_deaths else None
+
+    def has_ended(self, identity: str) -> bool | None:
+        """Whether that process is dead; sometimes a live one seems to be."""
+        pid, simulation = int(identity), self.simulation
+        if not simulation.is_alive(pid):
+            return True
+        if pid != self.pid and simulation.faults.happens(Fault.PRESUMED_DEAD):
+            simulation.trace.count(Fault.PRESUMED_DEAD)
+            simulation.presumed.add((self.pid, pid))
+            self.tell(f"!!! {Fault.PRESUMED_DEAD}: takes process {pid} for dead")
+            return True
+        return False
 
     def executor(self, threads: int) -> VirtualExecutor:
         """Return threads and processes that are coroutines."""

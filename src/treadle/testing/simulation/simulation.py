@@ -44,6 +44,10 @@ class Simulation:
         self.dice = random.Random(seed)
         self.faults = faults(self.dice, lease)
         self.parallel_commits = self.dice.choice((1, 2))
+        self.sees_deaths = self.dice.random() < 0.6
+        """Whether processes see that another one is dead, before its leases expire."""
+        self.presumed: set[tuple[int, int]] = set()
+        """Pairs of pids: the first took the second wrongly for dead."""
         self.trace = Trace()
         self.problems: list[str] = []
         self.loop = VirtualLoop()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from treadle.kernel.store.ports import LeaseConnection, Store
-from treadle.kernel.store.queries import Renewal
+from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
@@ -170,9 +170,9 @@ class SimulatedLeaseConnection:
         """Return the tasks with an unchanged claim."""
         return cast("set[str]", self._call("list_held", self._inner.held, claims))
 
-    def beat(self, server: Server) -> None:
+    def beat(self, server: Server) -> Roll:
         """Record a heartbeat of the server."""
-        self._call("beat", self._inner.beat, server)
+        return cast("Roll", self._call("beat", self._inner.beat, server))
 
     def now(self) -> int:
         """Return the store's clock."""

@@ -197,6 +197,12 @@ _keeper: KeeperProcess | None = None
 _making = threading.Lock()
 
 
+def keeper_pid() -> int | None:
+    """Return the pid of the keeper of this process, if there is one."""
+    keeper = _keeper
+    return None if keeper is None or not keeper.of_this_process() else keeper.pid
+
+
 def open_session(kept_by: KeptBy, lease: float, beat_every: float, clock: Clock, emit: Emit) -> KeptSession | None:
     """Show a lease renewer to the keeper of this process, which starts if it does not run; None if there are too many."""
     global _keeper

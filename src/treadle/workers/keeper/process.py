@@ -48,6 +48,9 @@ class Actor(Protocol):
         `waiting` limits it to these claims.
         """
 
+    def bury(self) -> None:
+        """Expire the leases of the server, which is dead, and record its end."""
+
     def close(self) -> None:
         """Close the store."""
 
@@ -127,13 +130,14 @@ class Keeper:
         self._board.blame(number, thread if used > 0 else UNKNOWN)
 
     def leave(self) -> None:
-        """Release the claims that have not started, because the worker process is dead."""
+        """Release the claims that have not started, and expire the others, because the worker process is dead."""
         for number in range(SESSIONS):
-            if self._board.session(number).lease and (
-                self._board.is_claiming(number) or any(not claim.started for claim in self._board.claims(number))
-            ):
-                started = _pairs([claim for claim in self._board.claims(number) if claim.started])
-                self._act(number, partial(_release, started), 0.0)
+            claims = list(self._board.claims(number)) if self._board.session(number).lease else []
+            if claims or (self._board.session(number).lease and self._board.is_claiming(number)):
+                started = _pairs([claim for claim in claims if claim.started])
+                if len(started) < len(claims) or self._board.is_claiming(number):
+                    self._act(number, partial(_release, started), 0.0)
+                self._act(number, _bury, 0.0)
 
     def _act(self, number: int, act: Callable[[Actor], T], now: float) -> T | None:
         """Call the actor; after an error, load a new one with the next act."""
@@ -160,6 +164,10 @@ def patience_of(session: SessionState) -> float:
 
 def _release(started: Claims, actor: Actor) -> int:
     return actor.release(started)
+
+
+def _bury(actor: Actor) -> None:
+    actor.bury()
 
 
 def _pairs(claims: Sequence[SlotState]) -> list[tuple[str, int]]:
@@ -205,6 +213,9 @@ class _TimedActor:
 
     def release(self, started: Claims, waiting: Claims | None = None) -> int:
         return _timed(lambda: self._actor.release(started, waiting))
+
+    def bury(self) -> None:
+        _timed(self._actor.bury)
 
     def close(self) -> None:
         _timed(self._actor.close)

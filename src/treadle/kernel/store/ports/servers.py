@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from treadle.kernel.store.ports.clock import StoreClock
-from treadle.kernel.store.queries import Renewal, Touch
+from treadle.kernel.store.queries import Renewal, Roll, Sighting, Touch
 from treadle.model.tasks import Claim, Server
 
 
@@ -27,8 +27,13 @@ class LeaseConnection(Protocol):
     def held(self, claims: Sequence[Claim]) -> set[str]:
         """Return the ids of the tasks with an unchanged claim (same version, same owner)."""
 
-    def beat(self, server: Server) -> None:
-        """Insert or update the server's row; `heartbeat_at` becomes now, `started_at` keeps its first value."""
+    def beat(self, server: Server) -> Roll:
+        """Insert or update the server's row; `heartbeat_at` becomes now, `started_at` keeps its first value.
+
+        `session` keeps its value, and `evidence` is cleared: a server that beats is alive. Returns the former evidence, and the
+        number of other servers that have not ended, missed fewer than `LOST_AFTER` heartbeats, and have a `process` or a
+        `session`.
+        """
 
     def now(self) -> int:
         """Return the store's clock, in milliseconds."""
@@ -53,4 +58,27 @@ class ServerStore(StoreClock, Protocol):
         """Record heartbeats in one statement; return the updated rows of servers that exist and had not stopped.
 
         A call names each server at most once.
+        """
+
+    async def attend(self, server_id: str) -> None:
+        """Tie the registered server to this process's session with the database, which ends with the process.
+
+        The store sets `session` of the row once the session stands, and again whenever it had to be opened anew. A store without
+        sessions, or one that cannot have one, does nothing. Idempotent.
+        """
+
+    async def leave(self, server_id: str) -> None:
+        """Untie the server, which has reported its end; idempotent."""
+
+    async def list_sightings(self) -> list[Sighting]:
+        """Return the servers that have not ended, except remote workers, which have no process (pid 0).
+
+        `has_session` is None unless the session was opened in the present instance of the database, and this process has had one
+        for some seconds itself: after a failure of the database, or of the network, nobody seems to be gone.
+        """
+
+    async def end_servers(self, evidence: Mapping[str, str | None]) -> list[str]:
+        """Record the end of servers that have not ended: state `stopped`, nothing running, no `session`, with this evidence.
+
+        Their last heartbeat stays. Returns the ids of the changed servers: of several callers, one gets each.
         """

@@ -52,6 +52,14 @@ READS = _COMMON | {"plan_cache_mode": "force_custom_plan"}
 SIGNALS = _COMMON | {"synchronous_commit": "off"}
 """For NOTIFY, which may be lost and need not wait for a disk."""
 
+SESSION = SIGNALS | {
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "11000",
+}
+"""For the session that ends with its process: the database finds within about ten seconds that a machine has vanished."""
+
 _CLOCK = "treadle.clock_offset_ms"
 _SQL = load_statements(__package__, "connect.sql")
 

@@ -1,17 +1,25 @@
-"""LISTEN and NOTIFY: hints that tasks became ready. Each has its own connection, and reconnects by itself."""
+"""LISTEN and NOTIFY: hints that tasks became ready. Each has its own connection, and reconnects by itself.
+
+The listening connection bypasses poolers, lasts as long as the process and ends with it: it is also the session that shows other
+servers that this process is alive (`stores.postgres.attendance`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import asyncpg
 
 from treadle.model.clock import Clock
 from treadle.model.errors import TreadleError
 from treadle.model.text import safe_logger
-from treadle.stores.postgres.connection.connect import SIGNALS, Connection, Connector, close_connection
+from treadle.stores.postgres.connection.connect import SESSION, SIGNALS, Connection, Connector, close_connection
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.statements import load_statements
 
+T = TypeVar("T")
 Heard = Callable[[tuple[int, ...]], None]
 
 _SQL = load_statements(__package__, "signals.sql")
@@ -21,6 +29,10 @@ _LONGEST_PAYLOAD = 7000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _PING_EVERY = 30.0
 _POLL_EVERY = 1.0
+_USE_WITHIN = 5.0
+"""Seconds for the work of others on the listening connection: less than the database needs to find a broken connection."""
+
+_BROKEN = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 
 
 class Listener:
@@ -31,19 +43,41 @@ class Listener:
         self._subscribers: list[Heard] = []
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
+        self._connection: Connection | None = None
+        self._connected_at = 0.0
+        self._turn = asyncio.Lock()
+        self.on_open: Callable[[Connection], Awaitable[None]] | None = None
+        """Called with each new connection, before it is used otherwise."""
 
     async def subscribe(self, heard: Heard) -> Callable[[], None]:
         """Call `heard` for each signal; returns once listening has started, or has failed for now."""
         self._subscribers.append(heard)
-        if self._task is None:
-            self._task = asyncio.create_task(self._listen())
-        await self._ready.wait()
+        await self.start()
 
         def stop() -> None:
             if heard in self._subscribers:
                 self._subscribers.remove(heard)
 
         return stop
+
+    async def start(self) -> None:
+        """Connect; returns once listening has started, or has failed for now. Idempotent."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen())
+        await self._ready.wait()
+
+    async def use(self, work: Callable[[Connection, float], Awaitable[T]]) -> T | None:
+        """Call the work with the connection and its age in seconds; None if there is no connection, or it breaks meanwhile."""
+        async with self._turn:
+            connection = self._connection
+            if connection is None or connection.is_closed():
+                return None
+            try:
+                async with asyncio.timeout(_USE_WITHIN), self._connector.session(connection, SESSION):
+                    return await work(connection, self._clock.monotonic() - self._connected_at)
+            except _BROKEN:  # a timeout is an OSError
+                connection.terminate()
+                return None
 
     async def close(self) -> None:
         """Stop listening; idempotent."""
@@ -66,7 +100,7 @@ class Listener:
         while True:
             try:
                 with translated(self._connector.address.shown):
-                    connection = await self._connector.connect(SIGNALS, direct=True)
+                    connection = await self._connector.connect(SESSION, direct=True)
                     pause = _FIRST_PAUSE
                     try:
                         await self._receive(connection)
@@ -85,13 +119,18 @@ class Listener:
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _: ended.set())
         await connection.add_listener(self._connector.address.channel, lambda *signal: self._call(parse_lanes(str(signal[-1]))))
+        async with self._turn:
+            if self.on_open is not None:
+                await self.on_open(connection)
+            self._connection, self._connected_at = connection, self._clock.monotonic()
         self._ready.set()
         self._call(())
         while not connection.is_closed():
             try:
                 await asyncio.wait_for(ended.wait(), _PING_EVERY)
             except TimeoutError:
-                await connection.execute(_SQL["ping"])
+                async with self._turn:
+                    await connection.execute(_SQL["ping"])
 
     def _call(self, lane_ids: tuple[int, ...]) -> None:
         for heard in tuple(self._subscribers):

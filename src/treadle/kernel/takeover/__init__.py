@@ -1,0 +1,1 @@
+"""Takeover of the work of dead servers, before their leases expire (D71)."""

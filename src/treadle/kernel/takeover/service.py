@@ -1,0 +1,182 @@
+"""The lookout: sees that other servers have died, and frees their work without waiting for its leases.
+
+Any number of servers may look; each step is idempotent, and one of them records a death. A server that is alone does not look: it
+learns of others by a signal, or with its next heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from treadle.kernel.store.ports import SERVERS, Store
+from treadle.kernel.store.queries import Roll
+from treadle.kernel.takeover.decide import PROCESS, SESSION, HasEnded, evidence_text, judge
+from treadle.kernel.telemetry.events import Emit, LoopError, PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
+from treadle.model.clock import Clock
+from treadle.model.errors import StoreError
+from treadle.model.ids import Ids
+
+CHECK_EVERY = 0.2
+"""Seconds between checks of known processes of this kernel, which cost no statement."""
+
+WITHDRAWN_FOR = 600.0
+"""Seconds for which a server that was wrongly taken for dead is not judged by the same evidence."""
+
+
+async def bury(store: Store, evidence: Mapping[str, str | None]) -> tuple[int, list[str]]:
+    """Expire the leases of dead servers and record their end; return the number of leases, and the servers that this call recorded.
+
+    In this order: if this process dies in between, another one repeats it.
+    """
+    leases = await store.expire_leases_of(sorted(evidence))
+    return leases, await store.end_servers(evidence)
+
+
+class Presence:
+    """The evidence by which others may judge this server."""
+
+    def __init__(
+        self, store: Store, clock: Clock, emit: Emit, server_id: str, process: Callable[[], str | None], *, enabled: bool = True
+    ) -> None:
+        """`process` returns the identity of this process; unless `enabled`, the server shows no evidence."""
+        self._store, self._clock, self._emit, self._server_id = store, clock, emit, server_id
+        self._process, self._enabled = process, enabled
+        self._withdrawn: dict[str, float] = {}
+        self._attended: bool | None = False
+        """None: not known."""
+
+    @property
+    def process(self) -> str | None:
+        """The identity of this process for the server's row, if it may be judged by that. Any thread may read it."""
+        return self._process() if self._shows(PROCESS) else None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether `attend` has something to do."""
+        return self._attended is not self._shows(SESSION)
+
+    async def attend(self) -> None:
+        """Tie the registered server to the session with the database, or untie it; tell others that a server is here.
+
+        If the store is unreachable, the next heartbeat shows that it is still to be done.
+        """
+        if not self._shows(SESSION):
+            await self.leave()
+            return
+        with suppress(StoreError):
+            await self._store.attend(self._server_id)
+            self._attended = True
+            await self._store.notify((SERVERS,))
+
+    async def leave(self) -> None:
+        """Untie the server; never raises if the store is unreachable, because the session ends with the process."""
+        if self._attended is not False:
+            with suppress(StoreError):
+                await self._store.leave(self._server_id)
+                self._attended = False
+
+    def note(self, roll: Roll) -> None:
+        """Take note of the answer to a heartbeat, in any thread: evidence of a wrong judgement does not count for a while."""
+        if roll.lost_by is not None:
+            self._withdrawn[roll.lost_by] = self._clock.monotonic() + WITHDRAWN_FOR
+            self._attended = None  # the row has no session any more
+            self._emit(WronglyPresumedDead(evidence_text(roll.lost_by)))
+
+    def _shows(self, kind: str) -> bool:
+        return self._enabled and self._clock.monotonic() >= self._withdrawn.get(kind, float("-inf"))
+
+
+class Lookout:
+    """Looks for dead servers on behalf of one server."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        emit: Emit,
+        server_id: str,
+        has_ended: HasEnded,
+        on_freed: Callable[[], None],
+    ) -> None:
+        """`on_freed` is called when leases of a dead server were expired, here or by its lease keeper."""
+        self._store, self._clock, self._ids, self._emit = store, clock, ids, emit
+        self._server_id, self._has_ended, self._on_freed = server_id, has_ended, on_freed
+        self._suspects: Mapping[str, float] = {}
+        self._local: frozenset[str] = frozenset()
+        self._next_at = float("-inf")
+        self._sooner = asyncio.Event()
+
+    async def look(self) -> None:
+        """Look at all servers once, and bury the dead."""
+        ended = any(self._has_ended(process) for process in self._local)
+        sightings = await self._store.list_sightings()
+        now = self._clock.monotonic()
+        found = judge(sightings, self._server_id, self._has_ended, self._suspects, now)
+        for server_id, (sighting, kind) in found.dead.items():
+            leases, recorded = await bury(self._store, {server_id: kind})
+            if recorded:
+                self._emit(PresumedDead(server_id, sighting.name, evidence_text(kind), leases))
+        self._suspects, self._local = found.suspects, found.local
+        self._next_at = float("inf") if found.pause is None else now + self._spread(found.pause)
+        if ended or found.dead:
+            self._on_freed()
+
+    def stir(self) -> None:
+        """Look soon: the servers may have changed. Any number of them may hear of it at the same time."""
+        at = self._clock.monotonic() + CHECK_EVERY * self._ids.random()
+        if at < self._next_at:
+            self._next_at = at
+            self._sooner.set()
+
+    def note(self, roll: Roll) -> None:
+        """Start to look when there are others, if it has stopped looking."""
+        if roll.others and self._next_at == float("inf"):
+            self.stir()
+
+    async def run(self) -> None:
+        """Look until canceled; store errors are logged and retried."""
+        trouble = False
+        while True:
+            if self._clock.monotonic() >= self._next_at or any(self._has_ended(process) for process in self._local):
+                try:
+                    await self.look()
+                    if trouble:
+                        trouble = False
+                        self._emit(StoreBack("looking for dead servers"))
+                except StoreError as error:
+                    if not trouble:
+                        self._emit(StoreTrouble("looking for dead servers", str(error), 1.0))
+                    trouble = True
+                    self._retry(1.0)
+                except Exception as error:
+                    self._emit(LoopError("lookout", repr(error)))
+                    self._retry(10.0)
+            await self._rest()
+
+    def _retry(self, pause: float) -> None:
+        self._local = frozenset()
+        self._next_at = self._clock.monotonic() + pause
+
+    def _spread(self, pause: float) -> float:
+        """Vary the pause, so that the looks of several servers do not coincide, without shortening a confirmation."""
+        return pause * (1 + 0.25 * self._ids.random())
+
+    async def _rest(self) -> None:
+        """Sleep until the next look or check, or until `stir`."""
+        self._sooner.clear()
+        left = min(self._next_at - self._clock.monotonic(), CHECK_EVERY if self._local else float("inf"))
+        if left <= 0:
+            return
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._sooner.wait())]
+        if left != float("inf"):
+            waits.append(asyncio.ensure_future(self._clock.sleep(left)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
