@@ -36,13 +36,13 @@ def translated(shown: str) -> Iterator[None]:
     except TreadleError:
         raise
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
-        meant = _meaning(error, shown)
+        meant = meaning(error, shown)
         if meant is None:
             raise
         raise meant from error
 
 
-def _meaning(error: Exception, shown: str) -> TreadleError | None:
+def meaning(error: Exception, shown: str) -> TreadleError | None:
     """Return the translated error, or None for one that only a bug in this code can cause."""
     match error:
         case asyncpg.ReadOnlySQLTransactionError():
