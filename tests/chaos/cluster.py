@@ -172,6 +172,7 @@ class Cluster:
     def _demand_standbys(self) -> None:
         self.primary.configure(synchronous_standby_names=f"ANY 1 ({', '.join(node.name for node in self.standbys)})")
         self.primary.reload()
+        wait_until(lambda: self.primary.ask("show synchronous_standby_names") != "")
 
     def await_standbys(self, count: int) -> None:
         """Wait until so many standbys stream from the primary."""
@@ -185,7 +186,7 @@ class Cluster:
         ordered = sorted(self.standbys, key=lambda node: node.ask(received), reverse=True)
         self.primary = ordered[0]
         if self.synchronous:  # before it takes writes: from its first commit on, it waits for the other one
-            self.primary.configure(synchronous_standby_names=f"ANY 1 ({', '.join(node.name for node in self.standbys)})")
+            self._demand_standbys()
         self.primary.promote()
         self._follow(ordered[1])
         ordered[1].reload()

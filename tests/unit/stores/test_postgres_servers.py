@@ -42,7 +42,7 @@ def standby(timeline: int = 1) -> Standing:
 
 
 class Network:
-    """What each server answers: a standing, an error, or nothing ever."""
+    """Servers that answer with a standing, an error, or never."""
 
     def __init__(self, **answers: Standing | Exception | None) -> None:
         self.answers, self.lines, self.asked = answers, dict[str, Line](), list[str]()

@@ -91,6 +91,15 @@ class Connection(_Connection):
         if not waiter.done():
             waiter.set_result(None)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the connection belongs to."""
+        return self._loop  # type: ignore[attr-defined,no-any-return]
+
+    def cut(self) -> None:
+        """End the connection under those who use it: unlike `terminate`, each of them gets the error of a lost connection."""
+        self._transport.abort()  # type: ignore[attr-defined]
+
     async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
         """Look up types once for all connections: the driver's own query on each connection is slower than most of ours.
 
@@ -128,6 +137,11 @@ class Connector:
         self._primary[direct], connection = await self._search(settings, direct=direct, timeout=timeout).find(
             self._primary.get(direct)
         )
+
+        def ask_all_next(_: object) -> None:  # the connection may have ended because of a failover
+            self._primary.pop(direct, None)
+
+        connection.add_termination_listener(ask_all_next)
         with self._lock:
             self._opened.add(connection)
         return connection
@@ -157,7 +171,7 @@ class Connector:
         for connection in opened:
             if not connection.is_closed() and (everything or connection.standing.overtaken):
                 with suppress(RuntimeError):  # its loop is closed
-                    connection._loop.call_soon_threadsafe(connection.terminate)  # type: ignore[attr-defined]
+                    connection.loop.call_soon_threadsafe(connection.cut)
 
     def _search(self, settings: dict[str, str], *, direct: bool, timeout: float) -> Search[Connection]:
         servers = self.address.direct_servers if direct else self.address.servers
