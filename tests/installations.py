@@ -28,6 +28,11 @@ class Installation:
     def major(self) -> int:
         return int(self.version.partition(".")[0])
 
+    @property
+    def has_tls(self) -> bool:
+        """Whether it was built with TLS."""
+        return "openssl" in subprocess.run([str(self.bin / "pg_config"), "--configure"], capture_output=True, text=True).stdout
+
     def run(self, program: str, *arguments: str, timeout: float = 120) -> str:
         """Run a program under a user that PostgreSQL accepts; an error has its output."""
         command = [str(self.bin / program), *arguments]

@@ -179,10 +179,18 @@ class Cluster:
         query = "select count(*) from pg_stat_replication where state = 'streaming'"
         wait_until(lambda: self.primary.ask(query) >= count)
 
+    def let_lag(self) -> None:
+        """Let the standbys receive nothing more."""
+        for node in self.standbys:
+            node.configure(primary_conninfo="host=127.0.0.1 port=1 user=postgres")
+            node.reload()
+        for node in self.standbys:
+            wait_until(lambda node=node: node.ask("select count(*) from pg_stat_wal_receiver where status = 'streaming'") == 0)
+
     def fail_over(self) -> Node:
         """Promote the standby that has received most, and let the other one follow it; returns the old primary."""
         old = self.primary
-        received = "select pg_last_wal_receive_lsn() - '0/0'::pg_lsn"
+        received = "select greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0'::pg_lsn"
         ordered = sorted(self.standbys, key=lambda node: node.ask(received), reverse=True)
         self.primary = ordered[0]
         if self.synchronous:  # before it takes writes: from its first commit on, it waits for the other one

@@ -1,7 +1,8 @@
 """Failovers of a real cluster under load: the primary is killed or cut off, a standby is promoted, and the old primary comes back.
 
-With synchronous replication every promise must hold. With asynchronous replication the last commits are lost: the judge counts
-what was acknowledged and is gone, and the rows that are left must agree with each other and come to an end.
+With synchronous replication every promise must hold. With asynchronous replication the last commits are lost: the workers, which
+remember what is gone, are started again, as docs/how-to/postgresql.md says; the judge counts what was acknowledged and is gone,
+and the rows that are left must agree with each other and come to an end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.chaos.client import read_acks
 from tests.chaos.cluster import Cluster, Node, cluster
 from tests.chaos.play import LOOK_EVERY, Played, Run, play_on
 from tests.chaos.stage import Plan, Stage
+from tests.chaos.storms import RESTARTED
 
 from treadle import Engine
 
@@ -73,8 +75,7 @@ class FailoverRun(Run):
         """Returns the old primary, which takes writes again for all who ask it."""
         machines = self._machines
         if not machines.synchronous:
-            for node in machines.standbys:
-                await asyncio.to_thread(node.stop, "fast")
+            await asyncio.to_thread(machines.let_lag)
             await asyncio.sleep(LAGS_FOR)
         at = self._clock.now()
         self._tell(f"{self._now()} the primary {machines.primary.name} is {way}")
@@ -84,11 +85,13 @@ class FailoverRun(Run):
             machines.primary.isolate()
         await asyncio.sleep(NOTICED_AFTER)
         if not machines.synchronous:
-            for node in machines.standbys:
-                await asyncio.to_thread(node.start)
+            await asyncio.gather(*(self._storms.kill(worker, RESTARTED) for worker in self._stage.workers))
         old = await asyncio.to_thread(machines.fail_over)
         self.failovers.append(Failover(way, at, self._clock.now()))
         self._tell(f"{self._now()} {machines.primary.name} is the primary")
+        if not machines.synchronous:
+            for worker in self._stage.workers:
+                await self._storms.start(worker, worker.name)
         if way == KILLED:
             await asyncio.to_thread(old.start)
         else:

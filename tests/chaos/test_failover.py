@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.chaos.cluster import Cluster, Node, cluster, wait_until
+from tests.chaos.failover import ISOLATED, KILLED, as_text, fail_over
+from tests.chaos.stage import Plan
 from tests.limits import BOUND
 
 from treadle.kernel.store.system import SystemClock
@@ -176,3 +178,13 @@ async def test_the_log_says_why_no_server_can_be_used(three: Cluster, caplog: py
             pass
     assert "cannot be reached" in str(refused.value)
     assert str(refused.value).count("is a standby") == 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
+def test_work_goes_on_after_failovers(synchronous: bool) -> None:
+    plan = Plan("failover", 400, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
+    done = asyncio.run(fail_over(plan, lambda line: None, synchronous=synchronous, ways=(KILLED, ISOLATED)))
+    assert not done.broken, as_text(done)
+    assert bool(done.lost) is not synchronous, as_text(done)
+    assert [each.way for each in done.failovers] == [KILLED, ISOLATED]

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from ssl import SSLCertVerificationError
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import UUID
@@ -192,6 +193,8 @@ class Connector:
                     server_settings=None if pooled else settings | {"search_path": self.address.schema},
                     target_session_attrs=SessionAttribute.any,
                 )
+            except SSLCertVerificationError:  # a ValueError too
+                raise
             except ValueError:
                 raise InvalidStoreUrl(
                     "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
