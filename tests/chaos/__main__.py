@@ -88,7 +88,9 @@ def _fail_over(options: argparse.Namespace) -> int:
     if options.record:
         from bench import results
 
-        results.write("failover", "Failover of a PostgreSQL cluster", failover.as_markdown(runs), _command())
+        for each in runs:
+            kind = "synchronous" if each.synchronous else "asynchronous"
+            results.write(f"failover-{kind}", f"Failover with {kind} replication", failover.as_markdown([each]), _command())
     return int(any(each.broken for each in runs))
 
 

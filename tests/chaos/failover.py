@@ -135,14 +135,25 @@ class FailedOver:
 
     @property
     def lost(self) -> list[str]:
-        """The acknowledged work that is gone."""
-        return [problem for problem in self.played.verdict.problems if "is lost" in problem]
+        """The acknowledged work that is gone, and the runs that wait for a signal or a decision that is gone."""
+        gone = [problem for problem in self.played.verdict.problems if "is lost" in problem]
+        return gone + [f"run {run_id} waits for a message that is lost" for run_id in self._waiting()]
 
     @property
     def broken(self) -> list[str]:
         """The promises that were broken: with asynchronous replication, only those about the rows that are left."""
         problems, inconsistent = self.played.verdict.problems, self.played.verdict.inconsistent
-        return problems if self.synchronous else problems[len(problems) - inconsistent :]
+        if self.synchronous:
+            return problems
+        excused = {each for pair in self._waiting().items() for each in (pair[0], *pair[1])}
+        return [problem for problem in problems[len(problems) - inconsistent :] if not any(each in problem for each in excused)]
+
+    def _waiting(self) -> dict[str, list[str]]:
+        """The runs that wait although the client was told that they have their signal or decision, with their tasks."""
+        found = self.played.evidence
+        sent = [run_id for each in found.submissions if each.told or each.asks for run_id in found.acks.get(each.key, ())]
+        runs = [run_id for run_id in sent if run_id in found.runs and not found.runs[run_id].finished]
+        return {run_id: [task.id for task in found.tasks.values() if task.run_id == run_id] for run_id in runs}
 
 
 async def fail_over(plan: Plan, say: Callable[[str], None], *, synchronous: bool, ways: Sequence[str]) -> FailedOver:
