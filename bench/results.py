@@ -41,6 +41,8 @@ ORDER = (
     "language",
     "simulation",
     "chaos",
+    "failover-synchronous",
+    "failover-asynchronous",
     "attack",
 )
 """The sections, as a reader wants them."""

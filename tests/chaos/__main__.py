@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 
+from tests.chaos import failover
 from tests.chaos.play import play
 from tests.chaos.report import as_json, as_markdown, as_text
 from tests.chaos.stage import Plan
@@ -20,8 +21,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--store", choices=STORES, action="append", help="run on this store only (default: all, one after another)")
     parser.add_argument(
-        "--tasks", type=int, default=50_000, help="amount of work on each store: tasks, runs, external jobs and objectives"
+        "--tasks", type=int, help="amount of work on each store: tasks, runs, external jobs, approvals and objectives (50,000)"
     )
+    parser.add_argument(
+        "--failover",
+        action="store_true",
+        help="fail over a PostgreSQL cluster of three servers, with synchronous and with asynchronous replication (20,000 items)",
+    )
+    parser.add_argument("--replication", choices=("synchronous", "asynchronous"), help="with --failover: only this one")
     parser.add_argument("--seconds", type=float, default=200, help="maximum duration of the faults on each store")
     parser.add_argument("--seed", type=int, default=1, help="determines the work and the faults")
     parser.add_argument("--lease", type=float, default=3.0, help="length of a lease in seconds")
@@ -34,7 +41,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        return _run(options)
+        return _fail_over(options) if options.failover else _run(options)
     except KeyboardInterrupt:
         print("interrupted; all processes were ended", file=sys.stderr)
         return 130
@@ -44,7 +51,14 @@ def _run(options: argparse.Namespace) -> int:
     played = []
     for store in options.store or STORES:
         plan = Plan(
-            store, options.tasks, options.seed, options.seconds, options.lease, options.workers, options.pause, keep=options.keep
+            store,
+            options.tasks or 50_000,
+            options.seed,
+            options.seconds,
+            options.lease,
+            options.workers,
+            options.pause,
+            keep=options.keep,
         )
         _say(f"{store}: starting")
         played.append(asyncio.run(play(plan, _say)))
@@ -57,6 +71,27 @@ def _run(options: argparse.Namespace) -> int:
 
         results.write("chaos", "Chaos with real processes", as_markdown(played), _command())
     return int(any(each.verdict.problems for each in played))
+
+
+def _fail_over(options: argparse.Namespace) -> int:
+    runs = []
+    for kind in [options.replication] if options.replication else ("synchronous", "asynchronous"):
+        tasks = options.tasks or 20_000
+        plan = Plan(f"{kind}-failover", tasks, options.seed, 0, options.lease, options.workers, keep=options.keep)
+        _say(f"{plan.store}: starting")
+        ways = (failover.KILLED, failover.ISOLATED)
+        runs.append(asyncio.run(failover.fail_over(plan, _say, synchronous=kind == "synchronous", ways=ways)))
+        if not options.json:
+            print(failover.as_text(runs[-1]), flush=True)
+    if options.json:
+        print(json.dumps([failover.as_json(each) for each in runs], indent=2))
+    if options.record:
+        from bench import results
+
+        for each in runs:
+            kind = "synchronous" if each.synchronous else "asynchronous"
+            results.write(f"failover-{kind}", f"Failover with {kind} replication", failover.as_markdown([each]), _command())
+    return int(any(each.broken for each in runs))
 
 
 def _say(line: str) -> None:

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ from tests.chaos.crew import SOURCES
 from tests.chaos.submissions import Submission, draw_submissions
 
 from treadle import Engine, TaskSpec
-from treadle.model.errors import FunctionNotFound, StoreError
+from treadle.model.errors import AlreadyDecided, FunctionNotFound, NotFound, StoreError
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ class Sender:
     def __init__(self, engine: Engine, acks: Path, backlog: int) -> None:
         self._engine, self._backlog = engine, backlog
         self._acks = acks.open("a", buffering=1)
+        self._deciding: list[asyncio.Task[None]] = []
 
     async def send(self, submissions: Sequence[Submission]) -> None:
         """All of these; they are acknowledged when this returns."""
@@ -64,7 +66,8 @@ class Sender:
             made = await self._insist(
                 lambda: engine.goals.objectives.add(submission.name, actor="ada", key=submission.key, metadata=submission.payload)
             )
-            await self._insist(lambda: engine.goals.objectives.approve(made.objective_id, actor="ada"))
+            with suppress(NotFound):  # it was acknowledged and is lost, as the judge will find
+                await self._insist(lambda: engine.goals.objectives.approve(made.objective_id, actor="ada"))
             self._acknowledge(submission, made.objective_id)
             return
         if submission.kind == "flow":
@@ -76,8 +79,28 @@ class Sender:
                 lambda: engine.start_function(submission.name, submission.payload, idempotency_key=submission.key)
             )
         if submission.told is not None:
-            await self._insist(lambda: engine.signal(run, "told", submission.told, idempotency_key=submission.key))
-        self._acknowledge(submission, run.id)
+            with suppress(NotFound):
+                await self._insist(lambda: engine.signal(run, "told", submission.told, idempotency_key=submission.key))
+        if submission.asks:
+            self._deciding.append(asyncio.create_task(self._approve(submission, run.id)))
+        else:
+            self._acknowledge(submission, run.id)
+
+    async def _approve(self, submission: Submission, run_id: str) -> None:
+        """Wait for the question of the run and approve it; acknowledged once the decision is."""
+        engine = self._engine
+        while await self._insist(lambda: engine.kernel.store.find_run(run_id)) is not None:  # or it is lost
+            for asked in await self._insist(lambda: engine.approvals.list(states=(), run_id=run_id)):
+                with suppress(AlreadyDecided, NotFound):  # by the same request, which was not answered; or it is lost
+                    await self._insist(lambda asked=asked: engine.approvals.decide(asked.id, "approve", actor="ada"))  # type: ignore[misc]
+                self._acknowledge(submission, run_id)
+                return
+            await asyncio.sleep(AGAIN)
+        self._acknowledge(submission, run_id)
+
+    async def finish(self) -> None:
+        """Wait for the last decisions."""
+        await asyncio.gather(*self._deciding)
 
     def _acknowledge(self, submission: Submission, work_id: str) -> None:
         self._acks.write(f"{submission.key} {work_id}\n")
@@ -108,6 +131,7 @@ async def send_all(options: argparse.Namespace) -> None:
     sender = Sender(engine, options.acks, options.backlog)
     for first in range(0, len(left), options.chunk):
         await sender.send(left[first : first + options.chunk])
+    await sender.finish()
     print(json.dumps({"event": "all sent"}), flush=True)
     await engine.close()
 

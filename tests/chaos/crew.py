@@ -124,6 +124,7 @@ def _functions(engine: Engine, service: ServiceClient) -> None:
             "doubled": doubled,
             "told": await ctx.wait_for("told") if payload["waits"] else None,
             "printed": await ctx.external("chaos.Print", {"key": key, "takes": 0.5}) if payload["prints"] else None,
+            "approved": (await ctx.approval("Go on?"))["by"] if payload["asks"] else None,
             "child": await child.result(),
         }
 

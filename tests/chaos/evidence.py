@@ -15,6 +15,7 @@ from treadle.goals.reads import ObjectiveTrail
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.verify import check_history
+from treadle.model.errors import NotFound
 from treadle.model.runs import Run, Step
 from treadle.model.states import EXTERNAL
 from treadle.model.tasks import Task
@@ -85,12 +86,21 @@ async def gather(engine: Engine, submissions: Sequence[Submission], acks: dict[s
     objectives = [
         work_id for submission in submissions if submission.kind == "objective" for work_id in acks.get(submission.key, ())
     ]
-    for trail in await _many(engine.goals.objectives.show, objectives):
-        found.trails[trail.objective.objective_id] = trail
+    for trail in await _many(lambda objective_id: _trail(engine, objective_id), objectives):
+        if trail is not None:
+            found.trails[trail.objective.objective_id] = trail
     live = RecordFilter(EXTERNAL.entity, states=("live",))
     found.followed = [record.id for record in await store.list_records(live, PAGE)]
     await _read_log(engine, found)
     return found
+
+
+async def _trail(engine: Engine, objective_id: str) -> ObjectiveTrail | None:
+    """The trail of an objective; None if the objective was lost."""
+    try:
+        return await engine.goals.objectives.show(objective_id)
+    except NotFound:
+        return None
 
 
 async def _read_log(engine: Engine, found: Evidence) -> None:

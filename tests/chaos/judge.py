@@ -33,6 +33,8 @@ class Verdict:
     """The verdict on a run."""
 
     problems: list[str] = field(default_factory=list)
+    inconsistent: int = 0
+    """The last so many of them: not about work that was lost, but about rows that contradict each other or never end."""
     ended: Counter[str] = field(default_factory=Counter)
     """Submissions by kind."""
     given_up: int = 0
@@ -58,14 +60,18 @@ def judge(found: Evidence) -> Verdict:
         judging.check_submission(submission)
     for problem in (
         *judging.strangers(),
-        *judging.left_over(),
         *judging.bodies(),
+    ):
+        verdict.problems.append(problem)
+    inconsistent = [
+        *judging.left_over(),
         *judging.settled_twice(),
         *judging.shapes(),
         *(f"verify: {each}" for each in found.unexplained),
         *found.loop_errors,
-    ):
-        verdict.problems.append(problem)
+    ]
+    verdict.problems += inconsistent
+    verdict.inconsistent = len(inconsistent)
     verdict.unknown = sum(moves[UNKNOWN] for moves in found.moves.values())
     return verdict
 

@@ -70,18 +70,32 @@ class Played:
     """All processes that there were."""
 
 
-async def play(plan: Plan, say: Callable[[str], None] = lambda line: None) -> Played:
+def _quiet(line: str) -> None:
+    pass
+
+
+async def play(plan: Plan, say: Callable[[str], None] = _quiet) -> Played:
     """Do it. Whatever happens, no process is left."""
+    with _database(plan) as server:
+        return await play_on(plan, say, lambda folder: server.url if server else f"sqlite:///{folder / 'chaos.db'}", Run, server)
+
+
+async def play_on(
+    plan: Plan,
+    say: Callable[[str], None],
+    url: Callable[[Path], str],
+    run: Callable[[Stage, Callable[[str], None]], Run],
+    server: PrivateServer | None = None,
+) -> Played:
+    """Do it on the store of that URL, which may be in the folder of the run."""
     folder = Path(tempfile.mkdtemp(prefix=f"treadle-chaos-{plan.store}-"))
     keep = True
     try:
-        with _database(plan) as server:
-            url = server.url if server is not None else f"sqlite:///{folder / 'chaos.db'}"
-            stage = Stage(plan, url, folder, random.Random(f"chaos {plan.seed} {plan.store}"), server)
-            try:
-                played = await Run(stage, say).play()
-            finally:
-                stage.close()
+        stage = Stage(plan, url(folder), folder, random.Random(f"chaos {plan.seed} {plan.store}"), server)
+        try:
+            played = await run(stage, say).play()
+        finally:
+            stage.close()
         keep = plan.keep or bool(played.verdict.problems)
         played.folder = folder if keep else None
         return played

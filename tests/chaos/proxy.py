@@ -10,6 +10,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 SOCKET = ".s.PGSQL.5432"
@@ -17,11 +18,15 @@ LOSES_FOR = 0.3
 """Seconds for which answers are lost."""
 
 
+Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+"""Connects to the other side."""
+
+
 class Proxy:
     """All connections that pass through here."""
 
-    def __init__(self, host: Path, hang_for: float) -> None:
-        self._host, self._hang_for = host, hang_for
+    def __init__(self, dial: Dial, hang_for: float) -> None:
+        self._dial, self._hang_for = dial, hang_for
         self._open = asyncio.Event()
         self._open.set()
         self._losing = False
@@ -42,14 +47,25 @@ class Proxy:
         self._losing = False
 
     async def _hang(self) -> None:
-        self._open.clear()
+        self.shut()
         await asyncio.sleep(self._hang_for)
+        self._open.set()
+
+    def shut(self) -> None:
+        """Let nothing pass: both sides hear nothing, not even that the other one is gone."""
+        self._open.clear()
+
+    def reopen(self) -> None:
+        """Let new connections pass; those that hung are gone."""
+        for writer in self._writers:
+            writer.transport.abort()
         self._open.set()
 
     async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either side is gone."""
         try:
-            far_reader, far_writer = await asyncio.open_unix_connection(self._host / SOCKET)
+            await self._open.wait()
+            far_reader, far_writer = await self._dial()
         except OSError:
             writer.transport.abort()
             return
@@ -81,7 +97,7 @@ class Proxy:
 
 async def serve(folder: Path, host: Path, hang_for: float) -> None:
     """Until somebody ends this process."""
-    proxy = Proxy(host, hang_for)
+    proxy = Proxy(lambda: asyncio.open_unix_connection(host / SOCKET), hang_for)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, proxy.act, True)
     loop.add_signal_handler(signal.SIGUSR2, proxy.act, False)

@@ -119,28 +119,30 @@ class Storms:
             free = [worker for worker in free if worker.process.events("ready")]
         return self._dice.choice(free) if free else None
 
-    async def _kill(self, worker: Worker, way: str) -> None:
+    async def kill(self, worker: Worker, way: str) -> None:
+        """Kill a worker."""
         self.counts[way] += 1
         worker.busy = True
         worker.process.send(signal.SIGKILL)
         self.blows.append(Blow(way, self._clock.now(), worker.diary))
         await worker.process.ended()
 
-    async def _start(self, worker: Worker, name: str) -> None:
+    async def start(self, worker: Worker, name: str) -> None:
+        """Start another process in its place."""
         self._stage.start_again(worker, name)
         worker.busy = False
 
     async def _restart(self) -> None:
         if (worker := self._free()) is not None:
-            await self._kill(worker, RESTARTED)
-            await self._start(worker, worker.name)
+            await self.kill(worker, RESTARTED)
+            await self.start(worker, worker.name)
 
     async def _leave(self) -> None:
         """Nobody of its name comes back, so that only the lease tells."""
         if (worker := self._free()) is not None:
-            await self._kill(worker, LEFT)
+            await self.kill(worker, LEFT)
             await asyncio.sleep(self._dice.uniform(0.1, 1.5) * self._stage.plan.lease)
-            await self._start(worker, f"worker{worker.number}-{len(self._stage.started)}")
+            await self.start(worker, f"worker{worker.number}-{len(self._stage.started)}")
 
     async def _stand_still(self) -> None:
         """Stop a process for longer than its lease; when it continues, it does not know that others have taken over its work."""
@@ -170,9 +172,9 @@ class Storms:
     async def _kill_all(self) -> None:
         self.counts[ALL] += 1
         free = [worker for worker in self._stage.workers if not worker.busy]
-        await asyncio.gather(*(self._kill(worker, RESTARTED) for worker in free))
+        await asyncio.gather(*(self.kill(worker, RESTARTED) for worker in free))
         for worker in free:
-            await self._start(worker, worker.name)
+            await self.start(worker, worker.name)
 
     async def _kill_client(self) -> None:
         client = self._stage.client

@@ -27,6 +27,8 @@ class Submission:
     """Runs of one shape have the same number of steps."""
     told: str | None = None
     """Signals sent to it while it waits."""
+    asks: bool = False
+    """It asks for an approval, which the client gives."""
 
 
 def draw_submissions(seed: int, count: int) -> list[Submission]:
@@ -70,14 +72,15 @@ def _flow(dice: random.Random, key: str) -> Submission:
 
 
 def _order(dice: random.Random, key: str) -> Submission:
-    waits, prints = dice.random() < 0.4, dice.random() < 0.15
-    payload = {"key": key, "sleeps": dice.choice((0.05, 0.5)), "waits": waits, "prints": prints}
+    waits, prints, asks = dice.random() < 0.4, dice.random() < 0.15, dice.random() < 0.25
+    payload = {"key": key, "sleeps": dice.choice((0.05, 0.5)), "waits": waits, "prints": prints, "asks": asks}
     result = {
         "first": 1,
         "receipt": f"receipt {key}",
         "doubled": [{"out": 2}, {"out": 4}, 5],
         "told": f"told {key}" if waits else None,
         "printed": {"printed": key} if prints else None,
+        "approved": "ada" if asks else None,
         "child": "done",
     }
     return Submission(
@@ -88,8 +91,9 @@ def _order(dice: random.Random, key: str) -> Submission:
         {"result": result},
         effects=(key,),
         jobs=(key,) if prints else (),
-        shape=f"order{' waiting' * waits}{' printing' * prints}",
+        shape=f"order{' waiting' * waits}{' printing' * prints}{' asking' * asks}",
         told=f"told {key}" if waits else None,
+        asks=asks,
     )
 
 

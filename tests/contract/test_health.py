@@ -85,6 +85,12 @@ async def test_an_open_snapshot_is_found(store, postgres_server):
         ({"settings": GOOD.settings | {"fsync": "off"}}, "durability"),
         ({"settings": GOOD.settings | {"full_page_writes": "off"}}, "durability"),
         ({"settings": GOOD.settings | {"synchronous_commit": "off"}}, "durability"),
+        ({"settings": GOOD.settings | {"standbys": "2", "synchronous_standby_names": ""}}, "replication"),
+        (
+            {"settings": GOOD.settings | {"standbys": "2", "synchronous_standby_names": "s", "synchronous_commit": "local"}},
+            "replication",
+        ),
+        ({"settings": GOOD.settings | {"standbys": "0", "synchronous_standby_names": "s"}}, "replication"),
         ({"settings": GOOD.settings | {"data_checksums": "off"}}, "page checksums"),
         ({"settings": GOOD.settings | {"connections": "95"}}, "connections"),
     ],

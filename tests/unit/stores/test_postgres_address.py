@@ -40,6 +40,33 @@ def test_a_direct_url_is_for_listening_only() -> None:
     assert "two" not in address.shown
 
 
+def test_each_host_of_a_url_is_a_server_of_its_own() -> None:
+    address = parse_address("postgresql://ann:s3cret@a:5432,b,[::1]:5434/work?schema=mine&sslmode=require")
+    assert [server.name for server in address.servers] == ["a:5432", "b", "[::1]:5434"]
+    assert [server.dsn for server in address.servers] == [
+        f"postgresql://ann:s3cret@{host}/work?application_name=treadle&sslmode=require" for host in ("a:5432", "b", "[::1]:5434")
+    ]
+    assert address.target == "read-write"
+    assert address.direct_servers == address.servers
+    assert "s3cret" not in repr(address) + repr(address.servers)
+
+
+def test_hosts_may_be_parameters() -> None:
+    address = parse_address("postgresql:///work?host=/tmp/a,b&port=5433,5434&target_session_attrs=primary")
+    assert [server.name for server in address.servers] == ["/tmp/a:5433", "b:5434"]
+    assert [server.dsn for server in address.servers] == [
+        "postgresql:///work?application_name=treadle&host=/tmp/a&port=5433",
+        "postgresql:///work?application_name=treadle&host=b&port=5434",
+    ]
+    assert address.target == "primary"
+
+
+def test_one_host_is_used_unless_it_is_a_standby() -> None:
+    assert parse_address("postgresql://db/work").target == "primary"
+    assert parse_address("postgresql://db/work?target_session_attrs=any").target == "any"
+    assert "target_session_attrs" not in parse_address("postgresql://db/work?target_session_attrs=any").dsn
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -78,6 +105,8 @@ def test_no_password_is_shown(url: str) -> None:
         f"postgresql://ann:s3cret@db/work?schema={'a' * 60}",
         "postgresql://ann:s3cret@db/work?pgbouncer=perhaps",
         "postgresql://ann:s3cret@db/work?direct_url=http://x",
+        "postgresql://ann:s3cret@db/work?target_session_attrs=standby",
+        "postgresql:///work?host=a,b,c&port=1,2&password=s3cret",
     ],
 )
 def test_a_url_that_names_no_store_is_refused_without_telling_its_password(url: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from treadle.api.store import StoreFinding as Finding
@@ -66,6 +66,7 @@ def _postgres(health: Health) -> Iterator[Finding]:
         yield Finding("durability", "warn", f"{name} is off", do)
     if not unsafe:
         yield Finding("durability", "ok", "commits are flushed")
+    yield _replication(settings)
     if settings.get("data_checksums") == "off":
         do = "Stop the server and run `pg_checksums --enable --pgdata DIRECTORY`. Without them, damaged pages are not detected."
         yield Finding("page checksums", "warn", "data_checksums is off", do)
@@ -75,6 +76,22 @@ def _postgres(health: Health) -> Iterator[Finding]:
     verdict: Literal["ok", "warn"] = "warn" if used > 0.8 * most else "ok"
     do = "Use a pooler, or raise max_connections." if verdict == "warn" else ""
     yield Finding("connections", verdict, f"{used} of {most}", do)
+
+
+def _replication(settings: Mapping[str, str]) -> Finding:
+    """Whether a failover can lose acknowledged commits, and whether commits wait for a standby that is not there."""
+    standbys, names = int(settings.get("standbys", 0)), settings.get("synchronous_standby_names", "")
+    waits = bool(names) and settings.get("synchronous_commit") not in ("off", "local")
+    if waits and not standbys:
+        do = "Start a standby, or empty synchronous_standby_names: until then no commit is acknowledged."
+        return Finding("replication", "warn", f"commits wait for {names}, and no standby is connected", do)
+    if standbys and not waits:
+        do = (
+            "A failover loses the last acknowledged commits, and may repeat finished work: set synchronous_standby_names, with "
+            "synchronous_commit = on."
+        )
+        return Finding("replication", "warn", f"{standbys} standbys, none of them synchronous", do)
+    return Finding("replication", "ok", f"{standbys} standbys; commits wait for {names}" if waits else "no standby")
 
 
 def _is_bloated(table: TableHealth) -> bool:

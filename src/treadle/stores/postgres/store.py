@@ -11,6 +11,7 @@ from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, READS, Pool
 from treadle.stores.postgres.connection.errors import translated
+from treadle.stores.postgres.connection.lookout import Lookout
 from treadle.stores.postgres.connection.signals import Listener, Notifier
 from treadle.stores.postgres.dead_letters import DeadLetters
 from treadle.stores.postgres.health import HealthReport
@@ -33,7 +34,8 @@ class PostgresStore(
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 
     Uses up to `pool_size` connections for work, two for lists, one each to listen (and to attend) and to notify, and one for each
-    lease connection. `url` has no password.
+    lease connection. With several hosts in the URL, it also connects to each of them for a moment every few seconds, to notice a
+    failover. `url` has no password.
     """
 
     def __init__(self, url: str, *, clock: Clock, pool_size: int = 4) -> None:
@@ -41,6 +43,7 @@ class PostgresStore(
         self._pool_size = pool_size
         self._listener: Listener | None = None
         self._notifier: Notifier | None = None
+        self._lookout: Lookout | None = None
 
     async def open(self, *, migrate: bool = True) -> None:
         self._reads = Pool(self._connector, READS, 2)
@@ -56,13 +59,15 @@ class PostgresStore(
         self._listener = Listener(self._connector, self._clock)
         self._attendance = Attendance(self._listener, self._address.schema)
         self._notifier = Notifier(self._connector, self._clock)
+        if len(self._address.servers) > 1:
+            self._lookout = Lookout(self._connector, self._clock)
         await self.list_lanes()
 
     async def close(self) -> None:
-        for part in (self._listener, self._notifier, self._hot, self._reads):
+        for part in (self._lookout, self._listener, self._notifier, self._hot, self._reads):
             if part is not None:
                 await part.close()
-        self._listener = self._attendance = self._notifier = self._hot = self._reads = None
+        self._lookout = self._listener = self._attendance = self._notifier = self._hot = self._reads = None
 
     async def migrate_to(self, version: int) -> None:
         """Bring the schema to exactly that version, up or down; the store need not be open."""

@@ -5,6 +5,9 @@ step, or all are checkpoints. That is atomic for new tasks too: the statement de
 Otherwise, a transaction locks the guarded rows, `rules.guards` decides the units, and each kind of settlement and of row
 is one statement for all units. The hot statements leave tasks with a limit key, and lanes with settings, to that path: it
 ends by admitting the next tasks of the keys.
+
+An acknowledgement of something that an earlier commit wrote waits for synchronous standbys as if it were written now
+(`confirm`): the earlier commit may have been completed without them, by a restart of the server.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from treadle.stores.postgres.commit.keys import settle_keys, take_keys
 from treadle.stores.postgres.commit.records import write_records
 from treadle.stores.postgres.commit.rows import insert_runs, put_checkpoints, take_back_runs, write_rows
 from treadle.stores.postgres.commit.settlements import End, Limited, bury, finish, settle
-from treadle.stores.postgres.connection.connect import Connection
+from treadle.stores.postgres.connection.connect import Connection, confirm
 from treadle.stores.postgres.limits import admit
 from treadle.stores.rules.guards import Decision, GuardedTask, decide, has_rows, with_admitted, with_lanes
 from treadle.stores.rules.inserts import has_preclaims, list_preclaims, note_inserted
@@ -61,6 +64,8 @@ async def _commit(connection: Connection, lane_ids: Lanes, units: Sequence[Unit]
     elif tasks := _plain_tasks(units):
         inserted = await insert_tasks(connection, lane_ids, tasks)
         if not inserted.shut:
+            if len(inserted.ids) < len(tasks):
+                await confirm(connection)
             return [note_inserted(DONE, unit.tasks, inserted.ids, inserted.holders, lane_ids) for unit in units]
     async with connection.transaction():
         return await _commit_guarded(connection, lane_ids, units)
@@ -107,6 +112,8 @@ async def _commit_guarded(connection: Connection, lane_ids: Lanes, units: Sequen
     decision.recognise(asked, await list_settled(connection, asked))
     limited = await settle(connection, decision.parts)
     inserted = await enter(connection, lane_ids, list(decision.applied.values()))
+    if _is_repeated(decision, inserted):
+        await confirm(connection)
     lanes = await write_rows(connection, decision.applied, limited.keys)
     skipped = decision.skipped(snapshot.tasks)
     keys = (
@@ -115,6 +122,14 @@ async def _commit_guarded(connection: Connection, lane_ids: Lanes, units: Sequen
     admitted = await admit(connection, keys, inserted.limits) if keys else set()
     admitted |= {row.lane_id for row in skipped if not row.hold}
     return with_admitted(_answers(decision, lane_ids, limited, inserted, lanes), admitted)
+
+
+def _is_repeated(decision: Decision, inserted: Inserted) -> bool:
+    """Whether something that an earlier commit has written is acknowledged, and not written again."""
+    recognised = any(
+        answer.verdict is Verdict.DONE and position not in decision.applied for position, answer in enumerate(decision.answers)
+    )
+    return recognised or len(inserted.ids) < len(inserted.tasks)
 
 
 def _answers(

@@ -1,9 +1,12 @@
 """Parse a store URL into the part for asyncpg, Treadle's own parameters, and a form without passwords.
 
-    postgresql://user:password@host:port/database?schema=treadle&direct_url=...&pgbouncer=1
+    postgresql://user:password@host:port,host:port/database?schema=treadle&target_session_attrs=read-write
+    postgresql://user:password@host:port/database?pgbouncer=1&direct_url=...
 
-`schema` contains all tables. `pgbouncer=1` states that a transaction-mode pooler is in front of the server; `direct_url`
-(percent-encoded) then names the server itself, for LISTEN.
+`schema` contains all tables. Several hosts are the servers of one replicated database; `target_session_attrs` states which
+of them may be used: `read-write` (the default for several hosts), `primary` (the default for one: not a standby) or `any`.
+`pgbouncer=1` states that a transaction-mode pooler is in front of the server; `direct_url` (percent-encoded) then names the
+server itself, for LISTEN.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ DEFAULT_SCHEMA = "treadle"
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]*")
 _LONGEST_SCHEMA = 48
-_OURS = ("schema", "direct_url", "pgbouncer")
+_OURS = ("schema", "direct_url", "pgbouncer", "target_session_attrs")
+_TARGETS = ("read-write", "primary", "any")
 _SECRET = ("password", "sslpassword")
 _PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]*)?")
 _ENCODE = (
@@ -28,14 +32,26 @@ _ENCODE = (
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """One server of the database; only `name` may be displayed."""
+
+    name: str
+    dsn: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """The address of the database. Only `shown` has no passwords and may be displayed."""
 
     shown: str
     schema: str
     pgbouncer: bool
+    target: str
+    """The servers that may be used: `read-write`, `primary` or `any`."""
     dsn: str = field(repr=False)
     direct_dsn: str = field(repr=False)
+    servers: tuple[Server, ...] = field(repr=False)
+    direct_servers: tuple[Server, ...] = field(repr=False)
 
     @property
     def channel(self) -> str:
@@ -47,7 +63,7 @@ def parse_address(url: str) -> Address:
     """Parse a store URL; raises `InvalidStoreUrl`, without secrets in its message."""
     dsn, own = _split(url)
     schema = own.get("schema", DEFAULT_SCHEMA)
-    if "@" in schema + own.get("pgbouncer", ""):
+    if "@" in schema + own.get("pgbouncer", "") + own.get("target_session_attrs", ""):
         raise InvalidStoreUrl(_ENCODE)
     if not _SCHEMA.fullmatch(schema) or len(schema) > _LONGEST_SCHEMA or schema.startswith("pg_"):
         raise InvalidStoreUrl(
@@ -58,7 +74,11 @@ def parse_address(url: str) -> Address:
     if pgbouncer not in ("0", "1", "true", "false"):
         raise InvalidStoreUrl(f"pgbouncer must be 1 or 0, not {pgbouncer!r}.")
     direct_dsn = _split(own["direct_url"])[0] if "direct_url" in own else dsn
-    return Address(redacted(url), schema, pgbouncer in ("1", "true"), dsn, direct_dsn)
+    servers = _list_servers(dsn)
+    target = own.get("target_session_attrs", "read-write" if len(servers) > 1 else "primary")
+    if target not in _TARGETS:
+        raise InvalidStoreUrl(f"target_session_attrs must be read-write, primary or any (to read from a standby), not {target!r}.")
+    return Address(redacted(url), schema, pgbouncer in ("1", "true"), target, dsn, direct_dsn, servers, _list_servers(direct_dsn))
 
 
 def redacted(url: str) -> str:
@@ -94,6 +114,28 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
     own = {name: value for name, value in pairs if name in _OURS}
     rest = {"application_name": "treadle"} | {name: value for name, value in pairs if name not in _OURS and value}
     return _join(parts.scheme, parts.netloc, parts.path, urlencode(rest, quote_via=quote, safe="/:", errors="replace")), own
+
+
+def _list_servers(dsn: str) -> tuple[Server, ...]:
+    """Return the hosts of the URL, each with a URL of its own; hosts are in the authority or in `host` and `port`."""
+    parts = urlsplit(dsn)
+    account, at, hosts = parts.netloc.rpartition("@")
+    if hosts:
+        return tuple(
+            Server(host, _join(parts.scheme, f"{account}{at}{host}", parts.path, parts.query)) for host in hosts.split(",")
+        )
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    named, ports = query.get("host", "").split(","), query.get("port", "").split(",")
+    if len(ports) == 1:
+        ports *= len(named)
+    if len(ports) != len(named):
+        raise InvalidStoreUrl("The store URL has a different number of hosts and ports.")
+    servers = []
+    for host, port in zip(named, ports, strict=True):
+        own = {name: value for name, value in (query | {"host": host, "port": port}).items() if value}
+        dsn = _join(parts.scheme, parts.netloc, parts.path, urlencode(own, quote_via=quote, safe="/:", errors="replace"))
+        servers.append(Server(f"{host}:{port}" if port else host or "localhost", dsn))
+    return tuple(servers)
 
 
 def _join(scheme: str, netloc: str, path: str, query: str) -> str:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from ssl import SSLCertVerificationError
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import UUID
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 from treadle.model.errors import InvalidStoreUrl
-from treadle.stores.postgres.connection.address import Address
+from treadle.stores.postgres.connection.address import Address, Server
+from treadle.stores.postgres.connection.failover import Search, SplitBrain, Standing
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:
@@ -28,6 +33,7 @@ LONGEST_STATEMENT_FOR = 15_000
 _CONNECT_TIMEOUT = 10.0
 _COMMAND_TIMEOUT = 20.0
 _CLOSE_TIMEOUT = 2.0
+_LOOK_TIMEOUT = 3.0
 
 _COMMON = {
     "jit": "off",
@@ -75,6 +81,33 @@ class Connection(_Connection):
     """A connection that knows its clock offset and shares type lookups of the driver."""
 
     clock_offset_for = 0
+    standing: Standing
+    for_commits = True
+    """Whether a commit may be under way: then a statement that takes too long is abandoned with its connection, not canceled."""
+
+    async def _cancel(self, waiter: asyncio.Future[None], *rest: Any) -> None:
+        """Cancel the statement, or end the connection if that may be a commit.
+
+        PostgreSQL answers the cancellation of a commit that waits for a standby by completing it without the standby, so that
+        others see, and may acknowledge, a commit that a failover loses. Abandoned, it stays invisible until the standby has it.
+        This overrides a private method of asyncpg, as the next one does.
+        """
+        if not self.for_commits:
+            await super()._cancel(waiter, *rest)  # type: ignore[misc]
+            return
+        self.terminate()
+        self._cancellations.discard(asyncio.current_task())  # type: ignore[attr-defined]
+        if not waiter.done():
+            waiter.set_result(None)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the connection belongs to."""
+        return self._loop  # type: ignore[attr-defined,no-any-return]
+
+    def cut(self) -> None:
+        """End the connection under those who use it: unlike `terminate`, each of them gets the error of a lost connection."""
+        self._transport.abort()  # type: ignore[attr-defined]
 
     async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
         """Look up types once for all connections: the driver's own query on each connection is slower than most of ours.
@@ -91,32 +124,96 @@ class Connection(_Connection):
 
 
 class Connector:
-    """Opens connections to the address and keeps them on the same clock."""
+    """Opens connections to the server of the address that may be used, and keeps them on the same clock.
+
+    Host names are resolved for each connection. Connections of several threads and event loops come from one connector.
+    """
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.clock_offset_for = 0
+        self._primary: dict[bool, Server] = {}
+        """The server that was used last, of those to use with (True) and without `direct`."""
+        self._opened: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._lock = threading.Lock()
 
     async def connect(self, settings: dict[str, str], *, direct: bool = False, timeout: float = _COMMAND_TIMEOUT) -> Connection:
         """Open a connection with these settings and `timeout` seconds for each statement.
 
-        `direct` bypasses PgBouncer if the URL has a `direct_url`.
+        `direct` bypasses PgBouncer if the URL has a `direct_url`. Raises `StoreUnavailable` if no server may be used: each is
+        a standby, was overtaken by a failover, or cannot be reached.
         """
-        pooled = self.address.pgbouncer and not direct
+        self._primary[direct], connection = await self._search(settings, direct=direct, timeout=timeout).find(
+            self._primary.get(direct)
+        )
+
+        def ask_all_next(_: object) -> None:  # the connection may have ended because of a failover
+            self._primary.pop(direct, None)
+
+        connection.add_termination_listener(ask_all_next)
+        with self._lock:
+            self._opened.add(connection)
+        return connection
+
+    async def look_around(self) -> None:
+        """Ask all servers of the URL for their timelines; end all connections to one that a failover has overtaken.
+
+        Raises `StoreUnavailable` if no server may be used. If that is because several servers take writes and no failover
+        orders them (`SplitBrain`), all connections end.
+        """
+        split = False
         try:
-            return await asyncpg.connect(
-                self.address.direct_dsn if direct else self.address.dsn,
-                timeout=min(timeout, _CONNECT_TIMEOUT),
-                command_timeout=timeout,
-                statement_cache_size=0 if pooled else 100,
-                max_cached_statement_lifetime=0,
-                connection_class=Connection,
-                server_settings=None if pooled else settings | {"search_path": self.address.schema},
-            )
-        except ValueError:
-            raise InvalidStoreUrl(
-                "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
-            ) from None
+            search = self._search(SIGNALS, direct=False, timeout=_LOOK_TIMEOUT)
+            self._primary[False], connection = await search.find(None)
+            await close_connection(connection)
+        except SplitBrain:
+            split = True
+            self._primary.clear()
+            raise
+        finally:
+            self._retire(everything=split)
+
+    def _retire(self, *, everything: bool) -> None:
+        """End the connections that may not be used any more, each in its own event loop."""
+        with self._lock:
+            opened = list(self._opened)
+        for connection in opened:
+            if not connection.is_closed() and (everything or connection.standing.overtaken):
+                with suppress(RuntimeError):  # its loop is closed
+                    connection.loop.call_soon_threadsafe(connection.cut)
+
+    def _search(self, settings: dict[str, str], *, direct: bool, timeout: float) -> Search[Connection]:
+        servers = self.address.direct_servers if direct else self.address.servers
+        pooled = self.address.pgbouncer and not direct
+        return Search(
+            self.address.shown, servers, self.address.target, lambda server: self._open(server, settings, pooled, timeout)
+        )
+
+    async def _open(self, server: Server, settings: dict[str, str], pooled: bool, timeout: float) -> Connection:
+        async with asyncio.timeout(min(timeout, _CONNECT_TIMEOUT)):
+            try:
+                connection: Connection = await asyncpg.connect(
+                    server.dsn,
+                    command_timeout=timeout,
+                    statement_cache_size=0 if pooled else 100,
+                    max_cached_statement_lifetime=0,
+                    connection_class=Connection,
+                    server_settings=None if pooled else settings | {"search_path": self.address.schema},
+                    target_session_attrs=SessionAttribute.any,
+                )
+            except SSLCertVerificationError:  # a ValueError too
+                raise
+            except ValueError:
+                raise InvalidStoreUrl(
+                    "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
+                ) from None
+            connection.for_commits = settings is not READS
+            try:
+                connection.standing = await _identify(connection)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
 
     @asynccontextmanager
     async def session(self, connection: Connection, settings: dict[str, str]) -> AsyncIterator[None]:
@@ -132,6 +229,20 @@ class Connector:
             await connection.execute(_SQL["set_session"], [_CLOCK], [str(offset)])
             connection.clock_offset_for = offset
         yield
+
+
+async def _identify(connection: Connection) -> Standing:
+    """Return the standing of the server, in a transaction: a pooler may use another server for each."""
+    with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError, asyncpg.FeatureNotSupportedError):
+        async with connection.transaction():
+            return Standing(**dict(await connection.fetchrow(_SQL["identify"]) or {}))
+    async with connection.transaction():
+        return Standing(**dict(await connection.fetchrow(_SQL["identify_roughly"]) or {}))
+
+
+async def confirm(connection: Connection) -> None:
+    """Make the current transaction, or this statement, wait until synchronous standbys have all that this server has committed."""
+    await connection.execute(_SQL["confirm"])
 
 
 async def close_connection(connection: Connection) -> None:
@@ -199,8 +310,10 @@ class Pool:
                 async with self._connector.session(connection, self._settings):
                     yield connection
                 sound = True
+            except asyncpg.ReadOnlySQLTransactionError:  # perhaps a primary that has become a standby: look for the new one
+                raise
             except asyncpg.PostgresError:
-                sound = not connection.is_in_transaction()
+                sound = not connection.is_closed() and not connection.is_in_transaction()
                 raise
             finally:
                 self._used.discard(connection)
@@ -212,7 +325,9 @@ class Pool:
     async def _take(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
-            if not connection.is_closed():
+            if connection.standing.overtaken:
+                connection.terminate()
+            elif not connection.is_closed():
                 return connection
         return await self._connector.connect(self._settings)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ssl import SSLCertVerificationError
 
 import asyncpg
 
@@ -36,13 +37,13 @@ def translated(shown: str) -> Iterator[None]:
     except TreadleError:
         raise
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
-        meant = _meaning(error, shown)
+        meant = meaning(error, shown)
         if meant is None:
             raise
         raise meant from error
 
 
-def _meaning(error: Exception, shown: str) -> TreadleError | None:
+def meaning(error: Exception, shown: str) -> TreadleError | None:
     """Return the translated error, or None for one that only a bug in this code can cause."""
     match error:
         case asyncpg.ReadOnlySQLTransactionError():
@@ -55,6 +56,12 @@ def _meaning(error: Exception, shown: str) -> TreadleError | None:
             return StoreReadOnly(f"The database user may not do this in {shown} ({_first_line(error)}): grant it.")
         case asyncpg.InvalidAuthorizationSpecificationError():
             return StoreUnavailable(f"{shown} refuses this user or password: check both ({type(error).__name__}).", rejected=True)
+        case SSLCertVerificationError():
+            return StoreUnavailable(
+                f"The certificate of {shown} is not accepted ({error.verify_message}): check sslrootcert, and that the host "
+                "name is one of the certificate's.",
+                rejected=True,
+            )
         case asyncpg.InvalidCatalogNameError():
             return StoreUnavailable(
                 f"The database of {shown} does not exist: create it (createdb), or correct the URL.", rejected=True

@@ -1,0 +1,238 @@
+"""Failovers of a real cluster under load: the primary is killed or cut off, a standby is promoted, and the old primary comes back.
+
+With synchronous replication every promise must hold. With asynchronous replication the last commits are lost: the workers, which
+remember what is gone, are started again, as docs/how-to/postgresql.md says; the judge counts what was acknowledged and is gone,
+and the rows that are left must agree with each other and come to an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.results import table
+from tests.chaos.client import read_acks
+from tests.chaos.cluster import Cluster, Node, cluster
+from tests.chaos.play import LOOK_EVERY, Played, Run, play_on
+from tests.chaos.stage import Plan, Stage
+from tests.chaos.storms import RESTARTED
+
+from treadle import Engine
+
+KILLED, ISOLATED = "killed", "cut off from clients and standbys"
+
+NOTICED_AFTER = 1.0
+"""Seconds from the fault to the promotion: those that who promotes takes to notice."""
+
+LAGS_FOR = 1.0
+"""Seconds for which no standby receives anything before the fault, with asynchronous replication."""
+
+ROWS = "select (select count(*) from treadle.finished) + (select coalesce(max(seq), 0) from treadle.log)"
+
+
+@dataclass(slots=True)
+class Failover:
+    """One failover; instants in milliseconds."""
+
+    way: str
+    at: int
+    promoted_at: int
+    first: float | None = None
+    """Seconds from the promotion until the first task was settled."""
+    all: float | None = None
+    """Seconds from the promotion until each worker had started a task."""
+
+
+class FailoverRun(Run):
+    """A run whose only faults are failovers."""
+
+    def __init__(self, stage: Stage, say: Callable[[str], None], machines: Cluster, ways: Sequence[str]) -> None:
+        super().__init__(stage, say)
+        self._machines, self._ways = machines, ways
+        self.failovers: list[Failover] = []
+
+    async def _rage(self, engine: Engine) -> None:
+        """One failover after another, each after its share of the work was sent."""
+        for number, way in enumerate(self._ways, 1):
+            await self._until_sent(engine, self._plan.tasks * number // (len(self._ways) + 1))
+            old = await self._fail_over(way)
+            before = await asyncio.to_thread(old.ask, ROWS)
+            await self._until_sent(engine, self._plan.tasks * (2 * number + 1) // (2 * (len(self._ways) + 1)))
+            if await asyncio.to_thread(old.ask, ROWS) != before:
+                self._problems.append(f"{old.name} was written to after the failover")
+            await asyncio.to_thread(self._rebuild, old)
+
+    async def _until_sent(self, engine: Engine, count: int) -> None:
+        """Wait until so many submissions were acknowledged."""
+        while len(read_acks(self._stage.acks)) < count and not await self._is_done(engine):
+            self._check_client()
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _fail_over(self, way: str) -> Node:
+        """Returns the old primary, which takes writes again for all who ask it."""
+        machines = self._machines
+        if not machines.synchronous:
+            await asyncio.to_thread(machines.let_lag)
+            await asyncio.sleep(LAGS_FOR)
+        at = self._clock.now()
+        self._tell(f"{self._now()} the primary {machines.primary.name} is {way}")
+        if way == KILLED:
+            await asyncio.to_thread(machines.primary.kill)
+        else:
+            machines.primary.isolate()
+        await asyncio.sleep(NOTICED_AFTER)
+        if not machines.synchronous:
+            await asyncio.gather(*(self._storms.kill(worker, RESTARTED) for worker in self._stage.workers))
+        old = await asyncio.to_thread(machines.fail_over)
+        self.failovers.append(Failover(way, at, self._clock.now()))
+        self._tell(f"{self._now()} {machines.primary.name} is the primary")
+        if not machines.synchronous:
+            for worker in self._stage.workers:
+                await self._storms.start(worker, worker.name)
+        if way == KILLED:
+            await asyncio.to_thread(old.start)
+        else:
+            old.reconnect()
+        return old
+
+    def _rebuild(self, old: Node) -> None:
+        """Make the old primary a standby of the new one."""
+        old.stop("immediate")
+        self._machines.rejoin(old)
+        self._machines.await_standbys(2)
+
+    async def play(self) -> Played:
+        played = await super().play()
+        for failover in self.failovers:
+            settled = [task.finished_at for task in played.evidence.tasks.values() if task.finished_at]
+            failover.first = _seconds(failover, [at for at in settled if at >= failover.promoted_at])
+            begun = [_seconds(failover, _begun(path, failover.promoted_at)) for path in self._stage.folder.glob("*.diary")]
+            failover.all = max((each for each in begun if each is not None), default=None)
+        return played
+
+
+def _begun(diary: Path, after: int) -> list[int]:
+    """The instants after that one at which the worker started tasks."""
+    lines = (line.split() for line in diary.read_text().splitlines())
+    return [int(at) for sign, at, _ in lines if sign == "+" and int(at) >= after]
+
+
+def _seconds(failover: Failover, instants: Sequence[int]) -> float | None:
+    return (min(instants) - failover.promoted_at) / 1000 if instants else None
+
+
+@dataclass(slots=True)
+class FailedOver:
+    """The result of a run with failovers."""
+
+    synchronous: bool
+    version: str
+    played: Played
+    failovers: list[Failover]
+
+    @property
+    def lost(self) -> list[str]:
+        """The acknowledged work that is gone, and the runs that wait for a signal or a decision that is gone."""
+        gone = [problem for problem in self.played.verdict.problems if "is lost" in problem]
+        return gone + [f"run {run_id} waits for a message that is lost" for run_id in self._waiting()]
+
+    @property
+    def broken(self) -> list[str]:
+        """The promises that were broken: with asynchronous replication, only those about the rows that are left."""
+        problems, inconsistent = self.played.verdict.problems, self.played.verdict.inconsistent
+        if self.synchronous:
+            return problems
+        excused = {each for pair in self._waiting().items() for each in (pair[0], *pair[1])}
+        return [problem for problem in problems[len(problems) - inconsistent :] if not any(each in problem for each in excused)]
+
+    def _waiting(self) -> dict[str, list[str]]:
+        """The runs that wait although the client was told that they have their signal or decision, with their tasks."""
+        found = self.played.evidence
+        sent = [run_id for each in found.submissions if each.told or each.asks for run_id in found.acks.get(each.key, ())]
+        runs = [run_id for run_id in sent if run_id in found.runs and not found.runs[run_id].finished]
+        return {run_id: [task.id for task in found.tasks.values() if task.run_id == run_id] for run_id in runs}
+
+
+async def fail_over(plan: Plan, say: Callable[[str], None], *, synchronous: bool, ways: Sequence[str]) -> FailedOver:
+    """Do it; no process is left."""
+    with cluster(synchronous=synchronous) as machines:
+        runs: list[FailoverRun] = []
+
+        def run(stage: Stage, tell: Callable[[str], None]) -> Run:
+            runs.append(FailoverRun(stage, tell, machines, ways))
+            return runs[-1]
+
+        version = str(machines.primary.ask("show server_version"))
+        played = await play_on(plan, say, lambda folder: machines.url, run)
+        return FailedOver(synchronous, version, played, runs[-1].failovers)
+
+
+def as_text(done: FailedOver) -> str:
+    """The report of one run."""
+    kind = "synchronous" if done.synchronous else "asynchronous"
+    plan, verdict = done.played.plan, done.played.verdict
+    lines = [
+        f"failover of PostgreSQL {done.version}, {kind} replication: {plan.tasks:,} items of work, {plan.workers} workers, "
+        f"leases of {plan.lease:g} s, {done.played.seconds:.0f} s",
+        *(
+            f"  {each.way}: promoted after {(each.promoted_at - each.at) / 1000:.1f} s; work resumed {each.first} s after that, "
+            f"in all workers after {each.all} s"
+            for each in done.failovers
+        ),
+        f"  acknowledged and lost: {len(done.lost)}",
+        f"  effects: {verdict.effects:,}, {verdict.effects_again} requested again, {verdict.unknown} x tool_call.unknown",
+        f"  jobs:    {verdict.jobs:,}, {verdict.submits_again} submitted again; {verdict.bodies_again} bodies repeated",
+        f"  verify:  {verdict.verified:,} histories; {verdict.inconsistent} contradictions or rows without an end",
+        f"  broken:  {len(done.broken) or 'nothing'}",
+        *(f"    - {problem}" for problem in done.broken[:20]),
+    ]
+    return "\n".join(lines)
+
+
+def as_json(done: FailedOver) -> dict[str, Any]:
+    """The report as JSON."""
+    return {
+        "synchronous": done.synchronous,
+        "postgresql": done.version,
+        "tasks": done.played.plan.tasks,
+        "failovers": [
+            {"way": each.way, "promoted_after": (each.promoted_at - each.at) / 1000, "first": each.first, "all": each.all}
+            for each in done.failovers
+        ],
+        "lost": len(done.lost),
+        "broken": done.broken,
+    }
+
+
+def as_markdown(runs: Sequence[FailedOver]) -> str:
+    """The section of RESULTS.md."""
+    rows = [
+        (
+            "synchronous" if each.synchronous else "asynchronous",
+            failover.way,
+            each.played.plan.tasks,
+            f"{(failover.promoted_at - failover.at) / 1000:.1f} s",
+            f"{failover.first} s",
+            f"{failover.all} s",
+            len(each.lost),
+            len(each.broken),
+        )
+        for each in runs
+        for failover in each.failovers
+    ]
+    head = [
+        "replication",
+        "the primary was",
+        "work items",
+        "promoted after",
+        "then first task settled after",
+        "then all workers at work after",
+        "acknowledged and lost (run)",
+        "**promises broken** (run)",
+    ]
+    return f"PostgreSQL {runs[0].version}, a primary and two standbys, {runs[0].played.plan.workers} workers.\n\n" + table(
+        head, rows
+    )

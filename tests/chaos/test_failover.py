@@ -1,0 +1,190 @@
+"""Failover of a real PostgreSQL cluster, as one process sees it: which server it uses, and which it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from tests.chaos.cluster import Cluster, Node, cluster, wait_until
+from tests.chaos.failover import ISOLATED, KILLED, as_text, fail_over
+from tests.chaos.stage import Plan
+from tests.limits import BOUND
+
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.units import Unit, Verdict
+from treadle.model.errors import StoreReadOnly, StoreUnavailable
+from treadle.model.tasks import NewTask
+from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres.connection import failover
+from treadle.stores.postgres.connection.connect import HOT
+from treadle.testing.contract.task_steps import new_task
+
+pytestmark = pytest.mark.xdist_group("failover")
+
+WAITS_FOR_A_STANDBY = "select count(*) from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'treadle'"
+
+
+@pytest.fixture
+def three() -> Iterator[Cluster]:
+    with cluster() as made:
+        yield made
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, clock=SystemClock())
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+async def put(store: PostgresStore, task: NewTask) -> None:
+    (answer,) = await store.commit([Unit(tasks=(task,))])
+    assert answer.verdict is Verdict.DONE
+
+
+async def insist(store: PostgresStore, task: NewTask) -> None:
+    """Put it as often as it takes."""
+    async with asyncio.timeout(BOUND):
+        while True:
+            with suppress(StoreUnavailable):
+                return await put(store, task)
+            await asyncio.sleep(0.05)
+
+
+def host(*nodes: Node) -> str:
+    hosts = ",".join(f"127.0.0.1:{node.gate_port}" for node in nodes)
+    return f"postgresql://postgres:s3cret@{hosts}/postgres"
+
+
+async def test_a_process_follows_a_failover_and_refuses_the_old_primary(three: Cluster) -> None:
+    first, second = new_task(), new_task()
+    async with opened(three.url) as store:
+        await put(store, first)
+        three.primary.kill()
+        old = three.fail_over()
+        await insist(store, second)
+        assert {(await store.find_task(task.id)) is not None for task in (first, second)} == {True}
+
+        old.start()  # as the primary that it was, on its old timeline
+        with pytest.raises(
+            StoreUnavailable, match="overtaken by a failover: it is on timeline 1, and timeline 2 exists"
+        ) as refused:
+            async with opened(host(old)):
+                pass
+        assert "s3cret" not in str(refused.value)
+        assert old.name != three.primary.name
+
+    failover._newest.clear()  # as in a new process
+    async with opened(three.url) as store:
+        await put(store, new_task())
+        assert store._hot is not None
+        assert store._hot._idle[0].standing.timeline == 2
+
+    failover._newest.clear()
+    (follower,) = [node for node in three.standbys if node is not old]
+    wait_until(
+        lambda: follower.ask("select min_recovery_end_timeline from pg_control_recovery()") == 2 or follower.ask("checkpoint")
+    )
+    with pytest.raises(StoreUnavailable, match="overtaken"):  # the standby of the new primary has told on it
+        async with opened(host(old, follower)):
+            pass
+
+
+async def test_standbys_are_refused_unless_they_may_be_read(three: Cluster) -> None:
+    async with opened(three.url) as store:
+        await put(store, task := new_task())
+    standby = three.standbys[0]
+    for url in (host(standby), host(*three.standbys)):
+        with pytest.raises(StoreUnavailable, match="is a standby"):
+            async with opened(url):
+                pass
+    wait_until(lambda: standby.ask(f"select count(*) from treadle.tasks where id = '{task.id}'") == 1)
+    async with opened(f"{host(standby)}?target_session_attrs=any") as reader:
+        assert await reader.find_task(task.id) is not None
+        with pytest.raises(StoreReadOnly):
+            await put(reader, new_task())
+
+
+async def test_two_primaries_that_nothing_orders_are_both_refused(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(three.url) as store:
+        await put(store, new_task())
+    three.primary.kill()
+    for node in three.standbys:
+        node.promote()
+    with pytest.raises(StoreUnavailable, match="several servers take writes"):
+        async with opened(host(*three.standbys)):
+            pass
+
+
+async def test_a_primary_that_is_cut_off_is_abandoned_when_another_one_is_up(three: Cluster) -> None:
+    async with opened(three.url) as store:
+        await put(store, new_task())
+        three.primary.isolate()
+        waiting = asyncio.create_task(insist(store, task := new_task()))  # its request hears no answer
+        three.fail_over()
+        await waiting
+        assert three.primary.ask(f"select count(*) from treadle.tasks where id = '{task.id}'") == 1
+
+
+async def test_what_no_standby_has_is_never_acknowledged(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that waits for a standby, is given up by its sender, survives a restart of the server, and is sent again."""
+    monkeypatch.setattr("treadle.stores.postgres.tasks.LONGEST_COMMIT", 1.0)
+    task = new_task()
+    async with opened(three.url) as store:
+        await put(store, new_task())
+        for node in three.standbys:
+            node.stop("immediate")
+        with pytest.raises(StoreUnavailable):
+            await put(store, task)
+        assert three.primary.ask(WAITS_FOR_A_STANDBY) == 1, "it was canceled, and is now visible to all"
+        with pytest.raises(StoreUnavailable):
+            await put(store, task)
+
+        three.primary.kill()
+        three.primary.start()
+        assert three.primary.ask(f"select count(*) from treadle.tasks where id = '{task.id}'") == 1, "PostgreSQL shows it now"
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await put(store, task)
+
+        three.standbys[0].start()
+        await insist(store, task)
+        assert three.standbys[0].ask("select pg_is_in_recovery()")
+
+
+async def test_a_statement_that_takes_too_long_is_abandoned_and_not_canceled(three: Cluster) -> None:
+    """PostgreSQL completes a commit without its standby when it is canceled."""
+    async with opened(three.url) as store:
+        for node in three.standbys:
+            node.stop("immediate")
+        line = await store._connector.connect(HOT, timeout=1.0)
+        with pytest.raises(TimeoutError):
+            await line.execute("update treadle_schema set version = version")
+        await asyncio.gather(*line._cancellations, return_exceptions=True)  # type: ignore[attr-defined]
+        assert line.is_closed()
+        assert three.primary.ask(WAITS_FOR_A_STANDBY) == 1
+
+
+async def test_the_log_says_why_no_server_can_be_used(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    three.primary.kill()
+    with caplog.at_level(logging.WARNING), pytest.raises(StoreUnavailable) as refused:
+        async with opened(three.url):
+            pass
+    assert "cannot be reached" in str(refused.value)
+    assert str(refused.value).count("is a standby") == 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
+def test_work_goes_on_after_failovers(synchronous: bool) -> None:
+    plan = Plan("failover", 400, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
+    done = asyncio.run(fail_over(plan, lambda line: None, synchronous=synchronous, ways=(KILLED, ISOLATED)))
+    assert not done.broken, as_text(done)
+    assert bool(done.lost) is not synchronous, as_text(done)
+    assert [each.way for each in done.failovers] == [KILLED, ISOLATED]

@@ -1,0 +1,262 @@
+"""Servers of PostgreSQL as they are run: every version, behind PgBouncer, with TLS, new passwords and few connections."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from tests.chaos.cluster import free_port, wait_until
+from tests.fork_server import ROOT
+from tests.installations import Installation, as_user, list_installations, server_user
+from tests.interfaces.engines import make_engine
+from tests.limits import BOUND
+
+from treadle import TaskSpec
+from treadle.kernel.store.system import SystemClock
+from treadle.model.errors import StoreUnavailable
+from treadle.settings import child_environment
+from treadle.stores.postgres import PostgresStore
+
+INSTALLATIONS = list_installations()
+CONNECTIONS = 10
+POOLER = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
+PATHS = ("tests/contract", "tests/unit/stores", "tests/interfaces/test_postgres_roles.py")
+"""The tests of the version matrix: the conformance suite, the kernel on every store, and the documented roles."""
+
+
+class OwnServer:
+    """A server on TCP, in a folder of its own."""
+
+    def __init__(self, place: Path, installation: Installation, **settings: str) -> None:
+        self.place, self.port, self._installation = place, free_port(), installation
+        self.data = place / "data"
+        installation.run("initdb", "-D", str(self.data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "--no-sync")
+        own = {"fsync": "off", "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": "200"} | settings
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in own.items())
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def require(self, method: str, *, tls: bool = False) -> None:
+        """Let clients in by that method only."""
+        (self.data / "pg_hba.conf").write_text(f"{'hostssl' if tls else 'host'} all all 127.0.0.1/32 {method}\n")
+
+    def start(self) -> None:
+        self._installation.run(
+            "pg_ctl", "start", "-D", str(self.data), "-w", "-l", str(self.place / "log"), "-o", f"-p {self.port}"
+        )
+
+    def reload(self) -> None:
+        self._installation.run("pg_ctl", "reload", "-D", str(self.data))
+
+    def stop(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            self._installation.run("pg_ctl", "stop", "-D", str(self.data), "-w", "-m", "immediate")
+
+    def own(self, path: Path) -> None:
+        """Give the file to the user that the server runs as, and to nobody else."""
+        path.chmod(0o600)
+        if (user := server_user()) is not None:
+            shutil.chown(path, user)
+
+
+@contextmanager
+def own_server(installation: Installation, **settings: str) -> Iterator[OwnServer]:
+    """A server that is not started yet, and gone afterwards."""
+    place = Path(tempfile.mkdtemp(prefix="treadle-pg-"))
+    place.chmod(0o755)
+    if (user := server_user()) is not None:
+        shutil.chown(place, user)
+    server = OwnServer(place, installation, **settings)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def pgbouncer(server: OwnServer, mode: str) -> Iterator[int]:
+    """The port of a PgBouncer in front of the server."""
+    assert POOLER is not None
+    port = free_port()
+    configuration = server.place / "pgbouncer.ini"
+    configuration.write_text(
+        f"[databases]\npostgres = user=postgres host=127.0.0.1 port={server.port}\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+        f"unix_socket_dir =\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 100\ndefault_pool_size = 20\n"
+        "ignore_startup_parameters = extra_float_digits\n"
+    )
+    process = subprocess.Popen([POOLER, str(configuration)], stderr=subprocess.PIPE, cwd="/", **as_user())
+    try:
+        wait_until(lambda: psycopg.connect(f"postgresql://postgres@127.0.0.1:{port}/postgres").close() is None)
+        yield port
+    finally:
+        process.kill()
+        process.communicate(timeout=BOUND)
+
+
+async def work_through(url: str, count: int = 40) -> None:
+    """Run tasks, a function with steps, and a signal."""
+    engine = make_engine(url)
+
+    @engine.handler("double")
+    async def double(payload: Any) -> Any:
+        return {"n": 2 * payload["n"]}
+
+    @engine.function("sum", version=1)
+    async def add(payload: Any, ctx: Any) -> Any:
+        told = await ctx.wait_for("told")
+        return [await ctx.step(lambda: 1, name="one"), await ctx.call("double", {"n": 2}), told]
+
+    async with engine, engine.worker(), asyncio.timeout(2 * BOUND):
+        run = await engine.start_function("sum")
+        tasks = [await engine.enqueue("double", {"n": n}) for n in range(count)]
+        await engine.signal(run, "told", "go")
+        assert [await engine.result(task) for task in tasks] == [{"n": 2 * n} for n in range(count)]
+        assert await engine.run_result(run) == [1, {"n": 4}, "go"]
+
+
+def test_a_version_is_there() -> None:
+    assert INSTALLATIONS
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("installation", INSTALLATIONS, ids=lambda each: each.version)
+def test_the_contract_holds_on_every_version(installation: Installation) -> None:
+    settings = {"synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off", "max_prepared_transactions": "0"}
+    with own_server(installation, **settings) as server:
+        server.start()
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-k", "postgres or Postgres", "-p", "no:cacheprovider", *PATHS]
+        environment = child_environment(TREADLE_TEST_POSTGRES_URL=server.url)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3000)
+        assert done.returncode == 0, done.stdout[-5000:]
+
+
+@pytest.mark.skipif(POOLER is None, reason="PgBouncer is missing: apt-get install pgbouncer")
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+async def test_work_passes_pgbouncer(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    with own_server(INSTALLATIONS[-1]) as server:
+        server.start()
+        with pgbouncer(server, mode) as port:
+            pooled = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+            store = PostgresStore(pooled, clock=SystemClock())
+            with pytest.raises(StoreUnavailable, match="add `pgbouncer=1` to the URL") as refused:
+                await store.open()
+            assert refused.value.rejected
+            await store.close()
+            await work_through(f"{pooled}?pgbouncer=1&direct_url={quote(server.url, safe='')}")
+            assert "PgBouncer does not support LISTEN" not in caplog.text
+            await work_through(f"{pooled}?pgbouncer=1", count=3)
+            assert "PgBouncer does not support LISTEN" in caplog.text
+
+
+async def test_a_password_that_changes_is_read_from_its_file(tmp_path: Path) -> None:
+    """New connections read the password file; open ones stay."""
+    passwords = tmp_path / "pgpass"
+
+    def write(password: str) -> None:
+        passwords.write_text(f"127.0.0.1:{server.port}:postgres:ann:{password}\n")
+        passwords.chmod(0o600)
+
+    with own_server(INSTALLATIONS[-1]) as server:
+        server.start()
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            admin.execute("create role ann login superuser password 'old'")
+            server.require("scram-sha-256")
+            write("old")
+            store = PostgresStore(f"postgresql://ann@127.0.0.1:{server.port}/postgres?passfile={passwords}", clock=SystemClock())
+            server.reload()
+            await store.open()
+            admin.execute("alter role ann password 'new'")
+            admin.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'ann'")
+            with pytest.raises(StoreUnavailable, match="refuses this user or password"):
+                await use_until_rejected(store)
+            write("new")
+            await store.list_lanes()
+            await store.close()
+
+
+async def use_until_rejected(store: PostgresStore) -> None:
+    """Use the store until a connection that was lost is opened again."""
+    async with asyncio.timeout(BOUND):
+        while True:
+            try:
+                await store.list_lanes()
+            except StoreUnavailable as error:
+                if error.rejected:
+                    raise
+
+
+@pytest.mark.skipif(not any(each.has_tls for each in INSTALLATIONS), reason="no PostgreSQL with TLS: apt-get install postgresql")
+async def test_tls_with_verification(tmp_path: Path) -> None:
+    def openssl(arguments: str) -> None:
+        subprocess.run(["openssl", *arguments.split()], check=True, capture_output=True, cwd=tmp_path)
+
+    for name in ("ca", "other"):
+        openssl(f"req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={name} -keyout {name}.key -out {name}.crt")
+    openssl("req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr")
+    (tmp_path / "names").write_text("subjectAltName = DNS:localhost\n")
+    openssl("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 1 -extfile names -out server.crt")
+    with own_server(next(each for each in INSTALLATIONS if each.has_tls), ssl="on") as server:
+        for name in ("server.key", "server.crt"):
+            shutil.copy(tmp_path / name, server.data / name)
+            server.own(server.data / name)
+        server.require("trust", tls=True)
+        server.start()
+        place = f"postgresql://postgres@localhost:{server.port}/postgres"
+        right = f"{place}?sslmode=verify-full&sslrootcert={tmp_path}/ca.crt"
+        store = PostgresStore(right, clock=SystemClock())
+        await store.open()
+        await store.close()
+        for wrong in (
+            right.replace("/ca.crt", "/other.crt"),
+            right.replace("@localhost", "@127.0.0.1"),
+            f"{place}?sslmode=disable",
+        ):
+            store = PostgresStore(wrong, clock=SystemClock())
+            with pytest.raises(StoreUnavailable):
+                await store.open()
+            await store.close()
+
+
+async def test_a_server_without_free_connections_says_so() -> None:
+    with own_server(INSTALLATIONS[-1], max_connections="5", superuser_reserved_connections="0", max_wal_senders="0") as server:
+        server.start()
+        held = [psycopg.connect(server.url) for _ in range(5)]
+        store = PostgresStore(server.url, clock=SystemClock())
+        with pytest.raises(StoreUnavailable, match="has no connection left: raise max_connections"):
+            await store.open()
+        await store.close()
+        for line in held:
+            line.close()
+
+
+async def test_a_worker_uses_the_documented_number_of_connections() -> None:
+    """Of docs/how-to/postgresql.md."""
+    with own_server(INSTALLATIONS[-1]) as server:
+        server.start()
+        engine = make_engine(server.url)
+
+        @engine.handler("rest")
+        async def rest(payload: Any) -> None:
+            with psycopg.connect(server.url) as admin:
+                row = admin.execute("select count(*) from pg_stat_activity where application_name = 'treadle'").fetchone()
+            assert row is not None
+            counts.append(row[0])
+
+        counts: list[int] = []
+        async with engine, engine.worker(), asyncio.timeout(BOUND):
+            tasks = await engine.enqueue_many([TaskSpec(name="rest") for _ in range(100)])
+            for task in tasks:
+                await engine.result(task.id)
+        assert 0 < max(counts) <= CONNECTIONS
