@@ -81,8 +81,7 @@ async def idle() -> None:
         await told()
         statements.clear()
         await told()
-        looks = statements.pop("look", 0)
-        tell_parent(statements=statements.total(), looks=looks, rss_mb=rss_mb())
+        tell_parent(statements=statements.total(), rss_mb=rss_mb())
 
 
 async def steady(name: str, every: str) -> None:
@@ -103,7 +102,7 @@ async def steady(name: str, every: str) -> None:
 
 
 def count_statements() -> Counter[str]:
-    """Statements that this process sends from now on, on connections to come: looks for changes of SQLite, and all others."""
+    """Statements that this process sends from now on, on connections to come."""
     import apsw
     import asyncpg
 
@@ -111,9 +110,7 @@ def count_statements() -> Counter[str]:
 
     def count(statement: str) -> None:
         text = " ".join(line for line in statement.lower().splitlines() if not line.startswith("--")).strip()
-        if text.startswith("pragma data_version"):
-            seen["look"] += 1
-        elif not text.startswith(("begin", "commit", "rollback")):
+        if not text.startswith(("begin", "commit", "rollback")):
             seen["statement"] += 1
 
     def trace(cursor: Any, statement: str, bindings: Any) -> bool:

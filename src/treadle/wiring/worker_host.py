@@ -10,7 +10,7 @@ from treadle.kernel.queue.deadlines import expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
-from treadle.kernel.store.ports import LATER, STREAM
+from treadle.kernel.store.ports import CHANGED, LATER, STREAM
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import (
     Emit,
@@ -352,7 +352,7 @@ class WorkerHost:
         await self._kernel.registry.dependencies.stop()
 
     def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
-        if lane_ids == (STREAM,):
+        if lane_ids and all(lane_id in (STREAM, CHANGED) for lane_id in lane_ids):
             return
         self._waker.stir()
         ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)

@@ -13,7 +13,7 @@ from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import wal
-from treadle.stores.sqlite.connection.connect import data_version
+from treadle.stores.sqlite.connection.connect import read_value
 from treadle.testing import ManualClock
 from treadle.testing.contract.task_steps import (
     MINUTE,
@@ -29,6 +29,11 @@ from treadle.testing.contract.task_steps import (
     settle,
     succeed,
 )
+
+
+def data_version(connection):
+    """A number that changes whenever another connection changes the database."""
+    return read_value(connection, "pragma data_version")
 
 
 @pytest.fixture
@@ -118,27 +123,6 @@ async def test_a_very_long_log_is_cut(path, store, other, monkeypatch):
     await put(store, *[new_task(payload='"' + "x" * 4000 + '"') for _ in range(400)])
     await put_one(store)
     assert (await store.describe())["wal_size"] < 100_000
-
-
-async def test_what_other_processes_do_is_heard_and_what_this_one_does_is_not(path, clock, store):
-    heard: list[tuple[int, ...]] = []
-    something = asyncio.Event()
-
-    def hear(lane_ids: tuple[int, ...]) -> None:
-        heard.append(lane_ids)
-        something.set()
-
-    stop = await store.subscribe(hear)
-    await put_one(store)
-    await asyncio.sleep(0.1)  # the absence of something takes time
-    assert heard == []
-    second = SqliteStore(path, clock=clock)
-    await second.open()
-    await put_one(second)
-    await something.wait()
-    assert heard[0] == ()
-    stop()
-    await second.close()
 
 
 async def test_a_blocked_event_loop_costs_no_leases(store, clock):

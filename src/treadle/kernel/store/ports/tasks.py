@@ -26,6 +26,9 @@ LATER = 0
 STREAM = -2
 """A marker among the lane ids of a signal: no task became ready, but entries were appended to a stream."""
 
+CHANGED = -3
+"""A marker among the lane ids of a signal: no task became ready, but something else was stored, e.g. the end of a task."""
+
 
 class TaskStore(StoreClock, Protocol):
     """Tasks: claim them, wake them, commit units, read them."""
@@ -159,8 +162,8 @@ class SignalStore(Protocol):
         """Call `heard` (on this event loop) soon after tasks became ready in the given lanes, in this or another process.
 
         An empty tuple means that anything may have happened: poll all lanes. `LATER` among the ids means that a task
-        was stored that will be due later; `STREAM` that entries were appended to a stream. Returns a function that ends
-        the subscription.
+        was stored that will be due later; `STREAM` that entries were appended to a stream; `CHANGED`, which only some stores
+        send, that another process has stored something else. Returns a function that ends the subscription.
         """
 
     async def notify(self, lane_ids: Sequence[int]) -> None:
