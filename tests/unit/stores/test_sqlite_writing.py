@@ -200,3 +200,21 @@ async def test_a_task_too_big_to_be_shown_with_others_is_taken_alone(store):
         taken += batch
     assert len({task.id for task in taken}) == 8
     assert all(task.claim_version == 1 for task in taken)
+
+
+async def test_one_enqueue_is_one_transaction_with_one_commit(path, clock):
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    await put_one(store)  # the lane exists
+    statements: list[str] = []
+
+    def trace(cursor, statement, bindings):
+        statements.append(statement.splitlines()[-1].split()[0])
+        return True
+
+    await store._writer.call(lambda connection: setattr(connection, "exec_trace", trace))
+    await put_one(store)
+    await store._writer.call(lambda connection: setattr(connection, "exec_trace", None))
+    assert (statements.count("begin"), statements.count("commit")) == (1, 1)
+    assert len(statements) <= 5
+    await store.close()
