@@ -39,8 +39,9 @@ def noop_engine(name: str) -> Engine:
     return engine
 
 
-async def drain(name: str, count: str) -> None:
-    """Told to, run no-op tasks; say how many, when it began, and when the first and the last were seen settled."""
+async def drain(name: str, count: str, concurrency: str = "2000") -> None:
+    """Told to, run no-op tasks, with that concurrency (0: the default); say how many, when it began, and when the first and the
+    last were seen settled."""
     from treadle.cli.process.worker import calm_collector
 
     engine = noop_engine(name)
@@ -53,7 +54,7 @@ async def drain(name: str, count: str) -> None:
         first = last = time.time()
         cpu = time.process_time()
         begun, by_then, done, reported = 0.0, 0, 0, -1
-        async with engine.worker(concurrency=2000) as host:
+        async with engine.worker(concurrency=int(concurrency) or None) as host:
             while True:
                 await asyncio.sleep(0.005)
                 if host.worker.handled > done:

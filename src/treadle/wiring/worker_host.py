@@ -60,7 +60,7 @@ class WorkerHost:
         self,
         kernel: Kernel,
         *,
-        concurrency: int,
+        concurrency: int | None,
         threads: int,
         processes: int,
         task_lists: tuple[str, ...],
@@ -85,6 +85,7 @@ class WorkerHost:
         polls = (each.poll_every for each in extensions if each.poll_every is not None)
         self._options = WorkerOptions(
             concurrency=concurrency,
+            most_concurrency=kernel.settings.max_concurrency,
             threads=threads,
             processes=processes,
             task_lists=task_lists,
@@ -183,7 +184,7 @@ class WorkerHost:
             state=self._state,
             handlers=self._served(),
             task_lists=list(self._options.task_lists),
-            concurrency=self._options.concurrency,
+            concurrency=self.worker.concurrency,
             heartbeat_every_for=round(self._beat_every * 1000),
             handled=self.worker.handled,
             failed=self.worker.failed,
