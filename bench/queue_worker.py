@@ -39,8 +39,9 @@ def noop_engine(name: str) -> Engine:
     return engine
 
 
-async def drain(name: str, count: str) -> None:
-    """Told to, run no-op tasks; say how many, when it began, and when the first and the last were seen settled."""
+async def drain(name: str, count: str, concurrency: str = "2000") -> None:
+    """Told to, run no-op tasks, with that concurrency (0: the default); say how many, when it began, and when the first and the
+    last were seen settled."""
     from treadle.cli.process.worker import calm_collector
 
     engine = noop_engine(name)
@@ -53,7 +54,7 @@ async def drain(name: str, count: str) -> None:
         first = last = time.time()
         cpu = time.process_time()
         begun, by_then, done, reported = 0.0, 0, 0, -1
-        async with engine.worker(concurrency=2000) as host:
+        async with engine.worker(concurrency=int(concurrency) or None) as host:
             while True:
                 await asyncio.sleep(0.005)
                 if host.worker.handled > done:
@@ -81,8 +82,7 @@ async def idle() -> None:
         await told()
         statements.clear()
         await told()
-        looks = statements.pop("look", 0)
-        tell_parent(statements=statements.total(), looks=looks, rss_mb=rss_mb())
+        tell_parent(statements=statements.total(), rss_mb=rss_mb())
 
 
 async def steady(name: str, every: str) -> None:
@@ -103,7 +103,7 @@ async def steady(name: str, every: str) -> None:
 
 
 def count_statements() -> Counter[str]:
-    """Statements that this process sends from now on, on connections to come: looks for changes of SQLite, and all others."""
+    """Statements that this process sends from now on, on connections to come."""
     import apsw
     import asyncpg
 
@@ -111,9 +111,7 @@ def count_statements() -> Counter[str]:
 
     def count(statement: str) -> None:
         text = " ".join(line for line in statement.lower().splitlines() if not line.startswith("--")).strip()
-        if text.startswith("pragma data_version"):
-            seen["look"] += 1
-        elif not text.startswith(("begin", "commit", "rollback")):
+        if not text.startswith(("begin", "commit", "rollback")):
             seen["statement"] += 1
 
     def trace(cursor: Any, statement: str, bindings: Any) -> bool:

@@ -137,6 +137,9 @@ class Settings:
     poll_interval: float = _setting(5.0, _number(0.05, 3600))
     """Seconds after which a worker polls the store even if no signal arrived. Signals normally wake workers immediately; a
     shorter interval only matters when they are lost, and costs queries."""
+    max_concurrency: int = _setting(2000, _integer(1, 100_000))
+    """Maximum number of tasks in progress in a worker without `--concurrency`, which adapts it to the time that its async handlers
+    take: 100 if they take 20 ms or longer, up to this number if they return immediately."""
     payload_limit: int = _setting(PAYLOAD_LIMIT, _integer(1024, 2**30))
     """Maximum size of a payload or a result, in bytes of JSON."""
     stream_limit: int = _setting(STREAM_LIMIT, _integer(1024, 2**30))

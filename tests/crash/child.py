@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import urllib.request
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from treadle.kernel.store.crashpoints import arm
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.telemetry.events import Event, TaskSettled, TaskTaken
 from treadle.model.clock import Duration
+from treadle.settings import load_settings
 
 
 def tell(what: str, **details: Any) -> None:
@@ -251,7 +252,9 @@ class WrongClock(SystemClock):
 
 
 async def run_one_worker(options: argparse.Namespace, stop: asyncio.Event) -> None:
-    engine = Engine(emit=emit, clock=WrongClock(options.clock_off_by)) if options.clock_off_by else Engine(emit=emit)
+    settings = replace(load_settings(), poll_interval=options.poll_every)
+    clock = WrongClock(options.clock_off_by) if options.clock_off_by else None
+    engine = Engine(emit=emit, clock=clock, settings=settings)
     add_handlers(engine, options.effects, options.go)
     add_functions(engine, options.effects)
     add_payers(engine)
@@ -396,6 +399,7 @@ def main() -> None:
     parser.add_argument("--clock-off-by", type=int, default=0)
     parser.add_argument("--lease", type=float, default=BOUND)
     parser.add_argument("--grace", type=float, default=BOUND)
+    parser.add_argument("--poll-every", type=float, default=5.0)
     parser.add_argument("--concurrency", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--kernel", default="")

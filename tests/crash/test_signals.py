@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.crash.scene import Child, Scene, until
+from tests.limits import BOUND
 
 from treadle import TaskSpec
 from treadle.model.errors import ClocksApart
@@ -31,6 +32,30 @@ async def test_a_task_whose_worker_is_killed_is_completed_once_by_another(scene:
         ("end", task.id, 2, second.pid),
     ]
     await scene.check(1)
+
+
+async def test_work_of_another_process_arrives_by_a_signal_alone(scene: Scene) -> None:
+    worker = await scene.start_worker("--poll-every", BOUND)
+    for _ in range(3):  # the first may be found by the first claim, later ones only through the signal
+        task = await scene.engine.enqueue("note")
+        await scene.finished([task.id])
+    assert worker.exit_code is None
+
+
+@pytest.mark.parametrize("scene", ["sqlite"], indirect=True)
+async def test_a_killed_worker_leaves_no_socket_behind_for_long(scene: Scene, tmp_path: Path) -> None:
+    first = await scene.start_worker()
+    first.send(signal.SIGKILL)
+    await scene.died(first)
+    sockets = tmp_path / "treadle.db-signals"
+    (left,) = sockets.iterdir()
+    await scene.engine.enqueue("note")
+    assert not left.exists()
+    second = await scene.start_worker()
+    assert len(list(sockets.iterdir())) == 1
+    second.send(signal.SIGTERM)
+    assert await second.ended() == 0
+    assert not sockets.exists()
 
 
 async def stop_between_writes(child: Child, scene: Scene, folder: Path) -> None:

@@ -176,7 +176,7 @@ class Engine(Registration, Calls, FormerNames):
     async def worker(
         self,
         *,
-        concurrency: int = 100,
+        concurrency: int | None = None,
         threads: int = 16,
         processes: int = 4,
         task_lists: Iterable[str] = (DEFAULT_LIST,),
@@ -188,8 +188,9 @@ class Engine(Registration, Calls, FormerNames):
         """Run this engine's handlers in this process until the context ends.
 
         It executes up to `concurrency` tasks at a time, sync handlers in up to `threads` threads and isolated ones in up to
-        `processes` processes, and claims only from `task_lists`. `name` is shown in lists of servers. `lease` and `poll_interval`
-        default to the settings `TREADLE_LEASE` and `TREADLE_POLL_INTERVAL`.
+        `processes` processes, and claims only from `task_lists`. Without `concurrency`, the number depends on the time that async
+        handlers take: 100 if it is 20 ms or longer, up to `TREADLE_MAX_CONCURRENCY` (2,000) if they return immediately. `name` is
+        shown in lists of servers. `lease` and `poll_interval` default to the settings `TREADLE_LEASE` and `TREADLE_POLL_INTERVAL`.
 
         The worker then stops gracefully: it claims nothing more, gives running work `grace`, and releases the rest.
         """

@@ -27,7 +27,7 @@ class ExternalPollingLoop:
     It runs all handlers of the engine, as every worker does. `tick` polls the due jobs once, without `start`.
     """
 
-    def __init__(self, engine: Engine, *, tick_seconds: float = LOOP_TICK_SECONDS, concurrency: int = 100) -> None:
+    def __init__(self, engine: Engine, *, tick_seconds: float = LOOP_TICK_SECONDS, concurrency: int | None = None) -> None:
         self._engine = engine
         self._tick_seconds = tick_seconds
         self._concurrency = concurrency

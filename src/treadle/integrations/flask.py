@@ -95,11 +95,11 @@ def _commands(engine: Engine) -> AppGroup:
     group = AppGroup("treadle", help="The worker and the store of Treadle.")
 
     @group.command("worker", with_appcontext=False)
-    @click.option("--concurrency", default=100, show_default=True, help="Maximum number of tasks in progress.")
+    @click.option("--concurrency", type=int, help="Maximum number of tasks in progress; default: adapted to the handlers.")
     @click.option("--threads", default=16, show_default=True, help="Maximum number of these in sync handlers.")
     @click.option("--list", "lists", multiple=True, help="A task list to serve; may be repeated.")
     @click.option("--grace", default=30.0, show_default=True, help="Seconds that running work has to finish at the end.")
-    def worker(concurrency: int, threads: int, lists: tuple[str, ...], grace: float) -> None:
+    def worker(concurrency: int | None, threads: int, lists: tuple[str, ...], grace: float) -> None:
         """Run the handlers of the application until SIGTERM or Ctrl-C."""
         try:
             run_worker(engine, concurrency=concurrency, threads=threads, grace=grace, **({"task_lists": lists} if lists else {}))

@@ -9,6 +9,7 @@ A statement may contain column lists of tasks, expanded when the file is loaded.
     {all:SET}        id, ..., null::bigint as seq, ...             (all columns; those outside the set have their default)
     {value:r.SET}    r.value ->> 0, r.value ->> 1, ...             (elements of a JSON array that has the columns of `given`)
     {array:SET}      $1::text::uuid[], $2::text::integer[], ...    (parameters, one array for each column)
+    {scalar:SET}     $1::text::uuid, $2::integer, ...              (parameters, one for each column of a single task)
     {after:SET}      $20                                           (the parameter after these)
 
 Other forms:
@@ -31,7 +32,7 @@ from treadle.model.tasks import TASK_COLUMNS, Column, Task, Use
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.(up|down)\.sql$")
-_LIST = re.compile(r"\{(?:(json|text|all|value|array|after|sql|rank):)?(?:(\w+)\.)?(\w+)\}")
+_LIST = re.compile(r"\{(?:(json|text|all|value|array|scalar|after|sql|rank):)?(?:(\w+)\.)?(\w+)\}")
 
 
 def _with(use: Use, *, without: tuple[str, ...] = ()) -> tuple[Column, ...]:
@@ -90,6 +91,11 @@ def _expand(match: re.Match[str]) -> str:
         case "array":
             parts = [
                 f"${number}::{column.type}[]" if column.name in LONG else f"${number}::text::{column.type}[]"
+                for number, column in enumerate(columns, 1)
+            ]
+        case "scalar":
+            parts = [
+                f"${number}::text::uuid" if column.type == "uuid" else f"${number}::{column.type}"
                 for number, column in enumerate(columns, 1)
             ]
         case _:

@@ -94,7 +94,7 @@ class Environment:
         *,
         settings: Settings | None = None,
         lists: tuple[str, ...] = ("default",),
-        concurrency: int = 100,
+        concurrency: int | None = None,
         seed: int = 0,
     ) -> None:
         self.clock = ManualClock()

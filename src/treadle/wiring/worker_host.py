@@ -10,7 +10,7 @@ from treadle.kernel.queue.deadlines import expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
-from treadle.kernel.store.ports import LATER, SERVERS, STREAM
+from treadle.kernel.store.ports import CHANGED, LATER, SERVERS, STREAM
 from treadle.kernel.store.queries import Roll
 from treadle.kernel.store.units import Unit
 from treadle.kernel.takeover.service import Lookout, Presence
@@ -62,7 +62,7 @@ class WorkerHost:
         self,
         kernel: Kernel,
         *,
-        concurrency: int,
+        concurrency: int | None,
         threads: int,
         processes: int,
         task_lists: tuple[str, ...],
@@ -87,6 +87,7 @@ class WorkerHost:
         polls = (each.poll_every for each in extensions if each.poll_every is not None)
         self._options = WorkerOptions(
             concurrency=concurrency,
+            most_concurrency=kernel.settings.max_concurrency,
             threads=threads,
             processes=processes,
             task_lists=task_lists,
@@ -197,7 +198,7 @@ class WorkerHost:
             state=self._state,
             handlers=self._served(),
             task_lists=list(self._options.task_lists),
-            concurrency=self._options.concurrency,
+            concurrency=self.worker.concurrency,
             heartbeat_every_for=round(self._beat_every * 1000),
             handled=self.worker.handled,
             failed=self.worker.failed,
@@ -386,7 +387,7 @@ class WorkerHost:
         await self._kernel.registry.dependencies.stop()
 
     def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
-        if lane_ids == (STREAM,):
+        if lane_ids and all(lane_id in (STREAM, CHANGED) for lane_id in lane_ids):
             return
         if SERVERS in lane_ids:
             self._lookout.stir()

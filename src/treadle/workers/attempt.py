@@ -68,6 +68,8 @@ class Attempt:
     runner: asyncio.Task[None] | None = None
     lost: bool = False
     started: bool = False
+    returned: bool = False
+    """Whether its handler has returned."""
     settling: bool = False
     """Whether the settlement is being committed, which must not be interrupted."""
     answering: bool = False
@@ -86,10 +88,18 @@ class Attempt:
 
 
 class AttemptRunner:
-    """Runs the attempts of one worker and counts their results. `on_ended` receives each attempt that is over."""
+    """Runs the attempts of one worker and counts their results.
+
+    `on_returned` receives each attempt whose handler has returned, and the seconds that took; `on_ended` each that is over.
+    """
 
     def __init__(
-        self, resources: Resources, services: Services, options: WorkerOptions, on_ended: Callable[[Attempt], None]
+        self,
+        resources: Resources,
+        services: Services,
+        options: WorkerOptions,
+        on_returned: Callable[[Attempt, float], None],
+        on_ended: Callable[[Attempt], None],
     ) -> None:
         self._committer = resources.committer
         self._clock = resources.clock
@@ -98,6 +108,7 @@ class AttemptRunner:
         self._resources = resources
         self._services = services
         self._options = options
+        self._on_returned = on_returned
         self._on_ended = on_ended
         self.lease_renewer: LeaseRenewer | None = None
         self.stopping = False
@@ -157,6 +168,8 @@ class AttemptRunner:
                 await self._tend_approval(attempt, services.tend, started_at)
                 return
             decided = await self._decide_task(attempt, started_at)
+            attempt.returned = True
+            self._on_returned(attempt, self._clock.monotonic() - started_at)
             if decided is None or attempt.lost:
                 return
             await self._close_streams(attempt, continues=decided.move in _CONTINUING)

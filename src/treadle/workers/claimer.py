@@ -21,6 +21,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.workers.dependencies import Resources, WorkerOptions
 from treadle.workers.handlers import Catalog, Handler, Isolation
+from treadle.workers.slots import Slots
 
 CLAIM_LIMIT = 250
 """Maximum number of tasks per claim, or a quarter of the concurrency if that is more. With larger claims, claims, handlers
@@ -31,7 +32,8 @@ and commits would alternate instead of overlapping, and other workers would wait
 class LaneGroup:
     """Lanes that share a concurrency limit. Groups of the same isolation also share a pool of threads or processes."""
 
-    limit: int
+    limit: int | None
+    """None: only the worker's own limit."""
     isolation: Isolation
     running: int = 0
     lane_ids: list[int] = field(default_factory=list)
@@ -53,6 +55,7 @@ class Claimer:
         self._catalog = catalog
         self._options = options
         self._external_jobs = external_jobs
+        self.slots = Slots(options.concurrency, options.most_concurrency)
         self._groups: dict[str, LaneGroup] = {}
         self._lanes: dict[int, Lane] = {}
         self._orphans: set[int] = set()
@@ -90,6 +93,8 @@ class Claimer:
         """Count a started task."""
         group.running += 1
         self.running += 1
+        if group.isolation == "loop":
+            self.slots.begin()
 
     def vacate(self, group: LaneGroup) -> None:
         """Count an ended task: there is room for another."""
@@ -181,7 +186,7 @@ class Claimer:
             if unserved and self._external_jobs is not None:
                 await self._external_jobs.give_up(unserved)
         if self._orphans or "orphans" in self._groups:
-            self._groups.setdefault("orphans", LaneGroup(self._options.concurrency, "loop")).lane_ids = list(self._orphans)
+            self._groups.setdefault("orphans", LaneGroup(None, "loop")).lane_ids = list(self._orphans)
 
     async def _list_unserved(self) -> list[int]:
         """Return the lanes of handlers that no live server serves."""
@@ -199,18 +204,20 @@ class Claimer:
 
     def _group(self, handler: Handler) -> LaneGroup:
         pools = {"thread": self._options.threads, "process": self._options.processes}
-        limit = pools.get(handler.isolation, self._options.concurrency)
+        limit = pools.get(handler.isolation)
         key: str = handler.isolation
         if handler.concurrency is not None:
-            key, limit = f"handler {handler.name}", min(handler.concurrency, limit)
+            key, limit = f"handler {handler.name}", min(handler.concurrency, limit or handler.concurrency)
         return self._groups.setdefault(key, LaneGroup(limit, handler.isolation))
 
     def _room(self, group: LaneGroup) -> int:
         """Return how many more tasks of the group can start now; others get the rest."""
-        most = max(CLAIM_LIMIT, self._options.concurrency // 4)
-        room = min(group.limit - group.running, self._options.concurrency - self.running, most)
+        slots = self.slots.limit
+        room = min(slots - self.running, max(CLAIM_LIMIT, slots // 4))
+        if group.limit is not None:
+            room = min(room, group.limit - group.running)
         if group.isolation == "loop":
-            return room
+            return room if self.slots.claimable else 0
         executor = self._resources.executor
         peers = [other for other in self._groups.values() if other.isolation == group.isolation]
         taken = sum(other.running for other in peers) + sum(executor.abandoned(other.handlers) for other in peers)

@@ -22,6 +22,7 @@ from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.runner import FunctionRunner
+from treadle.workers.slots import MOST
 
 POLL_EVERY = 5.0
 """Seconds after which a worker polls the store even if no signal arrived."""
@@ -37,8 +38,10 @@ PlainUnit = Callable[[Task, Claim, Finish | Park], Unit | None]
 class WorkerOptions:
     """Limits and timings of a worker."""
 
-    concurrency: int = 100
-    """Maximum number of tasks in progress in this process."""
+    concurrency: int | None = None
+    """Maximum number of tasks in progress in this process; None adapts it to the handlers (`Slots`)."""
+    most_concurrency: int = MOST
+    """Upper bound of an adapted concurrency."""
     threads: int = 16
     """Maximum number of these in sync handlers."""
     processes: int = 4
@@ -52,7 +55,8 @@ class WorkerOptions:
     """Seconds that running work gets to finish when the worker stops; after that the worker releases it for others."""
 
     def __post_init__(self) -> None:
-        if min(self.concurrency, self.threads, self.processes) < 1:
+        given = () if self.concurrency is None else (self.concurrency,)
+        if min(self.threads, self.processes, *given) < 1:
             raise InvalidInput("concurrency, threads and processes must be 1 or more.")
         if not self.task_lists:
             raise InvalidInput("A worker serves at least one task list.")

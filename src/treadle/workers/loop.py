@@ -33,7 +33,7 @@ class Worker:
         self._emit = resources.emit
         self._catalog = catalog
         self._claimer = Claimer(resources, catalog, self.options, self.services.external_jobs)
-        self._runner = AttemptRunner(resources, self.services, self.options, self._ended)
+        self._runner = AttemptRunner(resources, self.services, self.options, self._returned, self._ended)
         self._attempts: dict[str, Attempt] = {}
         self._superseded: list[Attempt] = []
         """Lost attempts that have not ended, at tasks that this worker has claimed again."""
@@ -45,6 +45,11 @@ class Worker:
         """Callers of `drained`."""
         self.on_limited: Callable[[int], None] | None = None
         """Called with 0 when a claimed task has a limit key: the next start of the key may be due soon."""
+
+    @property
+    def concurrency(self) -> int:
+        """The number of tasks that may be in progress now."""
+        return self._claimer.slots.limit
 
     @property
     def running(self) -> int:
@@ -178,7 +183,13 @@ class Worker:
         self._claimer.occupy(group)
         self._idle.clear()
 
+    def _returned(self, attempt: Attempt, seconds: float | None) -> None:
+        if attempt.group.isolation == "loop" and self._claimer.slots.end(seconds):
+            self._signal.set()
+
     def _ended(self, attempt: Attempt) -> None:
+        if not attempt.returned:
+            self._returned(attempt, None)
         task_id = attempt.task.id
         if self._attempts.get(task_id) is attempt:
             del self._attempts[task_id]

@@ -8,7 +8,7 @@ import pytest
 from treadle.model.errors import InvalidInput, InvalidStoreUrl, SchemaBehind, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from treadle.stores.postgres.connection.address import parse_address, redacted
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.connection.signals import format_lanes, parse_lanes
+from treadle.stores.rules.signals import format_lanes, parse_lanes
 
 
 def test_our_parameters_are_taken_out_of_the_url() -> None:

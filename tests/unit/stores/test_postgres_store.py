@@ -467,3 +467,14 @@ async def test_what_types_that_somebody_made_are_is_asked_by_each_connection(
     for change, value in (("create type {} as (a int)", (1,)), ("alter type {} add attribute b text", (1, "x"))):
         postgres_admin.execute(change.format(f'"{postgres_schema}".pair'))
         assert len(await asked(postgres_url, "select $1::pair", value, value)) > 1
+
+
+async def test_one_enqueue_is_one_statement_and_one_transaction(store: PostgresStore) -> None:
+    await store.commit([Unit(tasks=(new_task(),))])  # the lane exists, and the statement is prepared
+    statements: list[str] = []
+    async with store._working() as connection:
+        connection.add_query_logger(lambda logged: statements.append(logged.query))
+    answer = await store.commit([Unit(tasks=(new_task(),))])
+    assert answer[0].verdict is Verdict.DONE
+    await asyncio.sleep(0)  # the driver logs on the next turn of the loop
+    assert [" insert into tasks " in " ".join(statement.split()) for statement in statements] == [True]

@@ -13,7 +13,7 @@ from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import wal
-from treadle.stores.sqlite.connection.connect import data_version
+from treadle.stores.sqlite.connection.connect import read_value
 from treadle.testing import ManualClock
 from treadle.testing.contract.task_steps import (
     MINUTE,
@@ -29,6 +29,11 @@ from treadle.testing.contract.task_steps import (
     settle,
     succeed,
 )
+
+
+def data_version(connection):
+    """A number that changes whenever another connection changes the database."""
+    return read_value(connection, "pragma data_version")
 
 
 @pytest.fixture
@@ -120,27 +125,6 @@ async def test_a_very_long_log_is_cut(path, store, other, monkeypatch):
     assert (await store.describe())["wal_size"] < 100_000
 
 
-async def test_what_other_processes_do_is_heard_and_what_this_one_does_is_not(path, clock, store):
-    heard: list[tuple[int, ...]] = []
-    something = asyncio.Event()
-
-    def hear(lane_ids: tuple[int, ...]) -> None:
-        heard.append(lane_ids)
-        something.set()
-
-    stop = await store.subscribe(hear)
-    await put_one(store)
-    await asyncio.sleep(0.1)  # the absence of something takes time
-    assert heard == []
-    second = SqliteStore(path, clock=clock)
-    await second.open()
-    await put_one(second)
-    await something.wait()
-    assert heard[0] == ()
-    stop()
-    await second.close()
-
-
 async def test_a_blocked_event_loop_costs_no_leases(store, clock):
     taken = await put_and_claim(store, lease_for=MINUTE)
     clock.advance(MINUTE / 2000)
@@ -216,3 +200,21 @@ async def test_a_task_too_big_to_be_shown_with_others_is_taken_alone(store):
         taken += batch
     assert len({task.id for task in taken}) == 8
     assert all(task.claim_version == 1 for task in taken)
+
+
+async def test_one_enqueue_is_one_transaction_with_one_commit(path, clock):
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    await put_one(store)  # the lane exists
+    statements: list[str] = []
+
+    def trace(cursor, statement, bindings):
+        statements.append(statement.splitlines()[-1].split()[0])
+        return True
+
+    await store._writer.call(lambda connection: setattr(connection, "exec_trace", trace))
+    await put_one(store)
+    await store._writer.call(lambda connection: setattr(connection, "exec_trace", None))
+    assert (statements.count("begin"), statements.count("commit")) == (1, 1)
+    assert len(statements) <= 5
+    await store.close()

@@ -28,7 +28,14 @@ Handlers = Annotated[
     ),
 ]
 Lists = Annotated[list[str] | None, option("--list", metavar="LIST", help="Task lists to serve; repeatable")]
-Concurrency = Annotated[int, option(min=1, help="Maximum number of concurrent tasks per process")]
+Concurrency = Annotated[
+    int | None,
+    option(
+        metavar="N",
+        min=1,
+        help="Maximum number of concurrent tasks per process; default: 100 to 2,000, adapted to the handlers",
+    ),
+]
 Threads = Annotated[int, option(min=1, help="Of these, concurrent sync handlers")]
 Isolated = Annotated[int, option(min=1, help="Of these, concurrent handlers with isolation='process'")]
 Lease = Annotated[float | None, option(metavar="SECONDS", min=0.1, max=3600, help="Lease duration; default: TREADLE_LEASE or 60")]
@@ -65,7 +72,7 @@ async def worker(
     session: Session,
     handlers: Handlers = None,
     task_lists: Lists = None,
-    concurrency: Concurrency = 100,
+    concurrency: Concurrency = None,
     threads: Threads = 16,
     isolated: Isolated = 4,
     processes: Annotated[int, option(min=1, max=256, help="Worker processes")] = 1,
@@ -185,7 +192,7 @@ async def up(
     session: Session,
     handlers: Handlers = None,
     task_lists: Lists = None,
-    concurrency: Concurrency = 100,
+    concurrency: Concurrency = None,
     threads: Threads = 16,
     isolated: Isolated = 4,
     lease: Lease = None,

@@ -37,7 +37,8 @@ def worker_command(handlers: list[str], options: Serving) -> list[str]:
         command += ["--poll-interval", str(options.poll_interval)]
     numbers = {"concurrency": options.concurrency, "threads": options.threads, "isolated": options.isolated}
     for option, number in numbers.items():
-        command += [f"--{option}", str(number)]
+        if number is not None:
+            command += [f"--{option}", str(number)]
     if options.topology is not None:
         command += ["--topology", options.topology]
     for name in options.roles:

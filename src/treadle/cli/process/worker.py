@@ -46,7 +46,7 @@ class Serving:
     """Options of a worker process; numbers are per process."""
 
     task_lists: tuple[str, ...]
-    concurrency: int
+    concurrency: int | None
     threads: int
     isolated: int
     grace: float

@@ -144,8 +144,10 @@ class ClaimWaiters(Generic[T]):
 
     def on_ready(self, lane_ids: tuple[int, ...]) -> None:
         """Signal that tasks may be ready in these lanes (empty: in any)."""
-        if lane_ids and not any(lane_id > LATER for lane_id in lane_ids):
+        ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)
+        if lane_ids and not ready:
             return
+        lane_ids = ready
         self._turn += 1
         if not lane_ids or any(lane_id not in self._lanes for lane_id in lane_ids):
             self._lanes_as_of = 0

@@ -146,7 +146,8 @@ class Queue:
         reach("enqueue.before_commit")
         chunks = [new[start : start + _TASKS_PER_UNIT] for start in range(0, len(new), _TASKS_PER_UNIT)]
         answers = [self._committer.submit(_new_unit(chunk, blobs), self._patience) for chunk in chunks]
-        for chunk, answer in zip(chunks, await asyncio.gather(*answers), strict=True):
+        answered = [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)  # one caller is in a hurry
+        for chunk, answer in zip(chunks, answered, strict=True):
             if answer.verdict is Verdict.DEFERRED:
                 answer = await self._store_rest(chunk, blobs, answer)
             existing = answer.existing

@@ -96,7 +96,8 @@ class Committer:
         self._telemetry = telemetry_of(emit)
         self._queue: deque[_Submission] = deque()
         self._senders: set[asyncio.Task[None]] = set()
-        self._scheduled = False
+        self._taking = False
+        """Whether a sender is about to take a batch."""
         self._trouble = False
         self._attached: dict[Claim, tuple[Row, ...]] = {}
         self._lanes_to_notify: set[int] = set()
@@ -146,9 +147,7 @@ class Committer:
             spans = self._telemetry.spans
             each.sent_at, each.origin = self._clock.monotonic(), None if spans is None else spans.origin()
         self._queue.append(each)
-        if not self._scheduled and len(self._senders) < self._store.parallel_commits:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._start_sender()
 
     @staticmethod
     async def transact(attempt: Callable[[], Awaitable[T]], act: str, *, tries: int = TRIES) -> T:
@@ -200,18 +199,31 @@ class Committer:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
 
-    def _flush(self) -> None:
-        self._scheduled = False
-        while self._queue and len(self._senders) < self._store.parallel_commits:
-            sender = asyncio.get_running_loop().create_task(self._send(self._take_batch()))
+    def _start_sender(self) -> None:
+        """Start a sender for queued units, unless one is about to take them or the store benefits from no more."""
+        if self._queue and not self._taking and len(self._senders) < self._store.parallel_commits:
+            self._taking = True
+            sender = asyncio.get_running_loop().create_task(self._send_queued())
             self._senders.add(sender)
             sender.add_done_callback(self._sent)
+
+    async def _send_queued(self) -> None:
+        """Send batches until the queue is empty. Callers that an answer has woken queue their next units before the next batch."""
+        while self._queue:
+            self._taking = False
+            batch = self._take_batch()
+            self._start_sender()
+            await self._send(batch)
+            self._taking = True
+            await asyncio.sleep(0)
+        self._taking = False
 
     def _sent(self, sender: asyncio.Task[None]) -> None:
         self._senders.discard(sender)
         if not sender.cancelled() and (error := sender.exception()) is not None:
             self._emit(LoopError("committer", repr(error)))
-        self._flush()
+        self._taking = False  # it may have been canceled before it took a batch
+        self._start_sender()
 
     def _take_batch(self) -> list[_Submission]:
         batch: list[_Submission] = []

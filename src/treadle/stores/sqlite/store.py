@@ -7,11 +7,12 @@ so that no event loop can block that. In memory or inline there are no threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import apsw
 
+from treadle.kernel.store.ports import CHANGED
+from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.stores.sqlite.connection.channel import InlineChannel, ThreadChannel
 from treadle.stores.sqlite.connection.clocks import check_clocks
@@ -27,6 +28,7 @@ from treadle.stores.sqlite.connection.connect import (
 from treadle.stores.sqlite.connection.place import check_place
 from treadle.stores.sqlite.connection.schema import IN_MEMORY, NEWEST, check_version, create_in_memory, migrate_to, read_version
 from treadle.stores.sqlite.connection.signals import Subscribers
+from treadle.stores.sqlite.connection.sockets import Signals
 from treadle.stores.sqlite.connection.wal import Checkpointer
 from treadle.stores.sqlite.dead_letters import DeadLetters
 from treadle.stores.sqlite.health import HealthReport
@@ -59,6 +61,7 @@ class SqliteStore(
         self._shared = None if self._inline else path
         self._create = True
         self._subscribers = Subscribers()
+        self._signals = None if path is None else Signals(path)
         self._counter: CommitCounter | None = None
 
     async def open(self, *, migrate: bool = True) -> None:
@@ -123,7 +126,8 @@ class SqliteStore(
 
     async def close(self) -> None:
         self._subscribers.clear()
-        self._writer.on_change = None
+        if self._signals is not None:
+            self._signals.close()
         await self._reader.close()
         await self._writer.close()
         if self._counter is not None:
@@ -134,20 +138,27 @@ class SqliteStore(
         migrate_to(connection, version, self._shown)
         self._lanes = {}
 
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        answers = await super().commit(units)
+        if self._signals is not None and not any(answer.lane_ids for answer in answers):  # for those, `notify` follows
+            self._signals.send((CHANGED,))
+        return answers
+
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
-        """Call `heard` on this loop when tasks became ready; polls for changes of other processes every 25 ms."""
+        """Call `heard` on this loop when tasks became ready, in this process or in another one that uses the file."""
         key = self._subscribers.add(heard)
-        if self._path is not None and self._writer.on_change is None:
-            self._writer.on_change = partial(self._subscribers.call, ())
-            self._writer.poll()
+        if self._signals is not None:
+            self._signals.listen(self._subscribers.call)
 
         def stop() -> None:
             self._subscribers.remove(key)
-            if not self._subscribers:
-                self._writer.on_change = None
+            if self._signals is not None and not self._subscribers:
+                self._signals.stop_listening()
 
         return stop
 
     async def notify(self, lane_ids: Sequence[int]) -> None:
-        """Call the subscribers of this process; other processes see the change in the file."""
+        """Call the subscribers of this process, and signal the other processes."""
         self._subscribers.call(tuple(lane_ids))
+        if self._signals is not None:
+            self._signals.send(lane_ids)

@@ -48,6 +48,30 @@ async def test_all_subscribers_hear(store):
         stop()
 
 
+async def test_a_subscriber_hears_of_the_lanes_that_another_process_notified(database, store):
+    lane_id = (await store.lane_ids([WORK]))[WORK]
+    other = await database.open_store()
+    heard = Heard()
+    stop = await store.subscribe(heard)
+    heard.lanes.clear()
+    await other.notify([lane_id])
+    await heard.until(lane_id)
+    stop()
+
+
+async def test_two_processes_hear_each_other(database, store):
+    lane_id = (await store.lane_ids([WORK]))[WORK]
+    stores = [store, await database.open_store()]
+    listeners = [Heard(), Heard()]
+    stops = [await each.subscribe(heard) for each, heard in zip(stores, listeners, strict=True)]
+    for sender, heard in zip(stores, reversed(listeners), strict=True):
+        heard.lanes.clear()
+        await sender.notify([lane_id])
+        await heard.until(lane_id)
+    for stop in stops:
+        stop()
+
+
 async def test_who_has_stopped_listening_hears_no_more(store):
     lane_id = (await store.lane_ids([WORK]))[WORK]
     gone, there = Heard(), Heard()

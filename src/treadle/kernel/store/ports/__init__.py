@@ -22,11 +22,12 @@ from treadle.kernel.store.ports.runs import RunStore
 from treadle.kernel.store.ports.search import SearchStore
 from treadle.kernel.store.ports.servers import LeaseConnection, ServerStore
 from treadle.kernel.store.ports.streams import StreamStore
-from treadle.kernel.store.ports.tasks import LATER, SERVERS, STREAM, DeadLetterStore, SignalStore, TaskStore
+from treadle.kernel.store.ports.tasks import CHANGED, LATER, SERVERS, STREAM, DeadLetterStore, SignalStore, TaskStore
 from treadle.kernel.store.ports.traces import TraceStore
 from treadle.kernel.store.ports.usage import UsageStore
 
 __all__ = [
+    "CHANGED",
     "LATER",
     "SERVERS",
     "STREAM",

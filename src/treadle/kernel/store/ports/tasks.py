@@ -29,6 +29,9 @@ STREAM = -2
 SERVERS = -3
 """A marker among the lane ids of a signal: a server has started or died."""
 
+CHANGED = -4
+"""A marker among the lane ids of a signal: no task became ready, but something else was stored, e.g. the end of a task."""
+
 
 class TaskStore(StoreClock, Protocol):
     """Tasks: claim them, wake them, commit units, read them."""
@@ -163,7 +166,8 @@ class SignalStore(Protocol):
 
         An empty tuple means that anything may have happened: poll all lanes. `LATER` among the ids means that a task
         was stored that will be due later; `STREAM` that entries were appended to a stream; `SERVERS` that a server has
-        started or died. Returns a function that ends the subscription.
+        started or died; `CHANGED`, which only some stores send, that another process has stored something else. Returns a
+        function that ends the subscription.
         """
 
     async def notify(self, lane_ids: Sequence[int]) -> None:

@@ -13,8 +13,8 @@ from treadle.stores.postgres.borrowed.drivers import adapt, beneath_django
 from treadle.stores.postgres.commit.commit import commit
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
-from treadle.stores.postgres.connection.signals import format_lanes
 from treadle.stores.postgres.store import PostgresStore
+from treadle.stores.rules.signals import format_lanes
 from treadle.stores.statements import load_statements
 
 T = TypeVar("T")

@@ -18,6 +18,25 @@ select id::text from made
 union all
 select null from gate where shut;
 
+-- name: insert_task
+-- Insert one task like `insert_tasks`, with a parameter for each column, which costs a sixth less than arrays of one element.
+with gate as materialized (
+  select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
+), made as (
+  insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version,
+    created_at)
+  select {given.new}, (select treadle_now()) + given.delay,
+    case when given.delay > 0 then (select treadle_now()) + given.delay end, (select treadle_now()) + given.deadline_for,
+    coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
+  from (values ({scalar:given})) as given ({given})
+  where not (select shut from gate) and not exists (select from finished where finished.id = given.id)
+  on conflict do nothing
+  returning id
+)
+select id::text from made
+union all
+select null from gate where shut;
+
 -- name: preclaim
 -- Claim new tasks ($1 ids, $2 owners, $3 leases) for their creators, if any worker could claim them now.
 with taken as materialized (

@@ -17,6 +17,7 @@ from treadle.model.errors import TreadleError
 from treadle.model.text import safe_logger
 from treadle.stores.postgres.connection.connect import SESSION, SIGNALS, Connection, Connector, close_connection
 from treadle.stores.postgres.connection.errors import translated
+from treadle.stores.rules.signals import format_lanes, parse_lanes
 from treadle.stores.statements import load_statements
 
 T = TypeVar("T")
@@ -25,7 +26,6 @@ Heard = Callable[[tuple[int, ...]], None]
 _SQL = load_statements(__package__, "signals.sql")
 _log = safe_logger("treadle.stores.postgres")
 
-_LONGEST_PAYLOAD = 7000
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _PING_EVERY = 30.0
 _POLL_EVERY = 1.0
@@ -182,17 +182,3 @@ class Notifier:
         connection, self._connection = self._connection, None
         if connection is not None:
             await close_connection(connection)
-
-
-def format_lanes(lane_ids: Sequence[int]) -> str:
-    """Return the payload of a signal: the lane ids, or nothing ("poll all lanes") if there are too many."""
-    payload = ",".join(map(str, lane_ids))
-    return payload if len(payload) <= _LONGEST_PAYLOAD else ""
-
-
-def parse_lanes(payload: str) -> tuple[int, ...]:
-    """Return the lanes of a signal; an empty or foreign payload means all lanes."""
-    try:
-        return tuple(int(part) for part in payload.split(",")) if payload else ()
-    except ValueError:
-        return ()

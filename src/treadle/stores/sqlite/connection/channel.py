@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
 
 import apsw
 
 from treadle.model.errors import NotOpen, StoreError
-from treadle.stores.sqlite.connection.connect import data_version
 from treadle.stores.sqlite.connection.errors import Fuse, translated
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
 Tidy = Callable[[], None]
-
-POLL_EVERY = 0.025
-"""Seconds between polls for changes by other processes, while there is a subscriber."""
 
 
 class Channel(Protocol):
@@ -29,8 +24,6 @@ class Channel(Protocol):
 
     after: Tidy | None
     fuse: Fuse
-    on_change: Tidy | None
-    """Called when another connection has changed the database, in the thread of this connection."""
 
     async def call(self, work: Work[T]) -> T:
         """Run the work; does not block the event loop if the channel has a thread."""
@@ -41,16 +34,12 @@ class Channel(Protocol):
     async def close(self) -> None:
         """Finish queued work, then close the connection; idempotent."""
 
-    def poll(self) -> None:
-        """Start or stop polling for changes, depending on `on_change`."""
-
 
 class ClosedChannel:
     """The channel of a store that is not open."""
 
     after: Tidy | None = None
     fuse = Fuse("")
-    on_change: Tidy | None = None
 
     async def call(self, work: Work[T]) -> T:
         raise NotOpen
@@ -61,24 +50,18 @@ class ClosedChannel:
     async def close(self) -> None:
         pass
 
-    def poll(self) -> None:
-        pass
-
 
 class InlineChannel:
     """Uses the connection in the caller's thread, under a lock."""
 
     def __init__(self, connect: Callable[[], apsw.Connection], shown: str) -> None:
         self.after: Tidy | None = None
-        self.on_change: Tidy | None = None
         self._connect = connect
         self._shown = shown
         self.fuse = Fuse(shown)
         self._connection: apsw.Connection | None = None
         self._closed = False
         self._lock = Lock()
-        self._timer: asyncio.TimerHandle | None = None
-        self._seen: int | None = None
 
     async def call(self, work: Work[T]) -> T:
         return self.call_blocking(work)
@@ -94,22 +77,7 @@ class InlineChannel:
                 self.after()
             return result
 
-    def poll(self) -> None:
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
-        if self.on_change and not self._closed:
-            seen = self._seen
-            with suppress(StoreError):  # the next job reports the error
-                seen = self.call_blocking(data_version)
-            if seen != self._seen and self._seen is not None:
-                self.on_change()
-            self._seen = seen
-            self._timer = asyncio.get_running_loop().call_later(POLL_EVERY, self.poll)
-
     async def close(self) -> None:
-        if self._timer:
-            self._timer.cancel()
         with self._lock, translated(self._shown):
             self._closed = True
             if self._connection is not None:
@@ -137,7 +105,7 @@ class _Job:
 
 
 def _nothing(connection: apsw.Connection) -> None:
-    """Do nothing: the work of jobs that only wake the thread."""
+    """Do nothing: the work of the last job, which ends the thread."""
 
 
 def _resolve(future: Any, result: object, error: BaseException | None) -> None:
@@ -156,7 +124,6 @@ class ThreadChannel:
 
     def __init__(self, connect: Callable[[], apsw.Connection], shown: str, name: str) -> None:
         self.after: Tidy | None = None
-        self.on_change: Tidy | None = None
         self._connect = connect
         self._shown = shown
         self.fuse = Fuse(shown)
@@ -177,9 +144,6 @@ class ThreadChannel:
         self._put(_Job(work, future, None))
         return future.result()
 
-    def poll(self) -> None:
-        self._put(_Job(_nothing, Future(), None))
-
     async def close(self) -> None:
         loop = asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
@@ -199,18 +163,10 @@ class ThreadChannel:
 
     def _run(self) -> None:
         connection: apsw.Connection | None = None
-        seen: int | None = None
-        while True:
-            try:
-                job = self._jobs.get(timeout=POLL_EVERY if self.on_change else None)
-            except Empty:
-                job = _IDLE
-            if job.last:
-                break
-            if job is not _IDLE:
-                connection = self._do(job, connection)
+        while not (job := self._jobs.get()).last:
+            connection = self._do(job, connection)
             if connection is not None:
-                seen = self._tend(connection, seen)
+                self._tend()
         try:
             if connection is not None:
                 connection.close()
@@ -230,19 +186,11 @@ class ThreadChannel:
             job.answer(result, None)
         return connection
 
-    def _tend(self, connection: apsw.Connection, seen: int | None) -> int | None:
-        """Run checkpoints and poll for changes of other processes; the next job reports errors."""
+    def _tend(self) -> None:
+        """Run checkpoints; the next job reports errors."""
         try:
-            after, changed = self.after, self.on_change  # other threads may remove them meanwhile
             with self.fuse.guard():
-                if after:
-                    after()
-                version = data_version(connection) if changed else None
+                if self.after:
+                    self.after()
         except (apsw.Error, StoreError):
-            return seen
-        if changed and seen is not None and version != seen:
-            changed()
-        return version
-
-
-_IDLE = _Job(_nothing, Future(), None)
+            pass

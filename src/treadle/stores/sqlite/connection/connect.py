@@ -25,7 +25,6 @@ _SQL = load_statements(__package__, "connect.sql")
 _SHAPES = load_statements(__package__, "shapes.sql")
 _BEGIN, _COMMIT, _ROLLBACK = _SQL["begin"], _SQL["commit"], _SQL["rollback"]
 _BEGIN_READING = _SQL["begin_reading"]
-_DATA_VERSION = _SQL["read_data_version"]
 _STEPS = (0.001, 0.01)
 _SHORT_STEPS = 500
 T = TypeVar("T")
@@ -133,11 +132,6 @@ def remove_shapes(connection: apsw.Connection) -> None:
 def refuse_writes(connection: apsw.Connection) -> None:
     """Make the connection read-only."""
     connection.execute(_SQL["refuse_writes"])
-
-
-def data_version(connection: apsw.Connection) -> int:
-    """Return a number that changes whenever another connection changes the database; costs a few microseconds."""
-    return int(read_value(connection, _DATA_VERSION))
 
 
 def read_row(connection: apsw.Connection, statement: str, values: Mapping[str, Any] | None = None) -> tuple[Any, ...]:

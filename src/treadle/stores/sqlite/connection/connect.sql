@@ -26,10 +26,6 @@ pragma cache_size = -16000;
 -- Make the connection read-only.
 pragma query_only = on;
 
--- name: read_data_version
--- Return a number that changes whenever another connection changes the database.
-pragma data_version;
-
 -- name: begin
 -- Take the write lock immediately, so that nothing read in the transaction can change before the commit.
 begin immediate;

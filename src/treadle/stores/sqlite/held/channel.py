@@ -37,7 +37,6 @@ class HeldChannel:
     """Runs work inside one transaction of the writer; nothing else is written meanwhile, by any process."""
 
     after: Tidy | None = None
-    on_change: Tidy | None = None
 
     def __init__(self, writer: Channel, shown: str) -> None:
         self.fuse: Fuse = writer.fuse
@@ -76,9 +75,6 @@ class HeldChannel:
 
     async def close(self) -> None:
         pass  # it ends with its transaction
-
-    def poll(self) -> None:
-        pass
 
     def _put(self, job: _Job) -> bool:
         with self._lock:

@@ -43,6 +43,7 @@ class HeldStore(SqliteStore):
     def __init__(self, store: SqliteStore, channel: HeldChannel, *, clock: Clock) -> None:
         super().__init__(store._path, clock=clock)
         self._writer, self._reader = channel, _Reader(channel)
+        self._signals = None  # the store that holds the transaction signals its end
         self._lanes = dict(store._lanes)
         self.ready: set[int] = set()
         """The lanes in which the transaction has made tasks ready."""

@@ -19,12 +19,12 @@ class Command(BaseCommand):  # type: ignore[misc]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options of a worker."""
-        parser.add_argument("--concurrency", type=int, default=100, help="maximum number of tasks in progress")
+        parser.add_argument("--concurrency", type=int, help="maximum number of tasks in progress; default: adapted to the handlers")
         parser.add_argument("--threads", type=int, default=16, help="maximum number of these in sync handlers")
         parser.add_argument("--list", action="append", dest="lists", help="a task list to serve; may be repeated")
         parser.add_argument("--grace", type=float, default=30.0, help="seconds that running work has to finish at the end")
 
-    def handle(self, *_: Any, concurrency: int, threads: int, lists: list[str] | None, grace: float, **__: Any) -> None:
+    def handle(self, *_: Any, concurrency: int | None, threads: int, lists: list[str] | None, grace: float, **__: Any) -> None:
         """Run until a signal arrives."""
         engine = get_engine()
         self.stdout.write(f"Handlers: {', '.join([*engine.kernel.registry.names(), *engine.kernel.function_registry.names()])}")

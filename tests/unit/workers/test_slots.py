@@ -1,0 +1,101 @@
+"""The number of tasks in progress of a worker: given, or adapted to its handlers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.limits import BOUND
+
+from treadle import Engine, TaskSpec
+from treadle.settings import Settings
+from treadle.workers.slots import LEAST, Slots
+
+
+def run(slots: Slots, count: int, seconds: float) -> None:
+    for _ in range(count):
+        slots.begin()
+        slots.end(seconds)
+
+
+def test_a_given_concurrency_is_exactly_that() -> None:
+    slots = Slots(7)
+    run(slots, 1000, 0.0)
+    assert slots.limit == 7
+    for _ in range(500):
+        slots.begin()
+    assert slots.claimable
+
+
+def test_a_new_worker_starts_with_the_least() -> None:
+    assert Slots(None).limit == LEAST
+
+
+def test_quick_handlers_get_many_slots_soon() -> None:
+    slots = Slots(None)
+    run(slots, 2 * LEAST, 0.0001)
+    assert slots.limit == 2000
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(0.01, 200), (0.02, 100), (1.0, 100), (3600.0, 100)])
+def test_slower_handlers_get_fewer(seconds: float, limit: int) -> None:
+    slots = Slots(None)
+    run(slots, 1000, seconds)
+    assert slots.limit == pytest.approx(limit, abs=1)
+
+
+def test_a_few_slow_handlers_return_it_to_the_least() -> None:
+    slots = Slots(None)
+    run(slots, 1000, 0.0)
+    run(slots, 2, 10.0)
+    assert slots.limit == LEAST
+
+
+def test_nothing_is_claimed_while_many_handlers_execute() -> None:
+    slots = Slots(None)
+    run(slots, 1000, 0.0)
+    for _ in range(LEAST):
+        slots.begin()
+    assert not slots.claimable
+    assert slots.end(None)
+    assert slots.claimable
+    assert not slots.end(None)
+
+
+@pytest.mark.parametrize("most", [1, 50, 500])
+def test_the_limit_stays_below_the_bound(most: int) -> None:
+    slots = Slots(None, most)
+    assert slots.limit == min(most, LEAST)
+    run(slots, 1000, 0.0)
+    assert slots.limit == most
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(3, 3), (None, LEAST + 250)])
+async def test_slow_handlers_after_quick_ones_stay_within_the_limit(concurrency: int | None, most: int) -> None:
+    """Handlers that wait come after a thousand that do not: the default exceeds 100 by one claim, a given number never."""
+    engine = Engine("memory://", settings=Settings(max_concurrency=1000))
+    running = peak = 0
+    gate = asyncio.Event()
+
+    @engine.handler("quick")
+    async def quick() -> None:
+        pass
+
+    @engine.handler("slow")
+    async def slow() -> None:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        if running == min(most, LEAST):
+            gate.set()
+        await gate.wait()
+        running -= 1
+
+    async with engine, asyncio.timeout(BOUND):
+        await engine.enqueue_many(TaskSpec(name="quick") for _ in range(1000))
+        async with engine.worker(concurrency=concurrency) as host:
+            await host.worker.drained()
+            await engine.enqueue_many(TaskSpec(name="slow") for _ in range(1000))
+            await host.worker.drained()
+            assert host.worker.handled == 2000
+    assert min(most, LEAST) <= peak <= most
