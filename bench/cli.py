@@ -2,7 +2,11 @@
 
 CPU time and wall time of whole processes. Each round runs each command once; with `--set against=SRC`, where SRC is the `src`
 folder of another revision, it runs it once for each revision, so that other load on the machine affects both. `python -c
-pass` is the time of Python itself.
+pass` is the time of Python itself. Modules are compiled beforehand, as an installation does.
+
+*First task*: from the start of `treadle worker` to the first line of a handler whose task was waiting: CPU time of the worker
+process, and wall time. *Memory* of that worker once it is idle, from `/proc/PID/smaps_rollup`: resident (RSS), and proportional
+(PSS), which divides shared pages among their processes. The lease keeper, a second small process, is listed separately.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.benchmark import Figures, Found, say
+from bench.cli_worker import started_worker
 from bench.figures import ratios, spread
 from bench.results import table
 from treadle.settings import child_environment
@@ -27,10 +32,19 @@ STORES = ("sqlite",)
 
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
+    "import treadle": ["-c", "import treadle"],
     **{
         f"treadle {command}": ["-m", "treadle", *command.split()]
         for command in ("--help", "tasks --help", "tasks list", "tasks list --json", "completion bash -- ta")
     },
+}
+WORKER = {
+    "first_cpu_ms": "first task, CPU, ms",
+    "first_wall_ms": "first task, wall, ms",
+    "rss_mb": "idle, RSS, MB",
+    "pss_mb": "idle, PSS, MB",
+    "keeper_rss_mb": "lease keeper, RSS, MB",
+    "keeper_pss_mb": "lease keeper, PSS, MB",
 }
 HERE = str(Path(__file__).parents[1] / "src")
 
@@ -53,7 +67,13 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     figures: Figures = {"rounds": sizes.rounds, "sides": list(sides)}
     for number in range(3):
         await asyncio.to_thread(took, ["-m", "treadle", "enqueue", f"task-{number}"], HERE, url)
+    for source in sides.values():
+        for command in COMMANDS.values():
+            await asyncio.to_thread(took, command, source, url)  # compiles the modules
     for number in range(1, sizes.rounds + 1):
+        for side, source in sides.items():
+            for what, value in (await asyncio.to_thread(started_worker, environment_of(source, url))).items():
+                figures.setdefault(f"{side}_{what}", []).append(value)
         for name, command in COMMANDS.items():
             for side, source in sides.items():
                 one = await asyncio.to_thread(took, command, source, url)
@@ -64,10 +84,17 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     return figures
 
 
+def environment_of(source: str, url: str) -> dict[str, str]:
+    """The environment of a process of that revision, which may store compiled modules."""
+    environment = child_environment(PYTHONPATH=source, TREADLE_STORE=url)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
 def took(arguments: list[str], source: str, url: str) -> tuple[float, float] | None:
     """CPU and wall milliseconds of one process; None if that revision has no such command."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = child_environment(PYTHONPATH=source, TREADLE_STORE=url)
+        environment = environment_of(source, url)
         before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         ended = subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True)
         wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -88,4 +115,6 @@ def show(found: Found) -> str:
             cells.append(spread(ratios(*both)) if all(both) else "")
         rows.append((f"`{name}`", *cells))
     head = [f"{which}, {side}, ms" for side in sides for which in ("CPU", "wall")] + (["ratio of CPU"] if len(sides) > 1 else [])
-    return f"{figures['rounds']} rounds, on SQLite.\n\n{table(('command', *head), rows)}"
+    worker = [(what, *(spread(figures[f"{side}_{key}"]) for side in sides)) for key, what in WORKER.items()]
+    tables = f"{table(('command', *head), rows)}\n\n{table(('worker', *sides), worker)}"
+    return f"{figures['rounds']} rounds, on SQLite.\n\n{tables}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import json
 import os
 import signal
 from pathlib import Path
 
+import msgspec
 from tests.chaos.crew import furnish
 from tests.chaos.service_client import ServiceClient
 from tests.kernels import move_to
@@ -46,7 +46,7 @@ class Diary:
             case _:
                 if isinstance(event, LeaseLost | ResultDropped):
                     self._write("-", event.task_id)
-                print(json.dumps({"event": type(event).__name__, **dataclasses.asdict(event)}), flush=True)
+                print(json.dumps({"event": type(event).__name__, **msgspec.structs.asdict(event)}), flush=True)
 
     def _write(self, sign: str, task_id: str) -> None:
         os.write(self._file, f"{sign} {self._clock.now()} {task_id}\n".encode())

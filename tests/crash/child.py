@@ -17,11 +17,12 @@ import signal
 import sys
 import time
 import urllib.request
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.kernels import move_to
 from tests.limits import BOUND
 from tests.unit.workers import isolated
@@ -41,7 +42,7 @@ def tell(what: str, **details: Any) -> None:
 
 def emit(event: Event) -> None:
     if not isinstance(event, TaskTaken | TaskSettled):
-        tell(type(event).__name__, **asdict(event))
+        tell(type(event).__name__, **msgspec.structs.asdict(event))
 
 
 def crash_at(spec: str) -> None:

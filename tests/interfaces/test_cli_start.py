@@ -44,6 +44,13 @@ def loaded(folder: Path, *arguments: str) -> tuple[list[str], set[str]]:
     return packages.split(), set(modules.split())
 
 
+def packages_after(folder: Path, *arguments: str) -> set[str]:
+    """All modules that a new process has loaded after that command."""
+    code = f"import sys\nfrom treadle.cli import execute\nexecute({list(arguments)!r})\nprint(*sys.modules, file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=BOUND, check=True)
+    return set(ended.stderr.splitlines()[-1].split())
+
+
 def test_listing_tasks_on_sqlite_loads_no_package_that_it_does_not_need(tmp_path: Path):
     assert loaded(tmp_path, "enqueue", "greet", "--list", "night", "-p", "name=Ada")[0] == ["0"]
     packages, modules = loaded(tmp_path, "tasks", "list", "--state", "pending", "--list", "night")
@@ -58,6 +65,45 @@ def test_listing_tasks_on_sqlite_loads_no_package_that_it_does_not_need(tmp_path
         "treadle.client",
     }
     assert not modules & others
+
+
+def test_listing_tasks_loads_no_service_that_it_does_not_use(tmp_path: Path):
+    assert loaded(tmp_path, "enqueue", "greet")[0] == ["0"]
+    _, modules = loaded(tmp_path, "tasks", "list", "--json")
+    unused = {
+        "treadle.api.store",
+        "treadle.kernel.alerts",
+        "treadle.kernel.approvals.service",
+        "treadle.kernel.effects.reads",
+        "treadle.kernel.external.service",
+        "treadle.kernel.problems",
+        "treadle.kernel.queue.dead_letters",
+        "treadle.kernel.queue.lists",
+        "treadle.kernel.recovery",
+        "treadle.kernel.remote_workers",
+        "treadle.kernel.runs.service",
+        "treadle.kernel.search",
+        "treadle.kernel.store.retention",
+        "treadle.kernel.triggers",
+        "treadle.lang",
+        "treadle.workers.call",
+        "treadle.workers.functions.context",
+        "treadle.workers.specialists",
+        "treadle.workers.webhooks",
+    }
+    assert not modules & unused
+
+
+def test_listing_tasks_as_json_loads_no_slow_module_of_others(tmp_path: Path):
+    assert loaded(tmp_path, "enqueue", "greet")[0] == ["0"]
+    slow = {"difflib", "email", "http", "importlib.resources", "rich", "zipfile"}
+    assert not slow & packages_after(tmp_path, "tasks", "list", "--json")
+
+
+def test_importing_the_package_loads_only_its_version():
+    code = "import sys, treadle; print(*sorted(name for name in sys.modules if name.startswith('treadle')))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=BOUND, check=True)
+    assert ended.stdout.split() == ["treadle", "treadle.version"]
 
 
 def test_help_loads_no_command_and_no_engine(tmp_path: Path):

@@ -8,12 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 from tests.limits import BOUND
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -15,11 +16,17 @@ from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
 _SHOWN = 200
 """Characters of a file name in a message."""
 
+_COLLECT_AT = 50_000
+"""New objects before a garbage collection; Python's 700 would collect many times while modules are loaded."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code; each error is one line (or a JSON object) on stderr."""
+    gc.set_threshold(_COLLECT_AT)
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(execute(given))
+    code = execute(given)
+    gc.freeze()  # the interpreter would look for garbage among all loaded modules before it ends
+    sys.exit(code)
 
 
 def execute(arguments: list[str]) -> int:

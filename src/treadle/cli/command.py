@@ -7,7 +7,6 @@ A command's module is imported when the command is used, so commands start fast.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -250,6 +249,8 @@ class Group(Command, click.Group):
         """Find the command; suggest similar names for an unknown one."""
         name = args[0]
         if name not in self.table and not ctx.resilient_parsing:
+            import difflib
+
             close = ", ".join(repr(each) for each in difflib.get_close_matches(name, self.table))
             ctx.fail(f"No such command {name!r}.{f' Did you mean {close}?' if close else ''}")
         ctx.meta["treadle.unknown"] = name not in self.table

@@ -28,7 +28,6 @@ from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.settings import Settings, load_settings
 from treadle.wiring.kernel import Kernel, StoreFactory
-from treadle.workers.functions.plans import plan_function
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Registry
 
@@ -48,6 +47,13 @@ if TYPE_CHECKING:
     from treadle.kernel.watchers.service import Watchers
     from treadle.observability.metrics import Metrics
     from treadle.wiring.worker_host import WorkerHost
+    from treadle.workers.functions.registry import Function
+
+
+def _plan_function() -> Function:
+    from treadle.workers.functions.plans import plan_function
+
+    return plan_function()
 
 
 class AlreadyOpen(TreadleError):
@@ -93,7 +99,7 @@ class Engine(Registration, Calls, FormerNames):
         """
         settings = settings or load_settings()
         functions = FunctionRegistry()
-        functions.add(plan_function(), own=True)
+        functions.add_own(PLAN, 1, _plan_function)
         self.goals = Goals()
         """The goal pipeline: objectives, gates and the topology."""
         self.declare = Declare(program, release)

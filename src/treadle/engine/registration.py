@@ -11,12 +11,12 @@ from treadle.workers.functions.registry import RegistrationOptions, make_functio
 from treadle.workers.handlers import HandlerOptions, make_handler
 from treadle.workers.references import Function, Handler
 from treadle.workers.signatures import Kind
-from treadle.workers.specialists import SpecialistOptions, register
 
 if TYPE_CHECKING:
     from treadle.engine.decorators import FunctionDecorator, HandlerDecorator, TaskDecorator
     from treadle.wiring.kernel import Kernel
     from treadle.workers.injection import Scope
+    from treadle.workers.specialists import SpecialistOptions
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -120,6 +120,8 @@ class Registration:
         """
 
         def add(given: Any) -> Any:
+            from treadle.workers.specialists import register
+
             register(self.kernel.registry, name, given, **options)
             return given
 

@@ -11,7 +11,6 @@ from treadle.kernel.store.units import Answer, Finish, Park, Row
 from treadle.model.clock import Duration
 from treadle.model.names import GOAL_KINDS
 from treadle.model.tasks import Claim, NewTask, Task
-from treadle.workers.call import Executor
 from treadle.workers.handlers import make_handler
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from treadle.goals.services import GoalServices
     from treadle.goals.topology import Topology
     from treadle.wiring.kernel import Kernel
+    from treadle.workers.call import Executor
 
 G = TypeVar("G", bound=Callable[..., Any])
 

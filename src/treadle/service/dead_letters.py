@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
+
+from msgspec.structs import replace
 
 from treadle.api.dead_letters import (
     BATCH,

@@ -5,10 +5,7 @@ from __future__ import annotations
 from treadle.api.system import Status, StoreState, SystemApi, TaskCounts, Throughput, Time
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.problems import find_problems
-from treadle.kernel.status import read_status
 from treadle.kernel.store.pages import find_by_name_or_id
-from treadle.kernel.triggers.service import ACTIVE, PAUSED
 from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.states import OBJECTIVE, SCHEDULE, WATCHER
 from treadle.service.group import Group
@@ -26,6 +23,9 @@ class System(Group, SystemApi):
         return record_of(Throughput, await self.engine.kernel.throughput.last_hour())
 
     async def status(self) -> Status:
+        from treadle.kernel.problems import find_problems
+        from treadle.kernel.status import read_status
+
         engine, namespace = self.engine, self.engine.kernel.settings.namespace
         found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.watchers, namespace)
         problems = find_problems(found)
@@ -70,6 +70,8 @@ class System(Group, SystemApi):
 
     async def _why_named(self, name: str) -> Why | None:
         """Explain the live schedule or watcher of that name, or the schedule or watcher of that id, by its task."""
+        from treadle.kernel.triggers.service import ACTIVE, PAUSED
+
         engine = self.engine
         for entity in (SCHEDULE, WATCHER):
             record = await find_by_name_or_id(engine.kernel.store, engine.kernel.settings.namespace, entity.entity, name)

@@ -23,7 +23,6 @@ from treadle.api.tasks import (
 )
 from treadle.api.wire import record_of
 from treadle.kernel.queue.service import Enqueued, TaskSpec
-from treadle.kernel.search.service import one_of
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
 from treadle.model.names import HANDLER
 from treadle.model.values import Json, decode
@@ -55,6 +54,8 @@ class Tasks(Group, TasksApi):
         kind = kind or (None if anything else HANDLER)
         reads = self.engine.kernel.reads
         if where is not None and where.strip():
+            from treadle.kernel.search.service import one_of
+
             given = reads.tasks_like(states=tuple(state), name=name, task_list=chosen, kind=kind, run_id=run_id)
             more = [
                 *one_of("state", given.states),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from treadle.kernel.store.units import Answer, Finish, Park, Row
-from treadle.model.tasks import Claim, NewTask, Task
-from treadle.workers.call import Executor
-from treadle.workers.handlers import Handler
-
 if TYPE_CHECKING:
+    from treadle.kernel.store.units import Answer, Finish, Park, Row
+    from treadle.model.tasks import Claim, NewTask, Task
     from treadle.wiring.kernel import Kernel
+    from treadle.workers.call import Executor
+    from treadle.workers.handlers import Handler
 
 
 class Extension(Protocol):

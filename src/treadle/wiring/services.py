@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from treadle.evaluator import Limits
@@ -14,17 +14,13 @@ from treadle.kernel.declarations.service import Declarations
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.runs.advancer import Advancer
-from treadle.kernel.runs.bulk import BulkRuns
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.reads import RunReads
-from treadle.kernel.runs.redo import Redos
 from treadle.kernel.runs.service import Runs
-from treadle.kernel.runs.step_reads import StepReads
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.settler import Settler
 from treadle.kernel.status import read_status
-from treadle.kernel.traces.reads import TraceReads
 from treadle.kernel.triggers.target import Starters
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
@@ -33,6 +29,10 @@ from treadle.model.watchers import Source
 from treadle.workers.log_writer import LazyLogWriter
 
 if TYPE_CHECKING:
+    from treadle.kernel.runs.bulk import BulkRuns
+    from treadle.kernel.runs.redo import Redos
+    from treadle.kernel.runs.step_reads import StepReads
+    from treadle.kernel.traces.reads import TraceReads
     from treadle.wiring.kernel import Kernel
 
 
@@ -61,8 +61,6 @@ class RunServices:
             withdraw_rows=partial(kernel.approvals.rows_for_run, why="its run will fail"),
         )
         self.reads = RunReads(store, value_store, namespace=namespace, why_awaiting=kernel.why_awaiting)
-        self.step_reads = StepReads(store, value_store, self.reads)
-        self.traces = TraceReads(store, value_store, self.step_reads, namespace=namespace)
         self.functions = Functions(
             store,
             committer,
@@ -92,8 +90,6 @@ class RunServices:
             finishing=kernel.settings.finish_on_failure,
             deadlines=kernel.settings.run_deadlines,
         )
-        self.redos = Redos(self.runs, self.functions, self.flows)
-        self.bulk = BulkRuns(self.runs, self.reads, lambda: kernel.search)
         self.settler = Settler(
             committer,
             value_store,
@@ -108,6 +104,36 @@ class RunServices:
         self.advancer.on_line.append(self.log_lines.add)
         for on_finished in (self.advancer.on_finished, self.functions.on_finished):
             on_finished.append(kernel.run_finished)
+        self._kernel = kernel
+
+    @cached_property
+    def step_reads(self) -> StepReads:
+        """Reads of steps for people."""
+        from treadle.kernel.runs.step_reads import StepReads
+
+        return StepReads(self._kernel.store, self._kernel.value_store, self.reads)
+
+    @cached_property
+    def traces(self) -> TraceReads:
+        """Everything that followed from one start."""
+        from treadle.kernel.traces.reads import TraceReads
+
+        kernel = self._kernel
+        return TraceReads(kernel.store, kernel.value_store, self.step_reads, namespace=kernel.settings.namespace)
+
+    @cached_property
+    def redos(self) -> Redos:
+        """Repeats parts of runs."""
+        from treadle.kernel.runs.redo import Redos
+
+        return Redos(self.runs, self.functions, self.flows)
+
+    @cached_property
+    def bulk(self) -> BulkRuns:
+        """Operations on all runs that match a query."""
+        from treadle.kernel.runs.bulk import BulkRuns
+
+        return BulkRuns(self.runs, self.reads, lambda: self._kernel.search)
 
 
 class TriggerServices:

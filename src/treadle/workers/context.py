@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from treadle.kernel.effects.decide import current_keys
-from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.store.units import Row
 from treadle.model.approvals import split_checkpoint
 from treadle.model.errors import NonRetryable
@@ -19,6 +18,9 @@ from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import Json, decode
 from treadle.workers.effects import AttemptEffects, EffectKernel
 from treadle.workers.streams import Outlet, Streams, StreamWriter
+
+if TYPE_CHECKING:
+    from treadle.kernel.external.service import ExternalJobs
 
 _flagging = threading.Lock()
 """Guards the creation of a context's cancellation flag, which most attempts never need."""

@@ -7,10 +7,8 @@ make this process send requests to arbitrary hosts. Redirects are not followed.
 from __future__ import annotations
 
 import asyncio
-import http.client
 import ipaddress
 import json
-import ssl
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -104,6 +102,9 @@ def post(place: SplitResult, body: bytes, headers: dict[str, str], shown: str, *
 
     Raises `WebhookFailed` without an answer. With `public`, sends nothing to a private network. Errors name the URL as `shown`.
     """
+    import http.client  # slow imports that most workers never need
+    import ssl
+
     path = (place.path or "/") + (f"?{place.query}" if place.query else "")
     host, port = place.hostname or "", place.port
     if place.scheme == "https":

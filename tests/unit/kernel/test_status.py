@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from treadle.kernel.problems import OLD_FOR, RECENTLY_FOR, find_problems
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.schedules.service import Schedule
@@ -65,7 +67,7 @@ def test_servers_that_were_lost_lately_are_and_those_of_long_ago_are_not():
 
 def test_work_that_waits_long_although_a_worker_serves_it_is():
     mill = server("mill", "running", handlers=("greet",))
-    old = replace(depth("greet", 5), oldest_due_at=NOW - OLD_FOR - 1)
+    old = structs.replace(depth("greet", 5), oldest_due_at=NOW - OLD_FOR - 1)
     assert texts(replace(WELL, depths=(depth("greet", 5),), servers=(mill,))) == []
     assert texts(replace(WELL, depths=(old,), servers=(mill,))) == [
         "ready tasks have waited 5 min although workers serve them: greet in list default"

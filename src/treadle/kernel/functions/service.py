@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from treadle.api.functions import Function
 from treadle.api.options import FunctionOptions
 from treadle.kernel.functions.cancellation import ABANDON, TERMINATE, CleanupHere, cleanup_for, closing_tasks, find_policy
 from treadle.kernel.functions.decide import canceled_rows, end_with_task, new_run, task_message
@@ -52,6 +51,9 @@ from treadle.model.states import RunState, TaskState
 from treadle.model.tags import Tags
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
+
+if TYPE_CHECKING:
+    from treadle.api.functions import Function
 
 _PAGE = 1000
 
@@ -202,6 +204,8 @@ class Functions(Messages):
 
     async def list_shown(self) -> list[Function]:
         """All known versions, by name, with their servers and runs."""
+        from treadle.api.functions import Function
+
         now = await self._store.now()
         servers = [each for each in await self._store.list_servers() if shown_server_state(each, now) == "running"]
         runs: dict[str, int] = {}

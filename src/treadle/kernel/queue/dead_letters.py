@@ -11,7 +11,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from treadle.kernel.queue.service import PATIENCE, Queue
 from treadle.kernel.store.committer import Committer
@@ -43,8 +45,7 @@ Progress = Callable[[int, int], None]
 """Called after each batch with the number done and the total."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bulk:
+class Bulk(msgspec.Struct, frozen=True):
     """Counts of a bulk operation (with `dry_run`, of its preview).
 
     `of_runs` of those done belong to runs, which were retried as a whole. `passed_over` were skipped: changed by someone else
@@ -67,8 +68,7 @@ class Bulk:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(msgspec.Struct, frozen=True):
     """The remaining part of a bulk operation; `matched` is the total."""
 
     todo: DeadLetterFilter

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from treadle.kernel.store.ports import RecordStore, RunStore, SearchStore, Store, TaskStore
 from treadle.kernel.store.queries import TaskFilter

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from treadle.kernel.store.units import Seen
 from treadle.model.activity import Doing
 from treadle.model.clock import LATEST_AT
@@ -43,8 +45,7 @@ class Woken:
     """Whether a call that expires no leases found owned tasks with an expired lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class Renewal:
+class Renewal(msgspec.Struct, frozen=True):
     """A request to keep a claim; `progress` is JSON, and `progressed` means that the handler reported progress."""
 
     claim: Claim
@@ -59,8 +60,7 @@ class Extension(NamedTuple):
     now: int
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
+class Touch(msgspec.Struct, frozen=True):
     """A server's heartbeat: `handled` and `failed` are added to its counters; the other fields replace its values if given."""
 
     server_id: str
@@ -70,8 +70,7 @@ class Touch:
     running: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Roll:
+class Roll(msgspec.Struct, frozen=True):
     """The answer to a server's heartbeat."""
 
     others: int
@@ -80,8 +79,7 @@ class Roll:
     """The evidence by which others had taken this server for dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True):
     """A server that has not ended, as another one sees it in the store."""
 
     server_id: str
@@ -94,8 +92,7 @@ class Sighting:
     """Whether it still has its session with the database; None if that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """All moves of one entity, and the state and version of its row, for `verify`."""
 
     entity: str
@@ -131,16 +128,14 @@ class TaskEnd(NamedTuple):
     """When the attempt that ended it began, or a function's run was created; None if a task did not end with an attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """A move, and the namespace of its entity."""
 
     namespace: str | None
     move: Move
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFilter:
+class TaskFilter(msgspec.Struct, frozen=True):
     """The tasks to list; None means any. `states` are shown states (including `running` and `paused`)."""
 
     states: tuple[str, ...] = ()
@@ -157,8 +152,7 @@ class TaskFilter:
     """Only tasks listed after this position; replaces `before_id`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterFilter:
+class DeadLetterFilter(msgspec.Struct, frozen=True):
     """The dead letters (failed tasks) to select; None means any. Instants are by the store's clock."""
 
     namespace: str | None = None
@@ -180,8 +174,7 @@ class DeadLetterFilter:
         return all(each is None for each in others)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """A reference to a dead letter, without its values, for bulk operations."""
 
     seen: Seen
@@ -190,8 +183,7 @@ class DeadLetter:
     run_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterGroup:
+class DeadLetterGroup(msgspec.Struct, frozen=True):
     """Dead letters with one fingerprint; `last_id` is the most recent failure."""
 
     fingerprint: str | None
@@ -205,8 +197,7 @@ class DeadLetterGroup:
     last_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunFilter:
+class RunFilter(msgspec.Struct, frozen=True):
     """The runs to list; None (and an empty tuple) means any. Instants are by the store's clock."""
 
     states: tuple[str, ...] = ()
@@ -255,8 +246,7 @@ class TreeTask(NamedTuple):
     finished_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenWork:
+class OpenWork(msgspec.Struct, frozen=True):
     """The live tasks of a run with one activity: their number, the first of them, and its open approval or external job."""
 
     doing: Doing
@@ -265,8 +255,7 @@ class OpenWork:
     record_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class StepTask:
+class StepTask(msgspec.Struct, frozen=True):
     """The fields of a step's live task from which the state of the step follows."""
 
     step_id: str
@@ -277,8 +266,7 @@ class StepTask:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class LaneDepth:
+class LaneDepth(msgspec.Struct, frozen=True):
     """The number of live tasks of a lane. `oldest_due_at` is the due time of the task that has been ready longest."""
 
     lane_id: int
@@ -295,8 +283,7 @@ class LaneDepth:
 # --- retention ---
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """Retention times in milliseconds; a list's own times (`lists.keep_*_for`) take precedence.
 
     `keep_failed_for` applies to failed tasks and runs, `keep_completed_for` to all other ends.
@@ -307,8 +294,7 @@ class Rules:
     keep_failed_for: int
 
 
-@dataclass(frozen=True, slots=True)
-class PrunePage:
+class PrunePage(msgspec.Struct, frozen=True):
     """Trees that may be pruned, from one page of a scan; `cursor` starts the next page, None at the end."""
 
     roots: tuple[str, ...]
@@ -319,8 +305,7 @@ class PrunePage:
     """Trees with their first member on this page: the whole scan counts each tree once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(msgspec.Struct, frozen=True):
     """The number of removed rows; `more` means that the call reached its limit before it removed all trees."""
 
     trees: int = 0
@@ -340,8 +325,7 @@ class Pruned:
 # --- health ---
 
 
-@dataclass(frozen=True, slots=True)
-class TableHealth:
+class TableHealth(msgspec.Struct, frozen=True):
     """A table: bytes including indexes, estimated rows and dead rows, and the time of the last vacuum."""
 
     name: str
@@ -351,8 +335,7 @@ class TableHealth:
     vacuumed_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """The health of a store; None for facts that do not apply to it."""
 
     tables: tuple[TableHealth, ...]

@@ -5,8 +5,9 @@ A store writes these rows with their unit (`store.units`): under its guard, or n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.records import EffectOutcome, Message, Record
@@ -28,8 +29,7 @@ def unreadable(record: Record, error: TreadleError) -> UnreadableValue:
     return UnreadableValue(f"The {record.entity} {record.name or record.id} cannot be read. {error} It can be canceled or removed.")
 
 
-@dataclass(frozen=True, slots=True)
-class PutRecord:
+class PutRecord(msgspec.Struct, frozen=True):
     """Insert a new record, at version 0 and with 0 moves.
 
     If the id exists, the unit was sent before, and the store writes nothing of it. If a live record of the entity has the
@@ -39,8 +39,7 @@ class PutRecord:
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRecord:
+class ChangeRecord(msgspec.Struct, frozen=True):
     """Replace the body of a record that is still at `version`, and raise its version; otherwise the unit is `deferred`.
 
     With a `move`, the record makes that move, with a row in the log. `ended` means that `to_state` is final. `task_id`, if
@@ -59,16 +58,14 @@ class ChangeRecord:
     task_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PutItems:
+class PutItems(msgspec.Struct, frozen=True):
     """Store values of a record apart from its body, by key; None removes one. They are deleted with the record."""
 
     record_id: str
     items: tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PutMessage:
+class PutMessage(msgspec.Struct, frozen=True):
     """Deliver a message to an unfinished run, once per id; a message to a finished or missing run is dropped.
 
     Delivery raises the run's version and lowers its `awaiting`. When that reaches 0, the run's own task (the one without
@@ -78,16 +75,14 @@ class PutMessage:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class TakeMessages:
+class TakeMessages(msgspec.Struct, frozen=True):
     """Delete messages that this unit consumed."""
 
     run_id: str
     message_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Await:
+class Await(msgspec.Struct, frozen=True):
     """Wake the run's own task only after `count` more messages (0: at the first one). `added` steps are new."""
 
     run_id: str
@@ -95,8 +90,7 @@ class Await:
     added: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PutOutcome:
+class PutOutcome(msgspec.Struct, frozen=True):
     """Record the outcome of an effect; a resolved outcome never changes again. `doubted`: it is unknown from now on.
 
     An effect that is in progress when its claim ends otherwise (expiry, cancellation, release, retry, failure) becomes unknown
@@ -107,8 +101,7 @@ class PutOutcome:
     doubted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EffectFilter:
+class EffectFilter(msgspec.Struct, frozen=True):
     """The effects of unknown outcome to list; None means any."""
 
     namespace: str | None = None
@@ -118,8 +111,7 @@ class EffectFilter:
     """Only those that became unknown before this instant and key: the cursor of the next page, newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppendStream:
+class AppendStream(msgspec.Struct, frozen=True):
     """Append entries to a stream (`model.streams`); the first append creates it. Its units have a claim as guard.
 
     A session is one attempt of the writer, and `start` the number of its entries before these: entries that are sent again
@@ -149,8 +141,7 @@ class AppendStream:
 EntityRow = PutRecord | ChangeRecord | PutItems | PutMessage | TakeMessages | Await | PutOutcome | AppendStream
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFilter:
+class RecordFilter(msgspec.Struct, frozen=True):
     """The records to list; None means any."""
 
     entity: str

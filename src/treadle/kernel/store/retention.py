@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+
+import msgspec
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Pruned, Rules
@@ -56,8 +57,7 @@ _CURSOR = re.compile(r"start|tidy|[0-9]{1,18}|run:|run:[0-9a-f]{8}(-[0-9a-f]{4})
 Progress = Callable[["PruneReport"], None]
 
 
-@dataclass(slots=True)
-class PruneReport:
+class PruneReport(msgspec.Struct):
     """The number of rows that a pass removed, or would remove; `freed` are bytes returned to the file system."""
 
     trees: int = 0
@@ -77,9 +77,9 @@ class PruneReport:
 
     def add(self, pruned: Pruned | PruneReport) -> None:
         """Add the counts of a transaction or a step."""
-        for field in fields(pruned):
-            if field.name not in ("more", "dry_run"):
-                setattr(self, field.name, getattr(self, field.name) + getattr(pruned, field.name))
+        for name in pruned.__struct_fields__:
+            if name not in ("more", "dry_run"):
+                setattr(self, name, getattr(self, name) + getattr(pruned, name))
 
 
 class Retention:

@@ -13,10 +13,10 @@ damaged text for display (an error, progress, data of a move, details of a log l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, assert_never, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.kernel.store.interruption import uninterrupted
 from treadle.kernel.store.ports import LeaseConnection, Store

@@ -7,7 +7,6 @@ that the service saw. The store applies a unit completely or not at all. Duratio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -23,8 +22,7 @@ DOUBTFUL_MOVES = frozenset({"release", "retry", "fail", "cancel", "pause"})
 # --- guards: the condition of a unit ---
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """The version of a task (live or finished) that an operator saw: it has made exactly these moves and claims."""
 
     task_id: str
@@ -92,8 +90,7 @@ class Park(msgspec.Struct, frozen=True, gc=False):
     stays: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """Keep the task claimed and replace its checkpoint; logs `move` if given."""
 
     checkpoint: str | None
@@ -101,8 +98,7 @@ class Keep:
     data: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Revive:
+class Revive(msgspec.Struct, frozen=True):
     """Make a finished task live again (an operator's retry): its end stays in the log, followed by `move`.
 
     The counters restart, `failures` from the given value; `attempt` continues (one more if the task was ever claimed).
@@ -116,8 +112,7 @@ class Revive:
     delay: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Amend:
+class Amend(msgspec.Struct, frozen=True):
     """Replace the end of a finished task (a dead letter is discarded): the old end moves to the log.
 
     Result, error, error code and fingerprint stay; `finished_at` becomes now.
@@ -134,8 +129,7 @@ Settlement = Finish | Park | Keep | Revive | Amend
 # --- rows of runs ---
 
 
-@dataclass(frozen=True, slots=True)
-class PutRun:
+class PutRun(msgspec.Struct, frozen=True):
     """Insert a new run with 0 moves; a `MoveRun` usually follows.
 
     If the id exists, or another run has the idempotency key (then `existing` names it), the store writes nothing of the unit.
@@ -144,8 +138,7 @@ class PutRun:
     run: Run
 
 
-@dataclass(frozen=True, slots=True)
-class MoveRun:
+class MoveRun(msgspec.Struct, frozen=True):
     """Move the run to another state, with a row in the log, and set `outputs`, `error` and `failed_step_id`."""
 
     run_id: str
@@ -167,31 +160,27 @@ class PutSteps(msgspec.Struct, frozen=True, gc=False):
     added: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutInbox:
+class PutInbox(msgspec.Struct, frozen=True):
     """Leave the result of a step's task for the next advance of the run; a full inbox keeps its content."""
 
     step_id: str
     inbox: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClearInbox:
+class ClearInbox(msgspec.Struct, frozen=True):
     """Empty the inboxes of these steps, which this unit consumed."""
 
     step_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PutFlow:
+class PutFlow(msgspec.Struct, frozen=True):
     """Insert a flow unless it exists; `anew` replaces the sources and the program of an existing one."""
 
     flow: Flow
     anew: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PutBlob:
+class PutBlob(msgspec.Struct, frozen=True):
     """Store a large value once and record the tree that uses it; it is pruned with the last such tree."""
 
     digest: str
@@ -199,16 +188,14 @@ class PutBlob:
     root_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class HoldRun:
+class HoldRun(msgspec.Struct, frozen=True):
     """Set or clear the run-paused bit of all live tasks of the run, except tasks that await an external job (D20)."""
 
     run_id: str
     held: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CancelRunTasks:
+class CancelRunTasks(msgspec.Struct, frozen=True):
     """End all live tasks of the run as canceled, including claimed ones.
 
     With an `inbox`, only tasks of steps that are not in progress (never claimed, waiting for a retry, or awaiting an approval), and
@@ -221,24 +208,21 @@ class CancelRunTasks:
     inbox: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dismiss:
+class Dismiss(msgspec.Struct, frozen=True):
     """Take failed tasks of the run out of the dead letters: these, or all (None). They stay failed."""
 
     run_id: str
     task_ids: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LimitTask:
+class LimitTask(msgspec.Struct, frozen=True):
     """Set the limit key of a live task: without an owner, it waits to be admitted. None removes the key and its place."""
 
     task_id: str
     key: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PutTags:
+class PutTags(msgspec.Struct, frozen=True):
     """Set tags of a run or a task (`entity`), in stored form (`model.tags`); nothing happens if it does not exist.
 
     A record keeps up to `KEPT_LIMIT` tags: once it has more, only existing ones change.

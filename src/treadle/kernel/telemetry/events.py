@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 import msgspec
 
@@ -20,14 +19,12 @@ current_attempt: ContextVar[tuple[str, str | None] | None] = ContextVar("current
 """The task and trace of the running code, for its log lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStarted:
+class WorkerStarted(msgspec.Struct, frozen=True):
     owner_id: str
     handlers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStopped:
+class WorkerStopped(msgspec.Struct, frozen=True):
     owner_id: str
     handled: int
     released: int
@@ -58,29 +55,25 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
         return TaskSettled(task.id, task.name, move, task.attempt, took_ms, error, task.kind, task.task_list, task.trace_id)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLost:
+class LeaseLost(msgspec.Struct, frozen=True):
     task_id: str
     name: str
     reason: str
     trace_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResultDropped:
+class ResultDropped(msgspec.Struct, frozen=True):
     task_id: str
     name: str
     move: str
     trace_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeasesExpired:
+class LeasesExpired(msgspec.Struct, frozen=True):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class PresumedDead:
+class PresumedDead(msgspec.Struct, frozen=True):
     """This process recorded the death of another server, before its leases expired."""
 
     server_id: str
@@ -90,15 +83,13 @@ class PresumedDead:
     """Leases that the dead server held."""
 
 
-@dataclass(frozen=True, slots=True)
-class WronglyPresumedDead:
+class WronglyPresumedDead(msgspec.Struct, frozen=True):
     """Another server took this one for dead; the work that it held was taken over."""
 
     evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class InterpreterHeld:
+class InterpreterHeld(msgspec.Struct, frozen=True):
     """A handler held the interpreter lock of this process; the lease keeper renewed its leases meanwhile."""
 
     handler: str | None
@@ -108,44 +99,37 @@ class InterpreterHeld:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoreTrouble:
+class StoreTrouble(msgspec.Struct, frozen=True):
     doing: str
     error: str
     again_in: float
 
 
-@dataclass(frozen=True, slots=True)
-class StoreBack:
+class StoreBack(msgspec.Struct, frozen=True):
     doing: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoopError:
+class LoopError(msgspec.Struct, frozen=True):
     loop: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClockJumped:
+class ClockJumped(msgspec.Struct, frozen=True):
     by_ms: int
     quiet_for: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsServed:
+class MetricsServed(msgspec.Struct, frozen=True):
     """This process serves metrics."""
 
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShortLease:
+class ShortLease(msgspec.Struct, frozen=True):
     lease_for: int
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """A start-up found work of earlier processes and recovered it."""
 
     expired_leases: int
@@ -155,16 +139,14 @@ class Recovered:
     missed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Operated:
+class Operated(msgspec.Struct, frozen=True):
     """An operator changed a list, a lane or a limit."""
 
     act: str
     actor: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeclarationSynced:
+class DeclarationSynced(msgspec.Struct, frozen=True):
     """A limit or schedule that a program declares was applied, or could not be (`kept`)."""
 
     program: str
@@ -173,33 +155,28 @@ class DeclarationSynced:
     kept: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WatcherTrouble:
+class WatcherTrouble(msgspec.Struct, frozen=True):
     """A watcher cannot scan, or only in part; emitted once."""
 
     name: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatcherBack:
+class WatcherBack(msgspec.Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PollingStarted:
+class PollingStarted(msgspec.Struct, frozen=True):
     """A worker polls the jobs of specialists."""
 
     tick_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class PollingStopped:
+class PollingStopped(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class PollRaised:
+class PollRaised(msgspec.Struct, frozen=True):
     """A poll of an external job raised; it is repeated after the interval."""
 
     task_id: str
@@ -207,8 +184,7 @@ class PollRaised:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class PollsFailing:
+class PollsFailing(msgspec.Struct, frozen=True):
     """Several polls of an external job in a row raised."""
 
     task_id: str
@@ -217,13 +193,11 @@ class PollsFailing:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class TickFailed:
+class TickFailed(msgspec.Struct, frozen=True):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalHint:
+class ExternalHint(msgspec.Struct, frozen=True):
     """The progress hint of an external service."""
 
     task_id: str

@@ -6,13 +6,12 @@ import logging
 import re
 import sys
 import threading
-from dataclasses import fields, is_dataclass
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from treadle.kernel.telemetry.events import current_attempt
+from treadle.kernel.telemetry.events import TaskSettled, current_attempt
 from treadle.model.clock import as_text
 from treadle.model.text import json_text, printable, safe_logger, traceback_text
 from treadle.model.values import decode
@@ -57,11 +56,8 @@ def event_name(event: object) -> str:
 
 def event_fields(event: object) -> dict[str, Any]:
     """The fields of an event; a JSON error is reduced to its code and message."""
-    if is_dataclass(event):
-        values = {each.name: getattr(event, each.name) for each in fields(event)}
-    else:
-        values = msgspec.structs.asdict(event) if isinstance(event, msgspec.Struct) else {}
-    if isinstance(event, msgspec.Struct) and values.get("error"):
+    values = msgspec.structs.asdict(event) if isinstance(event, msgspec.Struct) else {}
+    if isinstance(event, TaskSettled) and values.get("error"):
         problem = decode(values["error"])
         values["error"] = {name: problem[name] for name in _OF_ERRORS if name in problem}
     return {name: value for name, value in values.items() if value is not None}

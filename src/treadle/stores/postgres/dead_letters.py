@@ -16,7 +16,7 @@ _SQL = load_statements(__package__, "dead_letters.sql")
 
 
 def _values(which: DeadLetterFilter) -> list[Any]:
-    return [getattr(which, name) for name in which.__slots__]
+    return [getattr(which, name) for name in which.__struct_fields__]
 
 
 class DeadLetters(Part):

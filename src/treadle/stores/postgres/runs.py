@@ -27,13 +27,13 @@ async def _values(connection: Connection, which: RunFilter) -> list[Any]:
         found = await connection.fetchval(_SQL["find_run_created_at"], which.before_id)
         before = Place(id_time(which.before_id) if found is None else found, which.before_id)
     values: list[Any] = []
-    for name in which.__slots__[:-1]:
+    for name in which.__struct_fields__[:-1]:
         match getattr(which, name):
             case tuple(items):
                 values.append(list(items) or None)
             case value:
                 values.append(value)
-    fields = which.__slots__
+    fields = which.__struct_fields__
     values[fields.index("before_id")] = before.id
     values[fields.index("created_after")] = which.created_after or 0
     values[fields.index("created_before")] = NEWEST.created_at if which.created_before is None else which.created_before

@@ -51,7 +51,7 @@ class Servers(Part):
         if not touches:
             return []
         ordered = sorted(touches, key=lambda touch: touch.server_id)
-        columns = ([getattr(touch, name) for touch in ordered] for name in Touch.__slots__)
+        columns = ([getattr(touch, name) for touch in ordered] for name in Touch.__struct_fields__)
         async with self._working() as connection:
             return [server_of(dict(row)) for row in await connection.fetch(_SQL["touch_servers"], *columns)]
 

@@ -18,7 +18,7 @@ _SQL = load_statements(__package__, "dead_letters.sql")
 
 
 def _values(which: DeadLetterFilter, limit: int = 0) -> dict[str, Any]:
-    return {name: getattr(which, name) for name in which.__slots__} | {"limit": max(limit, 0)}
+    return {name: getattr(which, name) for name in which.__struct_fields__} | {"limit": max(limit, 0)}
 
 
 class DeadLetters(Part):

@@ -29,7 +29,7 @@ class Records(Part):
 
     @reads
     def list_records(self, connection: apsw.Connection, which: RecordFilter, limit: int) -> list[Record]:
-        values = {name: getattr(which, name) for name in which.__slots__} | {"limit": max(limit, 0)}
+        values = {name: getattr(which, name) for name in which.__struct_fields__} | {"limit": max(limit, 0)}
         values["states"] = to_json(which.states) if which.states else None
         # Each statement has an index that fits.
         if which.task_id is not None:

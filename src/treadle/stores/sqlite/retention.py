@@ -48,7 +48,7 @@ class Retention(Part):
             return PrunePage(prunable, following, tasks, trees)
 
     def _values(self, rules: Rules) -> dict[str, Any]:
-        return {name: getattr(rules, name) for name in rules.__slots__} | {"now": self._clock.now()}
+        return {name: getattr(rules, name) for name in rules.__struct_fields__} | {"now": self._clock.now()}
 
     @writes
     def prune_trees(self, connection: apsw.Connection, rules: Rules, roots: Sequence[str], limit: int) -> Pruned:

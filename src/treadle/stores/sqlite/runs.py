@@ -21,7 +21,7 @@ _SQL = load_statements(__package__, "runs.sql")
 
 
 def _values(connection: apsw.Connection, which: RunFilter) -> dict[str, Any]:
-    values = {name: getattr(which, name) for name in which.__slots__ if name != "before"}
+    values = {name: getattr(which, name) for name in which.__struct_fields__ if name != "before"}
     for name in ("states", "flow_ids"):
         values[name] = to_json(values[name]) if values[name] else None
     before = which.before or NEWEST

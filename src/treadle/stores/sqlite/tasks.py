@@ -211,7 +211,7 @@ class Tasks(Part):
     def list_tasks(self, connection: apsw.Connection, which: TaskFilter, limit: int) -> list[Task]:
         if limit <= 0:
             return []
-        values = {name: getattr(which, name) for name in which.__slots__ if name != "before"} | {"limit": limit}
+        values = {name: getattr(which, name) for name in which.__struct_fields__ if name != "before"} | {"limit": limit}
         values["states"] = to_json(which.states) if which.states else None
         suffix = "" if which.run_id is None else "_of_run"
         final = _FINAL.intersection(which.states)

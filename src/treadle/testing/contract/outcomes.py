@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from treadle.kernel.store.records import EffectFilter, PutOutcome
 from treadle.kernel.store.units import CancelRunTasks, Keep, Unit

@@ -85,24 +85,30 @@ class FunctionRegistry:
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
         self._newest: dict[str, int] = {}
-        self._own: set[str] = set()
+        self._own: dict[str, Callable[[], Function]] = {}
 
-    def add(self, function: Function, *, own: bool = False) -> None:
-        """Add a function; a second one with the same version raises `HandlerExists`. `names` omits the engine's `own`."""
-        if function.lane_name in self._functions:
+    def add_own(self, name: str, version: int, make: Callable[[], Function]) -> None:
+        """Add a function of the engine itself, which `names` omits; `make` is called when it is first looked up."""
+        self._own[lane_name(name, version)] = make
+        self._newest[name] = version
+
+    def add(self, function: Function) -> None:
+        """Add a function; a second one with the same version raises `HandlerExists`."""
+        if function.lane_name in self._functions or function.lane_name in self._own:
             raise HandlerExists(f"There is already a function {function.lane_name}; give the new one another version.")
         self._functions[function.lane_name] = function
-        if own:
-            self._own.add(function.lane_name)
         self._newest[function.name] = max(function.version, self._newest.get(function.name, 0))
 
     def find(self, lane_name: str) -> Function | None:
         """Return the function for tasks of that lane: `NAME@VERSION`."""
-        return self._functions.get(lane_name)
+        function = self._functions.get(lane_name)
+        if function is None and (make := self._own.get(lane_name)) is not None:
+            function = self._functions[lane_name] = make()
+        return function
 
     def cleanup_for(self, lane_name: str) -> int | None:
         """Return the limit of the cleanup of a function that is registered here, in milliseconds."""
-        function = self._functions.get(lane_name)
+        function = self.find(lane_name)
         return None if function is None else function.cleanup_for
 
     def newest(self, name: str) -> int | None:
@@ -111,7 +117,7 @@ class FunctionRegistry:
 
     def names(self) -> list[str]:
         """Return `NAME@VERSION` of all functions except the engine's own, sorted."""
-        return sorted(self._functions.keys() - self._own)
+        return sorted(self._functions.keys() - self._own.keys())
 
     def __iter__(self) -> Iterator[Function]:
         return iter([self._functions[name] for name in self.names()])

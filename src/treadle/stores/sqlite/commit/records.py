@@ -31,7 +31,7 @@ def write_records(connection: apsw.Connection, unit: Unit, now: int) -> None:
 
 
 def _change_record(connection: apsw.Connection, row: ChangeRecord, now: int) -> None:
-    values = {name: getattr(row, name) for name in row.__slots__} | {"now": now}
+    values = {name: getattr(row, name) for name in row.__struct_fields__} | {"now": now}
     found = connection.execute(_SQL["change_record"], values).fetchall()
     if not found:
         raise IllegalMove("record", row.record_id, f"not {row.from_state}", row.move or "change")

@@ -145,7 +145,7 @@ def put_steps(connection: apsw.Connection, steps: Sequence[Step], now: int) -> N
 
 
 def _move_run(connection: apsw.Connection, row: MoveRun, now: int) -> None:
-    values = {name: getattr(row, name) for name in row.__slots__} | {"now": now}
+    values = {name: getattr(row, name) for name in row.__struct_fields__} | {"now": now}
     found = connection.execute(_SQL["move_run"], values).fetchall()
     if not found:
         raise IllegalMove("run", row.run_id, f"not {row.from_state}", row.move)
