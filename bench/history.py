@@ -18,7 +18,7 @@ with made as materialized (
   from (select n, $3::bigint + (n - $1::bigint) * $4::bigint / $2::bigint as at, md5(n::text) as hex
         from generate_series($1::bigint, $1::bigint + $2::bigint - 1) as n) as numbered
 ), roots as (
-  select made.*, case when of_run then (left(id::text, 14) || '7777' || right(id::text, 18))::uuid else id end as root_id from made
+  select made.*, case when of_run then overlay(id::text placing '9' from 20 for 1)::uuid else id end as root_id from made
 ), logged as (
   insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, root_id, data)
   select nextval('treadle_seq'), at + 100, 'task', id, 1, 'retry', 'pending', 'pending', 'worker-1', 1, root_id,
@@ -58,7 +58,7 @@ _FILL_SQLITE = (
 create temp table made as
 with recursive numbered (n) as (select :first union all select n + 1 from numbered where n + 1 < :first + :count)
 select n, at, printf('%08x-%04x-7%03x-8%03x-%012x', at >> 16, at & 65535, n * 7919 & 4095, n & 4095, n) as id,
-  printf('%08x-%04x-7777-8%03x-%012x', at >> 16, at & 65535, n & 4095, n) as run_id, n % 20 = 7 as retried, n % 100 = 50 as of_run,
+  printf('%08x-%04x-7%03x-9%03x-%012x', at >> 16, at & 65535, n * 7919 & 4095, n & 4095, n) as run_id, n % 20 = 7 as retried, n % 100 = 50 as of_run,
   case when n % 100 in (13, 46, 79) then 'failed' when n % 100 = 60 then 'canceled' else 'completed' end as state
 from (select n, :start + (n - :first) * :span / :count as at from numbered)
 """,
@@ -82,7 +82,8 @@ from made cross join (select 1 as v union all select 2) where of_run
 """,
     """
 insert into steps (id, run_id, ordinal, kind, name, state, body, created_at, updated_at)
-select substr(run_id, 1, 14) || '700' || s || substr(run_id, 19), run_id, s, 'step', 'step' || s, 'completed', '{"result":1}', at, at
+select substr(run_id, 1, 14) || '700' || s || substr(run_id, 19), run_id, s, 'step', 'step' || s, 'completed',
+  '{"result":1}', at, at
 from made cross join (select 1 as s union all select 2 union all select 3) where of_run
 """,
     """
@@ -125,9 +126,11 @@ async def _fill_some(url: str, first: int, count: int, start: int, span: int) ->
     connection = apsw.Connection(url.removeprefix("sqlite:///"))
     connection.set_busy_timeout(60_000)
     connection.execute("pragma cache_size = -200000; pragma synchronous = off")
-    (last,) = connection.execute("select max(coalesce((select max(seq) from log), 0), coalesce((select max(seq) from finished), 0))").fetchall()[0]
-    values = {"first": first, "count": count, "start": start, "span": span, "lane_id": 1, "seq": last - first * 4 + 10}
     with connection:
+        taken = "update seqs set value = value + ? where name = 'move' returning value"
+        (last,) = connection.execute(taken, (4 * count,)).fetchall()[0]
+        seq = last - 4 * (first + count) + 1
+        values = {"first": first, "count": count, "start": start, "span": span, "lane_id": 1, "seq": seq}
         for statement in _FILL_SQLITE:
             connection.execute(statement, {name: values[name] for name in values if f":{name}" in statement})
     connection.close()

@@ -24,9 +24,23 @@ SLACK = 1000
 class Retention(Part):
     """The `RetentionStore` of SQLite."""
 
+    async def prepare(self, rules: Rules) -> None:
+        """Do nothing: all rows are in one table."""
+
+    async def drop_expired(self, rules: Rules, limit: int) -> Pruned:
+        """Do nothing: rows are removed one by one."""
+        return Pruned()
+
     @reads
     def find_prunable(
-        self, connection: apsw.Connection, rules: Rules, cursor: str | None, limit: int, *, count: bool = False
+        self,
+        connection: apsw.Connection,
+        rules: Rules,
+        cursor: str | None,
+        limit: int,
+        *,
+        count: bool = False,
+        patient: bool = False,
     ) -> PrunePage:
         values = self._values(rules)
         with reading(connection):
