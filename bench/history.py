@@ -48,7 +48,7 @@ select id, nextval('treadle_seq'), $5::integer, 'default', state,
   1 + retried::integer, 1 + retried::integer, 1 + retried::integer, retried::integer + (state = 'failed')::integer, 0, 0, at, at,
   at + 50, at + 300, case when of_run then root_id end, root_id, '{"order":' || n || '}', case state when 'completed' then '{}' end,
   case when state <> 'completed' then json_build_object('code', 'handler_error', 'message',
-    case when n % 2 = 0 then 'Disk full at host' else 'Connection timeout to host' end || n % 100)::text end,
+    case when n % 2 = 0 then 'Disk full at host' else 'Connection timeout to host' end || n % 100 || ' for order' || n)::text end,
   case when state <> 'completed' then 'handler_error' end, case when state = 'failed' then 'print' || n % 10 end
 from roots
 """
@@ -58,7 +58,8 @@ _FILL_SQLITE = (
 create temp table made as
 with recursive numbered (n) as (select :first union all select n + 1 from numbered where n + 1 < :first + :count)
 select n, at, printf('%08x-%04x-7%03x-8%03x-%012x', at >> 16, at & 65535, n * 7919 & 4095, n & 4095, n) as id,
-  printf('%08x-%04x-7%03x-9%03x-%012x', at >> 16, at & 65535, n * 7919 & 4095, n & 4095, n) as run_id, n % 20 = 7 as retried, n % 100 = 50 as of_run,
+  printf('%08x-%04x-7%03x-9%03x-%012x', at >> 16, at & 65535, n * 7919 & 4095, n & 4095, n) as run_id, n % 20 = 7 as retried,
+  n % 100 = 50 as of_run,
   case when n % 100 in (13, 46, 79) then 'failed' when n % 100 = 60 then 'canceled' else 'completed' end as state
 from (select n, :start + (n - :first) * :span / :count as at from numbered)
 """,
@@ -95,7 +96,7 @@ select id, :seq + n * 4 + 3, :lane_id, 'default', state,
   1 + retried, 1 + retried, 1 + retried, retried + (state = 'failed'), 0, 0, at, at, at + 50, at + 300,
   iif(of_run, run_id, null), iif(of_run, run_id, id), '{"order":' || n || '}', iif(state = 'completed', '{}', null),
   iif(state <> 'completed', json_object('code', 'handler_error', 'message',
-    iif(n % 2 = 0, 'Disk full at host', 'Connection timeout to host') || (n % 100)), null),
+    iif(n % 2 = 0, 'Disk full at host', 'Connection timeout to host') || (n % 100) || ' for order' || n), null),
   iif(state <> 'completed', 'handler_error', null), iif(state = 'failed', 'print' || (n % 10), null)
 from made
 """,

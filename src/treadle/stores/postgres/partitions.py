@@ -30,7 +30,7 @@ NOWHERE = (first_id(0), first_id(0))
 """An empty range of ids."""
 
 _TIMEOUT = 3600.0
-_SETTINGS = READS | {"statement_timeout": "0", "lock_timeout": "500ms"}
+_SETTINGS = READS | {"statement_timeout": "0", "lock_timeout": "500ms", "max_parallel_workers_per_gather": "2"}
 """For changes of partitions: a lock that others would wait for is given up soon, and tried again in the next pass."""
 
 _PAGE, _GROUP, _TRANSACTIONS = 5_000, 100, 20

@@ -243,8 +243,8 @@ begin
     return;
   end if;
   select p.* into before from treadle_parts() as p where p.upper_id = lower_;
-  perform treadle_replace_part('finished', old, new, lower_, upper_, before.part, before.lower_id, kept <= 1000 and before.is_valid),
-    treadle_replace_part('log', old_log, new_log, lower_, upper_, before.part, before.lower_id, kept <= 1000 and before.is_valid);
+  perform treadle_replace_part('finished', old, new, lower_, upper_, before.part, before.lower_id, kept <= 20000 and before.is_valid),
+    treadle_replace_part('log', old_log, new_log, lower_, upper_, before.part, before.lower_id, kept <= 20000 and before.is_valid);
   drop table treadle_kept;
   tasks := all_tasks - kept;
   moves := all_moves - kept_moves;
