@@ -1,14 +1,15 @@
 """Operations on a store with a long history, as ratios to a nearly empty store in the same run.
 
-The full store gets `rows` finished tasks of the last four weeks by set-based statements: 96 % completed, 3 % failed, 1 % canceled,
-of which 5 % were retried once (a row in the log), and for each hundred tasks a finished run with three steps and a task of its
-own; on PostgreSQL, each week is a partition. The other store gets 4,000 of them, so that every call finds something. `store verify`
-checks a sample. Both stores get the same calls, in turns; the median of the calls of a round counts, and the median of the rounds
-is reported. *Enqueue*, *claim* and *settle* are batches of 250; the others are single calls. A common word is in half of all errors:
-with fewer than 1,000 of them, its search reads them all, and with more, the newest ones; it is not among the aims. *Prune, nothing
-due* is a pass that removes nothing. At the end, the older half of the history is pruned; the time, and on PostgreSQL the write-ahead
-log, are given per removed task, beside the same for a history of 20,000 tasks that is removed row by row. *Churn*: the same number of
-tasks is enqueued and ended again and again; the bytes of the live tasks and their indexes must not grow.
+The full store gets `rows` finished tasks of the last four weeks by set-based statements: 96 % completed, 3 % failed, 1 %
+canceled, of which 5 % were retried once (a row in the log), and for each hundred tasks a finished run with three steps and a
+task of its own; on PostgreSQL, each week is a partition. The other store gets 4,000 of them, so that every call finds
+something. `store verify` checks a sample. Both stores get the same calls, in turns; the median of the calls of a round counts,
+and the median of the rounds is reported. *Enqueue*, *claim* and *settle* are batches of 250; the others are single calls. A
+common word is in half of all errors: with fewer than 1,000 of them, its search reads them all, and with more, the newest ones;
+it is not among the aims. *Prune, nothing due* is a pass that removes nothing. At the end, the older half of the history is
+pruned; the time, and on PostgreSQL the write-ahead log, are given per removed task, beside the same for a history of 20,000
+tasks that is removed row by row. *Churn*: the same number of tasks is enqueued and ended again and again; the bytes of the live
+tasks and their indexes must not grow.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ from made
 )
 
 
-async def fill(url: str, rows: int, span: int, now: int, *, first: int = 0) -> None:
+async def fill(url: str, rows: int, span: int, now: int, *, first: int = 0, analyze: bool = True) -> None:
     """Write `rows` finished tasks of the last `span` ms before `now`, oldest first; `first` is the number of the first one."""
     start = now - span
     for done in range(0, rows, CHUNK):
@@ -113,7 +113,7 @@ async def fill(url: str, rows: int, span: int, now: int, *, first: int = 0) -> N
         await _fill_some(url, first + done, count, since, start + span * (done + count) // rows - since)
         if done and done % 1_000_000 == 0:
             say(f"{done:,} tasks are there")
-    if not url.startswith("sqlite"):
+    if analyze and not url.startswith("sqlite"):
         await execute(url, "vacuum (analyze) finished, log, runs, steps")
 
 

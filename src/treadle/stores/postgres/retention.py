@@ -104,7 +104,7 @@ class Retention(Partitions):
             await _delete_records(connection, records)
         return keys, servers, len(records)
 
-    async def compact(self, *, whole: bool = False) -> int:
+    async def compact(self, *, whole: bool = False, tight: bool = False) -> int:
         """Do nothing: autovacuum does it."""
         if whole:
             raise Unsupported(f"{self.url} returns space by itself (autovacuum). To rewrite a table, run `vacuum full finished`.")

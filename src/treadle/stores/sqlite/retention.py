@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from treadle.kernel.store.queries import Pruned, PrunePage, Rules
+from treadle.model.errors import Unsupported
 from treadle.stores.rules.retention import RUNS, first_id
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json
 from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
@@ -117,12 +118,17 @@ class Retention(Part):
         return keys, servers, len(records)
 
     @uses_writer
-    def compact(self, connection: apsw.Connection, *, whole: bool = False) -> int:
+    def compact(self, connection: apsw.Connection, *, whole: bool = False, tight: bool = False) -> int:
         pages, free, mode = read_row(connection, _SQL["count_free"])
         if whole:  # a file that was created without incremental vacuum gets it when it is rewritten
             connection.pragma("auto_vacuum", "incremental")
             connection.execute(_SQL["vacuum"])
-        elif mode and free > max(SLACK, pages // 10):
+        elif tight and not mode:
+            raise Unsupported(
+                f"{self.url} was created by an early version and cannot be compacted in steps: "
+                "stop the workers and run `treadle store prune --compact` once, which rewrites the file."
+            )
+        elif mode and free > (0 if tight else max(SLACK, pages // 10)):
             connection.execute(_SQL["vacuum_some"]).fetchall()
         else:
             return 0

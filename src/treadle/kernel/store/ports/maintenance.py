@@ -49,10 +49,12 @@ class RetentionStore(StoreClock, Protocol):
         `limit` records, with their moves, that ended `keep_records_for` ago.
         """
 
-    async def compact(self, *, whole: bool = False) -> int:
-        """Return free space to the system in a short step, or completely with `whole`; return the bytes, 0 when done.
+    async def compact(self, *, whole: bool = False, tight: bool = False) -> int:
+        """Return free space to the system in a short step; return the bytes, 0 when done.
 
-        A no-op for a store that does this by itself; there, `whole` raises `Unsupported`.
+        A reserve for new rows stays free, unless `tight`. With `whole`, rewrite the store in one long step that others wait for.
+        A no-op for a store that does this by itself; there, `whole` raises `Unsupported`. A store that cannot do it in steps does
+        nothing, and raises `Unsupported` if `tight`.
         """
 
 
