@@ -26,6 +26,7 @@ BENCHMARKS = (
     "transactional",
     "turns",
     "growth",
+    "big_tables",
     "search",
     "takeover",
     "memory",

@@ -117,6 +117,15 @@ def test_a_store_is_pruned_on_demand_after_a_dry_run(treadle: Treadle, letters: 
     assert treadle.json("dlq", "list")["letters"] == []
 
 
+def test_a_file_is_compacted_on_demand(treadle: Treadle, letters: list[str]):
+    treadle.json("store", "prune", "--older-than", "0s")
+    compacted = treadle.json("store", "compact")
+    assert set(compacted) == {"store", "freed", "bytes"}
+    assert compacted["bytes"] > 0
+    assert treadle.json("store", "compact")["freed"] == 0
+    assert "KiB freed" in treadle("store", "compact").out
+
+
 def test_pruning_what_is_active_is_refused(treadle: Treadle):
     task_id = treadle.json("enqueue", "greet")["id"]
     refused = treadle("store", "prune", "--tree", task_id, "--json")

@@ -42,6 +42,7 @@ STORE_ONLY: dict[str, tuple[str, ...]] = {
     "recover": (),  # is about the processes of the store
     "store migrate": (),  # changes the tables
     "functions record": ("01a1e467-120b-7000-a6ef-916aa15fb59d",),
+    "store compact": (),  # changes the store's own file
     "store backup": ("copy.db",),  # copies the store's own file
     "store accept": (),  # concerns the store's own files
     "import mongodump": ("dump",),  # reads files into the store

@@ -13,6 +13,7 @@ from tests.limits import BOUND
 from treadle import Engine, TaskSpec
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.retention import DAY_FOR, FIRST_PRUNE_FOR, PRUNE_EVERY_FOR
+from treadle.model.errors import Unsupported
 from treadle.model.names import ENGINE_LIST, PRUNE
 from treadle.settings import Settings
 from treadle.testing import ManualClock
@@ -99,6 +100,34 @@ async def test_a_file_that_cannot_shrink_in_steps_is_written_anew_on_demand(tmp_
         clock.advance(31 * DAY)
         assert (await engine.kernel.retention.prune()).freed > 0
         assert (await engine.kernel.verify()).problems == ()
+
+
+async def test_a_file_is_compacted_in_short_steps_between_other_writes(tmp_path):
+    path = tmp_path / "t.db"
+    clock = ManualClock()
+    engine = Engine(f"sqlite:///{path}", settings=Settings(), clock=clock)
+    async with engine:
+        await fill(engine, 3000)
+        clock.advance(31 * DAY)
+        await engine.kernel.retention.prune()
+        store, steps = engine.kernel.store, []
+        assert (await store.health()).free_bytes
+        while freed := await store.compact(tight=True):
+            steps.append(freed)
+            await engine.enqueue("work")
+        assert len(steps) > 1
+        assert max(steps) <= 512 * 4096  # 500 pages, and a page of pointers
+        assert (await store.health()).free_bytes == 0
+        assert (await engine.kernel.verify()).problems == ()
+
+
+async def test_a_file_that_cannot_shrink_in_steps_says_so(tmp_path):
+    path = tmp_path / "t.db"
+    make_old_file(path)
+    async with Engine(f"sqlite:///{path}", settings=Settings(), clock=ManualClock()) as engine:
+        with pytest.raises(Unsupported, match="prune --compact"):
+            await engine.kernel.store.compact(tight=True)
+        assert await engine.kernel.store.compact() == 0
 
 
 async def fill(engine: Engine, count: int) -> None:

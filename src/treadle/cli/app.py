@@ -221,6 +221,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
             Leaf("migrate", "commands.store:migrate", store_only="it changes the tables themselves"),
             *_commands("store", "verify info prune keep"),
             Leaf("accept", "commands.store:accept", store_only="it concerns the store's own files"),
+            Leaf("compact", "commands.store:compact", store_only="it changes the store's own file on this machine"),
             Leaf("backup", "commands.store:backup", store_only="it copies the store's own files to this machine"),
         ),
     ),

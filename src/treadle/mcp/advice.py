@@ -117,7 +117,18 @@ _ONE_OF = {
 """Tools that refuse a call without one of these arguments; empty: without any beside the required ones."""
 
 SHELL_ONLY = frozenset(
-    {"worker --topology", "store prune --compact", "store migrate", "store accept", "token", "declare", "doctor", "import", "top"}
+    {
+        "worker --topology",
+        "store prune --compact",
+        "store compact",
+        "store migrate",
+        "store accept",
+        "token",
+        "declare",
+        "doctor",
+        "import",
+        "top",
+    }
 )
 """Commands that have no tool: a person runs them."""
 

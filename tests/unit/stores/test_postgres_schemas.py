@@ -54,7 +54,7 @@ async def test_a_schema_that_was_used_is_as_new(own, request, tmp_path, postgres
     for statement in AROUND_THE_STORE:
         database.execute(statement)
     changed = {(kind, name) for kind, name, _ in set(shape(postgres_admin, used)) - set(as_new)}
-    assert {("relation", table) for table in ("tasks", "finished", "lanes", "blobs", "blob_uses", "lines")} <= changed
+    assert {("relation", table) for table in ("tasks", "finished_rest", "lanes", "blobs", "blob_uses", "lines")} <= changed
     assert {("sequence", "treadle_seq"), ("sequence", "lanes_id_seq"), ("sequence", "lines_id_seq")} <= changed
     assert ("function", "*.treadle_now()") in changed
 

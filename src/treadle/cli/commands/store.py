@@ -49,6 +49,8 @@ async def migrate(
                 raise Refused(f"Going from schema {version} down to {to} drops data. Add --yes to confirm.")
             await engine.kernel.store.migrate_to(to)
             version = to
+        else:
+            await engine.kernel.store.prepare(engine.kernel.retention.rules)
         url = engine.kernel.store.url
     session.show({"store": url, "schema_version": version}, lambda: plain(f"{url} is at schema version {version}"))
 
@@ -231,6 +233,21 @@ async def keep(
         rule = await api.store.keep(task_list, completed=ages[0], failed=ages[1])
     kept = f"completed work is kept for {span(rule.keep_completed_for)}, failed work for {span(rule.keep_failed_for)}"
     session.show(rule, lambda: plain(f"{task_list}: {kept}"))
+
+
+async def compact(session: Session) -> None:
+    """Return free space of a SQLite file to the file system, in short steps beside running workers."""
+    freed = 0
+    async with session.engine() as engine:
+        store = engine.kernel.store
+        while step := await store.compact(tight=True):
+            freed += step
+            tell_progress(session, f"{freed // 1024} KiB freed")
+        size = (await store.health()).bytes
+        url = store.url
+    end_progress(session)
+    text = f"{url}: {freed // 1024} KiB freed, {size // 1024} KiB in use"
+    session.show({"store": url, "freed": freed, "bytes": size}, lambda: plain(text))
 
 
 async def backup(session: Session, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]) -> None:

@@ -128,7 +128,15 @@ class Retention:
         report = PruneReport(dry_run=dry_run)
         if after == TIDY:
             return report, TIDY if not dry_run and await self._tidy(report) else None
-        page = await self._store.find_prunable(rules, None if after == START else after, WINDOW, count=dry_run)
+        if after == START and not dry_run:
+            if older_than is None:
+                await self._store.prepare(rules)
+            dropped = await self._store.drop_expired(rules, ROWS)
+            report.add(dropped)
+            if dropped.more:
+                return report, START
+        cursor = None if after == START else after
+        page = await self._store.find_prunable(rules, cursor, WINDOW, count=dry_run, patient=older_than is None)
         if dry_run:
             report.trees, report.tasks = page.trees, page.tasks
             return report, page.cursor

@@ -1,9 +1,14 @@
 -- name: list_tables
--- List the tables of the schema: bytes including indexes, estimated rows and dead rows, and the last vacuum (ms).
-select relname::text, pg_total_relation_size(relid), n_live_tup, n_dead_tup,
-  (extract(epoch from greatest(last_vacuum, last_autovacuum)) * 1000)::bigint
-from pg_stat_user_tables
-where schemaname = current_schema()
+-- List the tables of the schema, each with its partitions: bytes including indexes, estimated rows and dead rows, and the last
+-- vacuum (ms).
+select coalesce(parent.relname, t.relname)::text, sum(pg_total_relation_size(t.relid))::bigint, sum(t.n_live_tup)::bigint,
+  sum(t.n_dead_tup)::bigint, (extract(epoch from max(greatest(t.last_vacuum, t.last_autovacuum))) * 1000)::bigint
+from pg_stat_user_tables as t
+join pg_class as c on c.oid = t.relid
+left join pg_inherits as i on i.inhrelid = t.relid
+left join pg_class as parent on parent.oid = i.inhparent
+where t.schemaname = current_schema() and c.relkind = 'r'
+group by 1
 order by 2 desc, 1;
 
 -- name: find_oldest_snapshot
@@ -53,7 +58,8 @@ select current_setting('server_version') as server_version,
   current_database() as database,
   pg_database_size(current_database()) as database_bytes,
   pg_total_relation_size('tasks') as live_bytes,
-  pg_total_relation_size('finished') as finished_bytes,
-  pg_total_relation_size('log') as log_bytes,
+  (select sum(pg_total_relation_size(inhrelid))::bigint from pg_inherits where inhparent = 'finished'::regclass) as finished_bytes,
+  (select sum(pg_total_relation_size(inhrelid))::bigint from pg_inherits where inhparent = 'log'::regclass) as log_bytes,
   (select n_live_tup from pg_stat_all_tables where relid = 'tasks'::regclass) as live_estimate,
-  (select n_live_tup from pg_stat_all_tables where relid = 'finished'::regclass) as finished_estimate;
+  (select sum(pg_stat_get_live_tuples(inhrelid))::bigint from pg_inherits where inhparent = 'finished'::regclass) as finished_estimate,
+  (select count(*) from pg_inherits where inhparent = 'finished'::regclass) as partitions;

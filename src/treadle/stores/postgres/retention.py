@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from treadle.kernel.store.queries import Pruned, PrunePage, Rules
 from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import Connection, row_count
-from treadle.stores.postgres.parts import Part, works
+from treadle.stores.postgres.partitions import NOWHERE, Partitions, find_waiting
+from treadle.stores.postgres.parts import works
 from treadle.stores.rules.retention import RUNS, first_id
 from treadle.stores.statements import load_statements
 
@@ -22,12 +23,12 @@ def _values(rules: Rules) -> tuple[str, int, int]:
     return rules.namespace, rules.keep_completed_for, rules.keep_failed_for
 
 
-class Retention(Part):
+class Retention(Partitions):
     """The `RetentionStore` of PostgreSQL."""
 
     @works
     async def find_prunable(
-        self, connection: Connection, rules: Rules, cursor: str | None, limit: int, *, count: bool = False
+        self, connection: Connection, rules: Rules, cursor: str | None, limit: int, *, count: bool = False, patient: bool = False
     ) -> PrunePage:
         newest_at = int(await connection.fetchval(_SQL["find_shortest_keep"], *_values(rules)))
         if cursor is not None and cursor.startswith(RUNS):
@@ -38,7 +39,8 @@ class Retention(Part):
             prunable = await _prunable(connection, rules, roots)
             return PrunePage(prunable, f"{RUNS}{last_id}" if met == limit else None, 0, len(prunable) if count else 0)
         after_seq = int(cursor or 0)
-        row = await connection.fetchrow(_SQL["find_window"], *_values(rules), after_seq, limit)
+        waiting = await find_waiting(connection, rules) if patient else NOWHERE
+        row = await connection.fetchrow(_SQL["find_window"], *_values(rules), after_seq, limit, *waiting)
         assert row is not None
         last_seq, met, ended_at, roots = row
         prunable = await _prunable(connection, rules, roots)
@@ -102,7 +104,7 @@ class Retention(Part):
             await _delete_records(connection, records)
         return keys, servers, len(records)
 
-    async def compact(self, *, whole: bool = False) -> int:
+    async def compact(self, *, whole: bool = False, tight: bool = False) -> int:
         """Do nothing: autovacuum does it."""
         if whole:
             raise Unsupported(f"{self.url} returns space by itself (autovacuum). To rewrite a table, run `vacuum full finished`.")

@@ -5,7 +5,7 @@ from lists
 where namespace = $1::text;
 
 -- name: find_window
--- Read the $5 ends after the seq $4: the last seq, their number, the time of the last end, and the trees of expired ends.
+-- Read the $5 ends after the seq $4, without ids from $6 up to $7: the last seq, their number, the time of the last end, and the trees of expired ends.
 with met as materialized (
   select finished.seq, finished.finished_at, finished.root_id,
     finished.namespace = $1::text and finished.finished_at <= (select treadle_now()) - case when finished.state = 'failed'
@@ -13,7 +13,7 @@ with met as materialized (
   from finished
   join lanes on lanes.id = finished.lane_id
   left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
-  where finished.seq > $4::bigint
+  where finished.seq > $4::bigint and (finished.id < $6::uuid or finished.id >= $7::uuid)
   order by finished.seq
   limit $5::bigint
 )

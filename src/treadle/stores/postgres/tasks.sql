@@ -483,6 +483,24 @@ from (
 join lanes on lanes.id = depth.lane_id
 order by depth.lane_id;
 
+-- name: estimate_finished
+-- Estimate the numbers of finished tasks by state from the statistics of the partitions; one without statistics counts as completed.
+select coalesce(common.state, 'completed') as state, sum(part.rows * coalesce(common.share, 1))::bigint as count
+from (
+  select c.relname, greatest(c.reltuples::double precision, pg_stat_get_live_tuples(c.oid)) as rows
+  from pg_inherits as i
+  join pg_class as c on c.oid = i.inhrelid
+  where i.inhparent = 'finished'::regclass
+) as part
+left join lateral (
+  select unnest(s.most_common_vals::text::text[]) as state, unnest(s.most_common_freqs) as share
+  from pg_stats as s
+  where s.schemaname = current_schema() and s.tablename = part.relname and s.attname = 'state'
+) as common on true
+where part.rows > 0
+group by 1
+having sum(part.rows * coalesce(common.share, 1)) >= 1;
+
 -- name: count_finished
 -- Count finished tasks by state.
 select state, count(*) as count from finished group by state;

@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from treadle.kernel.store.queries import Pruned, PrunePage, Rules
+from treadle.model.errors import Unsupported
 from treadle.stores.rules.retention import RUNS, first_id
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json
 from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
@@ -24,9 +25,23 @@ SLACK = 1000
 class Retention(Part):
     """The `RetentionStore` of SQLite."""
 
+    async def prepare(self, rules: Rules) -> None:
+        """Do nothing: all rows are in one table."""
+
+    async def drop_expired(self, rules: Rules, limit: int) -> Pruned:
+        """Do nothing: rows are removed one by one."""
+        return Pruned()
+
     @reads
     def find_prunable(
-        self, connection: apsw.Connection, rules: Rules, cursor: str | None, limit: int, *, count: bool = False
+        self,
+        connection: apsw.Connection,
+        rules: Rules,
+        cursor: str | None,
+        limit: int,
+        *,
+        count: bool = False,
+        patient: bool = False,
     ) -> PrunePage:
         values = self._values(rules)
         with reading(connection):
@@ -103,12 +118,17 @@ class Retention(Part):
         return keys, servers, len(records)
 
     @uses_writer
-    def compact(self, connection: apsw.Connection, *, whole: bool = False) -> int:
+    def compact(self, connection: apsw.Connection, *, whole: bool = False, tight: bool = False) -> int:
         pages, free, mode = read_row(connection, _SQL["count_free"])
         if whole:  # a file that was created without incremental vacuum gets it when it is rewritten
             connection.pragma("auto_vacuum", "incremental")
             connection.execute(_SQL["vacuum"])
-        elif mode and free > max(SLACK, pages // 10):
+        elif tight and not mode:
+            raise Unsupported(
+                f"{self.url} was created by an early version and cannot be compacted in steps: "
+                "stop the workers and run `treadle store prune --compact` once, which rewrites the file."
+            )
+        elif mode and free > (0 if tight else max(SLACK, pages // 10)):
             connection.execute(_SQL["vacuum_some"]).fetchall()
         else:
             return 0

@@ -328,4 +328,4 @@ order by t.lane_id;
 
 -- name: count_finished
 -- Count finished tasks by state.
-select state, count(*) from finished group by state;
+select state, count from finished_counts where count > 0;

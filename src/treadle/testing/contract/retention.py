@@ -413,6 +413,28 @@ async def test_a_retry_and_a_removal_at_once_leave_a_whole_task_or_none(store, c
     assert (await verify(store)).problems == ()
 
 
+async def test_what_is_stored_together_may_go_together_and_nothing_else_does(store, clock):
+    """Where a store has no such means, the rows go one by one: the sum is the same."""
+    for _ in range(2):
+        await store.prepare(RULES)
+    await clock.advance(3 * DAY_FOR)
+    old = [await ended(store) for _ in range(3)]
+    failed = await ended(store, fail())
+    run = await finished_run(store, state="running")
+    await clock.advance(45 * DAY_FOR)
+    young = await ended(store)
+    total = PruneReport()
+    while (dropped := await store.drop_expired(RULES, 1000)).more:
+        total.add(dropped)
+    total.add(dropped)
+    total.add(await prune(store))
+    assert (total.trees, total.tasks) == (3, 3)
+    assert [await store.find_task(task.id) for task in old] == [None] * 3
+    assert (await get(store, failed.id), await get(store, young.id)) == (failed, young)
+    assert await store.find_run(run.id) is not None
+    assert (await verify(store)).holds
+
+
 async def test_pruning_nothing_is_no_error(store):
     assert (await prune(store)).trees == 0
     assert (await store.prune_trees(RULES, [], 10)).trees == 0

@@ -12,11 +12,23 @@ from treadle.kernel.store.queries import Health, Pruned, PrunePage, Rules
 class RetentionStore(StoreClock, Protocol):
     """Find and remove finished work after its retention time."""
 
-    async def find_prunable(self, rules: Rules, cursor: str | None, limit: int, *, count: bool = False) -> PrunePage:
+    async def prepare(self, rules: Rules) -> None:
+        """Prepare the storage of new work for its removal by these rules; idempotent, and a no-op for most stores."""
+
+    async def drop_expired(self, rules: Rules, limit: int) -> Pruned:
+        """Remove trees that are stored together and have expired, at less cost than one by one; call again while there is `more`.
+
+        Leaves alone whatever may not be pruned, as `prune_trees` does. A no-op for a store that has no such means.
+        """
+
+    async def find_prunable(
+        self, rules: Rules, cursor: str | None, limit: int, *, count: bool = False, patient: bool = False
+    ) -> PrunePage:
         """Scan the next `limit` ends of the namespace, in the order in which they occurred, for trees to prune.
 
         A tree may be pruned when it has no live task and no unfinished run, and the retention time of all its parts is
-        over. With `count`, the page has `tasks` and `trees`. The scan ends where nothing can be old enough.
+        over. With `count`, the page has `tasks` and `trees`. The scan ends where nothing can be old enough. If `patient`,
+        it leaves out trees that `drop_expired` will be able to remove within a quarter of their retention time, or a week.
         """
 
     async def prune_trees(self, rules: Rules, roots: Sequence[str], limit: int) -> Pruned:
@@ -37,10 +49,12 @@ class RetentionStore(StoreClock, Protocol):
         `limit` records, with their moves, that ended `keep_records_for` ago.
         """
 
-    async def compact(self, *, whole: bool = False) -> int:
-        """Return free space to the system in a short step, or completely with `whole`; return the bytes, 0 when done.
+    async def compact(self, *, whole: bool = False, tight: bool = False) -> int:
+        """Return free space to the system in a short step; return the bytes, 0 when done.
 
-        A no-op for a store that does this by itself; there, `whole` raises `Unsupported`.
+        A reserve for new rows stays free, unless `tight`. With `whole`, rewrite the store in one long step that others wait for.
+        A no-op for a store that does this by itself; there, `whole` raises `Unsupported`. A store that cannot do it in steps does
+        nothing, and raises `Unsupported` if `tight`.
         """
 
 

@@ -25,7 +25,7 @@ from treadle.stores.postgres.commit.inserts import Inserted, enter, insert_tasks
 from treadle.stores.postgres.commit.keys import settle_keys, take_keys
 from treadle.stores.postgres.commit.records import write_records
 from treadle.stores.postgres.commit.rows import insert_runs, put_checkpoints, take_back_runs, write_rows
-from treadle.stores.postgres.commit.settlements import End, Limited, bury, finish, settle
+from treadle.stores.postgres.commit.settlements import End, Limited, bury, finish, open_rest, settle
 from treadle.stores.postgres.connection.connect import Connection, confirm
 from treadle.stores.postgres.limits import admit
 from treadle.stores.rules.guards import Decision, GuardedTask, decide, has_rows, with_admitted, with_lanes
@@ -158,6 +158,8 @@ def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> An
 
 
 async def make_way(connection: Connection, units: Sequence[Unit], error: asyncpg.PostgresError) -> None:
-    """Remove rows that made a commit of the units fail although they should not exist."""
-    if isinstance(error, asyncpg.UniqueViolationError) and error.constraint_name == "finished_pkey":
+    """Remove what made a commit of the units fail although it should not exist: rows, or the bounds of an unfinished split."""
+    if isinstance(error, asyncpg.CheckViolationError):
+        await open_rest(connection)
+    if isinstance(error, asyncpg.UniqueViolationError) and (error.table_name or "").startswith("finished_"):
         await bury(connection, [unit.guard.task_id for unit in units if unit.guard is not None])

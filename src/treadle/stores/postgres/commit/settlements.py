@@ -90,6 +90,11 @@ async def doubt_effects(connection: Connection, task_ids: Sequence[str]) -> None
         await connection.execute(_SQL["doubt_effects"], sorted(task_ids))
 
 
+async def open_rest(connection: Connection) -> None:
+    """Give up the split of the first partition, into whose bounds an id does not fit."""
+    await connection.execute(_SQL["open_rest"])
+
+
 async def bury(connection: Connection, task_ids: Sequence[str]) -> None:
     """Remove live tasks that have ended already; they cannot end twice."""
     await connection.execute(_SQL["bury"], sorted(task_ids))

@@ -37,6 +37,7 @@ _LOOK_TIMEOUT = 3.0
 
 _COMMON = {
     "jit": "off",
+    "max_parallel_workers_per_gather": "0",  # to start workers takes longer than most statements, and others need the cores
     "default_transaction_isolation": "read committed",
     "statement_timeout": str(LONGEST_STATEMENT_FOR),
     "idle_in_transaction_session_timeout": str(LONGEST_STATEMENT_FOR),

@@ -1,0 +1,282 @@
+"""Operations on a store with a long history, as ratios to a nearly empty store in the same run.
+
+The full store gets `rows` finished tasks of the last four weeks by set-based statements: 96 % completed, 3 % failed, 1 %
+canceled, of which 5 % were retried once (a row in the log), and for each hundred tasks a finished run with three steps and a
+task of its own; on PostgreSQL, each week is a partition. The other store gets 4,000 of them, so that every call finds
+something. `store verify` checks a sample. Both stores get the same calls, in turns; the median of the calls of a round counts,
+and the median of the rounds is reported. *Enqueue*, *claim* and *settle* are batches of 250; the others are single calls. A
+common word is in half of all errors: with fewer than 1,000 of them, its search reads them all, and with more, the newest ones;
+it is not among the aims. *Prune, nothing due* is a pass that removes nothing. At the end, the older half (on SQLite at most 200,000 tasks) of the history is
+pruned; the time, and on PostgreSQL the write-ahead log, are given per removed task, beside the same for a history of 20,000
+tasks that is removed row by row. *Churn*: the same number of tasks is enqueued and ended again and again; the bytes of the live
+tasks and their indexes must not grow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bench.benchmark import BOTH, Figures, Found, say
+from bench.figures import LABELS, Aim, Row, by_store, judged, median, ratios, spread
+from bench.growth import BATCH, IDS, LANE, insert
+from bench.history import fill, live_bytes, log_position, table_bytes
+from bench.results import table
+from bench.servers import second_store
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.queries import DeadLetterFilter, TaskFilter
+from treadle.kernel.store.retention import Retention
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.units import Finish, Unit
+from treadle.kernel.store.verify import verify_page
+from treadle.model.tasks import NewTask
+from treadle.stores import make_store
+from treadle.stores.postgres import PostgresStore
+
+NAME = "big_tables"
+TITLE = "Big tables"
+STORES = BOTH
+
+WEEKS = 4
+DAY = 86_400_000
+SMALL = 4_000
+"""Tasks in the history of the "empty" store, so that every call finds something."""
+
+CALLS = {
+    "enqueue": "enqueue 250",
+    "claim": "claim 250",
+    "settle": "settle 250",
+    "enqueue_one": "enqueue one",
+    "find": "find a finished task by id",
+    "list": "list the 50 newest tasks",
+    "list_completed": "list 50 completed tasks",
+    "list_name": "list 50 tasks of a name",
+    "list_run": "list the tasks of a run",
+    "search": "search a rare word of errors",
+    "search_common": "search a common word of errors",
+    "status": "status: counts of live and finished tasks",
+    "dead_letters": "list 50 dead letters",
+    "events": "read the last 100 events",
+    "tally": "tally the last 1,000 moves",
+    "prune": "prune, nothing due",
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`rows` finished tasks, measured in `rounds` of `times` calls; `churn` rounds of `tasks`."""
+
+    rows: int = 1_000_000
+    rounds: int = 5
+    times: int = 20
+    tasks: int = 5_000
+    churn: int = 20
+    parts: int = 4
+    """Partitions of the history on PostgreSQL; as many as with the default retention, a week each."""
+
+
+SIZES = Sizes()
+QUICK = Sizes(rows=100_000, rounds=2, times=5, tasks=500, churn=4)
+
+
+async def measure(url: str, sizes: Sizes) -> Figures:
+    """Fill one store, call both, prune the full one, and churn the other."""
+    figures: Figures = {"rows": sizes.rows, "rounds": sizes.rounds, "times": sizes.times}
+    async with second_store(url) as other_url:
+        empty, full = [make_store(each, SystemClock()) for each in (other_url, url)]
+        await empty.open()
+        await full.open()
+        for store, its_url in ((empty, other_url), (full, url)):
+            await store.lane_ids([LANE])
+            if isinstance(store, PostgresStore) and store is full:
+                await store.split(await begin(store), await store.now() + 14 * DAY, WEEKS * 7 * DAY // sizes.parts)
+            await store.prepare(Retention(store).rules)
+            await fill(its_url, SMALL, WEEKS * 7 * DAY, await store.now())
+        began, before = time.perf_counter(), await table_bytes(url)
+        await fill(url, sizes.rows, WEEKS * 7 * DAY, await full.now(), first=SMALL)
+        figures["fill_s"] = time.perf_counter() - began
+        figures["bytes_per_task"] = (await table_bytes(url) - before) / sizes.rows
+        say(f"{sizes.rows:,} tasks in {figures['fill_s']:.0f} s")
+        await check_sample(full)
+        figures |= await compare(empty, full, sizes)
+        figures |= await prune(full, url, "prune_full", 0.5 if "postgresql" in url else min(0.5, 200_000 / sizes.rows))
+        figures |= await churn(empty, other_url, sizes)
+        await empty.close()
+        await full.close()
+    return figures | await row_by_row(url)
+
+
+async def row_by_row(url: str) -> Figures:
+    """The cost of removal from a store whose history is in one piece."""
+    async with second_store(url) as other_url:
+        store = make_store(other_url, SystemClock())
+        await store.open()
+        await store.lane_ids([LANE])
+        await fill(other_url, 20_000, WEEKS * 7 * DAY, await store.now())
+        figures = await prune(store, other_url, "prune_rows")
+        await store.close()
+    return figures
+
+
+async def begin(store: Store) -> int:
+    """The first hour of the history."""
+    hour = 3_600_000
+    return (await store.now() - WEEKS * 7 * DAY) // hour * hour
+
+
+async def check_sample(store: Store) -> None:
+    """`store verify` of the first histories: the fill must be what the engine could have written."""
+    report, _ = await verify_page(store, None, 5_000)
+    if not report.holds or report.checked < 5_000:
+        raise SystemExit(f"the history does not hold ({report.checked} checked): {report.problems[:3]}")
+
+
+async def compare(empty: Store, full: Store, sizes: Sizes) -> Figures:
+    """The medians of each call on both stores, round by round, and their ratios."""
+    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in CALLS}
+    calls = [await calls_on(store) for store in (empty, full)]
+    for number in range(sizes.rounds + 1):
+        for which in (0, 1) if number % 2 else (1, 0):
+            took = await batches([empty, full][which], sizes.times)
+            for name, call in calls[which].items():
+                took[name] = [await timed(call) for _ in range(sizes.times)]
+            if number:  # the first round warms
+                for name, times in took.items():
+                    found[name][which].append(median(times))
+        say(f"round {number} of {sizes.rounds}")
+    figures: Figures = {}
+    for name, (under, over) in found.items():
+        figures |= {f"{name}_empty_us": under, f"{name}_us": over, f"{name}_ratio": ratios(over, under)}
+    figures["worst_ratio"] = max(median(figures[f"{name}_ratio"]) for name in CALLS if name != "search_common")
+    return figures
+
+
+async def timed(call: Callable[[], Awaitable[Any]]) -> float:
+    """Microseconds of one call."""
+    began = time.perf_counter()
+    await call()
+    return (time.perf_counter() - began) * 1e6
+
+
+async def batches(store: Store, times: int) -> dict[str, list[float]]:
+    """Microseconds of enqueueing, claiming and settling batches."""
+    lane_ids = list((await store.lane_ids([LANE])).values())
+    took: dict[str, list[float]] = {"enqueue": [], "claim": [], "settle": []}
+    for _ in range(times):
+        rows = tuple(NewTask(id=IDS.new_id(), lane=LANE) for _ in range(BATCH))
+        took["enqueue"].append(await timed(lambda rows=rows: store.commit([Unit(tasks=rows)])))  # type: ignore[misc]
+        began = time.perf_counter()
+        tasks = await store.claim(lane_ids, "bench", 60_000, BATCH)
+        took["claim"].append((time.perf_counter() - began) * 1e6)
+        units = [Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks]
+        took["settle"].append(await timed(lambda units=units: store.commit(units)))  # type: ignore[misc]
+    return took
+
+
+async def settle_all(store: Store) -> None:
+    """End all tasks that wait."""
+    lane_ids = list((await store.lane_ids([LANE])).values())
+    while tasks := await store.claim(lane_ids, "bench", 60_000, 1000):
+        await store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks])
+
+
+async def calls_on(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """The single calls, with arguments that fit this store; each finds as much in the empty one as it has."""
+    some = await store.list_tasks(TaskFilter(states=("completed",)), 2000)
+    run_id = next((task.run_id for task in some if task.run_id), IDS.new_id())
+    retention = Retention(store)
+    span = Span("task", "default")
+
+    async def status() -> None:
+        await store.list_depths()
+        await store.count_finished()
+
+    async def events() -> None:
+        last = await store.find_last_seq()
+        await store.list_events(last - 100, last, 100)
+
+    async def tally() -> None:
+        last = await store.find_last_seq()
+        await store.tally(last - 1000, last)
+
+    async def enqueue_one() -> None:
+        await store.commit([Unit(tasks=(NewTask(id=IDS.new_id(), lane=LANE),))])
+
+    return {
+        "enqueue_one": enqueue_one,
+        "find": lambda: store.find_task(some[-1].id),
+        "list": lambda: store.list_tasks(TaskFilter(), 50),
+        "list_completed": lambda: store.list_tasks(TaskFilter(states=("completed",)), 50),
+        "list_name": lambda: store.list_tasks(TaskFilter(namespace="default", name=LANE.name), 50),
+        "list_run": lambda: store.list_tasks(TaskFilter(run_id=run_id), 50),
+        "search": lambda: store.list_with_words(span, ["order113"], 50),
+        "search_common": lambda: store.list_with_words(span, ["timeout"], 50),
+        "status": status,
+        "dead_letters": lambda: store.list_dead_letters(DeadLetterFilter(), 50),
+        "events": events,
+        "tally": tally,
+        "prune": retention.prune,
+    }
+
+
+async def prune(store: Store, url: str, name: str, share: float = 0.5) -> Figures:
+    """Prune the oldest share of the history; the cost per removed task."""
+    log, began = await log_position(url), time.perf_counter()
+    report = await Retention(store).prune(older_than=WEEKS * 7 * DAY * (1 - share) / 1000)
+    took = time.perf_counter() - began
+    if not report.tasks:
+        raise SystemExit("nothing was pruned")
+    say(f"{name}: {report.tasks:,} tasks in {took:.1f} s")
+    return {
+        f"{name}_tasks": report.tasks,
+        f"{name}_us": took / report.tasks * 1e6,
+        f"{name}_log": (await log_position(url) - log) / report.tasks,
+    }
+
+
+async def churn(store: Store, url: str, sizes: Sizes) -> Figures:
+    """Bytes of the live table and its indexes after each of many rounds of the same work."""
+    sizes_after = []
+    for _ in range(sizes.churn):
+        await insert(store, sizes.tasks)
+        await settle_all(store)
+        sizes_after.append(await live_bytes(url))
+    half = len(sizes_after) // 2
+    return {"churn_bytes": sizes_after[-1], "churn_growth": max(sizes_after[half:]) / max(max(sizes_after[:half]), 1)}
+
+
+AIMS = (
+    Aim("the worst operation against an empty store", "worst_ratio", at_most=1.3),
+    Aim("live table and indexes, second half of the churn against the first", "churn_growth", at_most=1.3),
+)
+
+_ROWS = (
+    Row("bytes per finished task (tables and indexes)", "bytes_per_task", " bytes"),
+    Row("pruning the oldest part, per removed task", "prune_full_us", " µs"),
+    Row("write-ahead log per pruned task", "prune_full_log", " bytes"),
+    Row("row by row: pruning 10,000 tasks, per removed task", "prune_rows_us", " µs"),
+    Row("row by row: write-ahead log per pruned task", "prune_rows_log", " bytes"),
+    Row("bytes of live tasks after the churn", "churn_bytes", " bytes"),
+    Row("growth of these bytes, second half against first", "churn_growth"),
+)
+
+
+def show(found: Found) -> str:
+    """The calls of each store, the costs of removal, and the aims."""
+    each = next(iter(found.values()))
+    text = f"{each['rows']:,} finished tasks; {each['rounds']} rounds of {each['times']} calls."
+    for store, figures in found.items():
+        rows = [
+            (
+                what,
+                spread(figures[f"{name}_empty_us"]),
+                spread(figures[f"{name}_us"]),
+                spread(figures[f"{name}_ratio"]),
+            )
+            for name, what in CALLS.items()
+        ]
+        text += f"\n\n{LABELS[store]}:\n\n{table(('', 'empty store, µs', 'full store, µs', 'ratio'), rows)}"
+    return f"{text}\n\n{by_store(found, _ROWS)}\n\n{judged(found, AIMS)}"

@@ -1,0 +1,201 @@
+"""Partitions of finished tasks and of the log, by the time in the ids: prepared for new work, and dropped with their old tasks.
+
+Both tables have partitions with the same bounds. The first one, `rest`, is what existed before, and takes over the ids of
+partitions that were dropped; `default` has whatever has no partition of its own. Changing partitions takes the role that owns
+the schema. With another role, rows are removed one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+
+import asyncpg
+
+from treadle.kernel.store.queries import Pruned, Rules
+from treadle.model.ids import id_time
+from treadle.stores.postgres.connection.connect import READS, Connection, close_connection
+from treadle.stores.postgres.connection.errors import translated
+from treadle.stores.postgres.parts import Part
+from treadle.stores.rules.retention import first_id
+from treadle.stores.statements import load_statements
+
+_SQL = load_statements(__package__, "partitions.sql")
+
+HOUR_FOR = 3_600_000
+WEEK_FOR = 7 * 24 * HOUR_FOR
+
+NOWHERE = (first_id(0), first_id(0))
+"""An empty range of ids."""
+
+_TIMEOUT = 3600.0
+_SETTINGS = READS | {"statement_timeout": "0", "lock_timeout": "500ms", "max_parallel_workers_per_gather": "2"}
+"""For changes of partitions: a lock that others would wait for is given up soon, and tried again in the next pass."""
+
+_PAGE, _GROUP, _TRANSACTIONS = 5_000, 100, 20
+"""Roots that are read together, trees that are removed together, and transactions after which a call returns."""
+
+_NOT_NOW = (
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.CheckViolationError,  # an id in the future
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition of both tables, by the end of its name; `now` is the clock at which it was read."""
+
+    part: str
+    lower_id: str | None
+    upper_id: str | None
+    is_default: bool
+    is_valid: bool
+    now: int
+
+    @property
+    def ends_at(self) -> int:
+        return id_time(self.upper_id) if self.upper_id else 2**62
+
+
+def length_for(rules: Rules) -> int:
+    """Return the time of one partition: a quarter of the retention, but so that at most 24 have failed tasks; at most a week."""
+    wanted = max(rules.keep_completed_for // 4, rules.keep_failed_for // 24)
+    return min(max(wanted // HOUR_FOR, 1) * HOUR_FOR, WEEK_FOR)
+
+
+class Partitions(Part):
+    """The part of the `RetentionStore` that handles whole partitions."""
+
+    async def prune_trees(self, rules: Rules, roots: Sequence[str], limit: int) -> Pruned:
+        raise NotImplementedError
+
+    async def prepare(self, rules: Rules) -> None:
+        with translated(self.url):
+            async with self._maintaining() as connection:
+                try:
+                    await self._bound_rest(connection, length_for(rules))
+                    while await self._add_next(connection, length_for(rules)):
+                        pass
+                    for each in await self._list(connection):
+                        if each.upper_id is not None and not each.is_valid:
+                            await self._do(connection, "validate", each.part)
+                except _NOT_NOW:
+                    return
+
+    async def drop_expired(self, rules: Rules, limit: int) -> Pruned:
+        with translated(self.url):
+            async with self._maintaining() as connection:
+                for each in await self._list(connection):
+                    if each.lower_id is None or each.ends_at + rules.keep_completed_for > each.now:
+                        continue
+                    pruned = await self._prune_mixed(connection, rules, each, limit)
+                    if pruned.more:
+                        return pruned
+                    dropped = await self._drop(connection, rules, each)
+                    if pruned.trees or dropped.trees:
+                        return add(add(pruned, dropped), Pruned(more=True))
+        return Pruned()
+
+    async def split(self, first_at: int, until_at: int, length: int) -> None:
+        """Bound the first partition at an instant, and add partitions of that length; for stores without ids after it."""
+        async with self._maintaining() as connection:
+            await self._bound(connection, first_id(first_at))
+            for at in range(first_at, until_at, length):
+                await self._do(connection, "add_part", first_id(at), first_id(at + length))
+
+    @asynccontextmanager
+    async def _maintaining(self) -> AsyncIterator[Connection]:
+        connection = await self._connector.connect(_SETTINGS, direct=True, timeout=_TIMEOUT)
+        try:
+            yield connection
+        finally:
+            await close_connection(connection)
+
+    async def _list(self, connection: Connection) -> list[Partition]:
+        async with self._connector.session(connection, _SETTINGS):
+            return [Partition(*row) for row in await connection.fetch(_SQL["list_partitions"])]
+
+    async def _do(self, connection: Connection, name: str, *values: object) -> asyncpg.Record | None:
+        """Run a change in its own transaction; None if another process is changing partitions."""
+        async with self._connector.session(connection, _SETTINGS), connection.transaction():
+            if not await connection.fetchval(_SQL["lock_partitions"]):
+                return None
+            return await connection.fetchrow(_SQL[name], *values)
+
+    async def _bound_rest(self, connection: Connection, length: int) -> None:
+        """Bound the first partition in the near future, unless it is bounded; leave it if an id is after that."""
+        (rest, *_) = await self._list(connection)
+        if rest.upper_id is None:
+            await self._bound(connection, first_id(_whole_hour(rest.now + max(length // 4, HOUR_FOR))))
+
+    async def _bound(self, connection: Connection, upper_id: str) -> None:
+        async with self._connector.session(connection, _SETTINGS):
+            if await connection.fetchval(_SQL["has_later_ids"], upper_id):
+                return
+        await self._do(connection, "bound_rest", upper_id)
+        await self._do(connection, "validate", "rest")
+        await self._do(connection, "open_parts", upper_id)
+
+    async def _add_next(self, connection: Connection, length: int) -> bool:
+        """Add the next partition, if there are fewer than two for the future; return whether it was added."""
+        async with self._connector.session(connection, _SETTINGS), connection.transaction():
+            if not await connection.fetchval(_SQL["lock_partitions"]):
+                return False
+            parts = [Partition(*row) for row in await connection.fetch(_SQL["list_partitions"])]
+            if not parts[-1].is_default:
+                return False  # the first one is not bounded yet
+            now, last_at = parts[-1].now, max(each.ends_at for each in parts if not each.is_default)
+            if last_at >= now + 2 * length:
+                return False
+            start = last_at if last_at > now else _whole_hour(now + HOUR_FOR)
+            await connection.fetchrow(_SQL["add_part"], first_id(start), first_id(start + length))
+            return True
+
+    async def _prune_mixed(self, connection: Connection, rules: Rules, each: Partition, limit: int) -> Pruned:
+        """Remove the expired trees of a partition that have more than one task and its moves; they have rows elsewhere."""
+        total, used, after = Pruned(), 0, each.lower_id
+        while True:
+            async with self._connector.session(connection, _SETTINGS):
+                found = await connection.fetch(_SQL["list_mixed"], each.lower_id, each.upper_id, after, _PAGE)
+            roots = [row[0] for row in found]
+            for at in range(0, len(roots), _GROUP):
+                more = True
+                while more:
+                    pruned = await self.prune_trees(rules, roots[at : at + _GROUP], limit)
+                    total, more, used = add(total, pruned), pruned.more, used + 1
+                if used >= _TRANSACTIONS and total.trees:
+                    return add(total, Pruned(more=True))
+            if len(roots) < _PAGE:
+                return total
+            after = roots[-1]
+
+    async def _drop(self, connection: Connection, rules: Rules, each: Partition) -> Pruned:
+        values = each.part, rules.namespace, rules.keep_completed_for, rules.keep_failed_for
+        try:
+            row = await self._do(connection, "drop_part", *values)
+        except _NOT_NOW:
+            return Pruned()
+        tasks, moves = (row[0] or 0, row[1] or 0) if row is not None else (0, 0)
+        return Pruned(trees=tasks, tasks=tasks, moves=moves)
+
+
+async def find_waiting(connection: Connection, rules: Rules) -> tuple[str, str]:
+    """Return the range of ids whose partitions are dropped soon: their tasks need not be removed one by one."""
+    row = await connection.fetchrow(_SQL["find_waiting"], rules.keep_completed_for, first_id(0))
+    assert row is not None
+    return row[0], row[1]
+
+
+def add(first: Pruned, second: Pruned) -> Pruned:
+    """Return the sums; there is more if the second has more."""
+    counts = {
+        field.name: getattr(first, field.name) + getattr(second, field.name) for field in fields(Pruned) if field.name != "more"
+    }
+    return Pruned(**counts, more=second.more)
+
+
+def _whole_hour(at: int) -> int:
+    return -(-at // HOUR_FOR) * HOUR_FOR
