@@ -478,3 +478,33 @@ async def test_one_enqueue_is_one_statement_and_one_transaction(store: PostgresS
     assert answer[0].verdict is Verdict.DONE
     await asyncio.sleep(0)  # the driver logs on the next turn of the loop
     assert [" insert into tasks " in " ".join(statement.split()) for statement in statements] == [True]
+
+
+# --- older versions ---
+
+SERVERS_OF_0_2 = (
+    "id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at, heartbeat_at, handled, "
+    "failed, running, server_group, service_name, topics, counts, error"
+)
+
+
+async def test_servers_of_an_older_version_are_written_and_read_by_it_as_before(
+    store: PostgresStore, postgres_server: str, postgres_schema: str
+) -> None:
+    await store.save_server(Server(id="new", name="n", host="h", pid=1, version="0.3", state="running", process="p"))
+    columns = SERVERS_OF_0_2.split(", ")
+    given = dict.fromkeys(columns, 0) | dict.fromkeys(("handlers", "task_lists", "topics"), "[]")
+    given |= {"id": "old", "name": "o", "host": "h", "version": "0.2", "state": "running", "server_group": "", "service_name": ""}
+    given |= {"counts": "{}", "error": None}
+    beat = (
+        f"insert into servers ({SERVERS_OF_0_2}) values ({', '.join(f'%({name})s' for name in columns)}) "
+        "on conflict (id) do update set state = excluded.state, running = servers.running + 1 returning servers.*"
+    )
+    with psycopg.connect(postgres_server, autocommit=True, options=f"-c search_path={postgres_schema}") as older:
+        for _ in range(2):
+            older.execute(beat, given)
+        read = older.execute("select * from servers order by id")
+        assert [each.name for each in read.description or ()] == columns
+        assert [row[0] for row in read] == ["new", "old"]
+    seen = {server.id: server for server in await store.list_servers()}
+    assert (seen["old"].running, seen["old"].process, seen["new"].process) == (1, None, "p")

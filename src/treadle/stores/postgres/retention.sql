@@ -232,7 +232,7 @@ where dedupe.namespace = old.namespace and dedupe.key = old.key;
 
 -- name: delete_servers
 -- Delete servers without a heartbeat for $1 ms.
-delete from servers where heartbeat_at <= (select treadle_now()) - $1::bigint;
+delete from registered_servers where heartbeat_at <= (select treadle_now()) - $1::bigint;
 
 -- name: set_keep
 -- Set the retention times of a list ($1 namespace, $2 list, $3 completed, $4 failed); null means the default.

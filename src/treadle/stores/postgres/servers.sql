@@ -3,7 +3,7 @@
 -- Return the evidence by which others took it for dead before, and count the others that are alive (that have missed less than
 -- $21 heartbeats) and can be seen to die.
 with saved as (
-  insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
+  insert into registered_servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
     heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process)
   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), (select treadle_now())), (select treadle_now()),
     $12, $13, $14, $15, $16, $17, $18, $19, $20)
@@ -30,10 +30,10 @@ with saved as (
       evidence = null
 )
 select
-  (select evidence from servers where id = $1) as lost_by,
+  (select evidence from registered_servers where id = $1) as lost_by,
   (
     select count(*)
-    from servers
+    from registered_servers
     where id <> $1 and state in ('starting', 'running', 'draining') and (process is not null or session is not null)
       and heartbeat_at >= (select treadle_now()) - $21::bigint * heartbeat_every_for
   ) as others;
@@ -57,9 +57,9 @@ select
   heartbeat_every_for,
   case
     when $1::boolean and session = (select instance.id from instance)
-      then exists (select from held where held.key = hashtextextended($2::text || '/' || servers.id, 0))
+      then exists (select from held where held.key = hashtextextended($2::text || '/' || registered_servers.id, 0))
   end as has_session
-from servers
+from registered_servers
 where state in ('starting', 'running', 'draining') and pid <> 0;
 
 -- name: lock
@@ -73,31 +73,31 @@ select pg_advisory_unlock_shared(hashtextextended($1::text || '/' || $2::text, 0
 
 -- name: record_session
 -- Record that the server $1 holds its lock in this instance of the database.
-update servers
+update registered_servers
 set session = (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint::text
 where id = $1::text and state in ('starting', 'running', 'draining');
 
 -- name: end_servers
 -- Record the end of servers ($1 ids, $2 evidence) that have not ended; return their ids.
-update servers
+update registered_servers
 set state = 'stopped', running = 0, session = null, evidence = given.evidence
 from unnest($1::text[], $2::text[]) as given (id, evidence)
-where servers.id = given.id and servers.state in ('starting', 'running', 'draining')
-returning servers.id;
+where registered_servers.id = given.id and registered_servers.state in ('starting', 'running', 'draining')
+returning registered_servers.id;
 
 -- name: touch_servers
 -- Record heartbeats of servers ($1 ids, $2 states, $3 handled, $4 failed, $5 running) that have not stopped; return their
 -- rows.
-update servers
+update registered_servers
 set heartbeat_at = (select treadle_now()),
-    state = coalesce(given.state, servers.state),
-    handled = servers.handled + given.handled,
-    failed = servers.failed + given.failed,
-    running = coalesce(given.running, servers.running)
+    state = coalesce(given.state, registered_servers.state),
+    handled = registered_servers.handled + given.handled,
+    failed = registered_servers.failed + given.failed,
+    running = coalesce(given.running, registered_servers.running)
 from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[]) as given (id, state, handled, failed, running)
-where servers.id = given.id and servers.state <> 'stopped'
-returning servers.*;
+where registered_servers.id = given.id and registered_servers.state <> 'stopped'
+returning registered_servers.*;
 
 -- name: list_servers
 -- List all servers, newest first.
-select * from servers order by started_at desc, id desc;
+select * from registered_servers order by started_at desc, id desc;

@@ -18,8 +18,8 @@ _REGISTRATION_JSON: dict[str, Any] = {"requirements": list[str], "metadata": dic
 
 
 def server_of(row: Mapping[str, Any]) -> Server:
-    """Return the server; one that cannot be read has no handlers and an error."""
-    values = dict(row)
+    """Return the server; one that cannot be read has no handlers and an error. Columns of newer versions are ignored."""
+    values = {name: row[name] for name in row if name in Server.__struct_fields__}
     try:
         values |= _decoded(row, SERVER_JSON)
     except UnreadableValue as error:

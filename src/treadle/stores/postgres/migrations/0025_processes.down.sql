@@ -1,3 +1,5 @@
-alter table servers drop column evidence;
-alter table servers drop column session;
-alter table servers drop column process;
+drop view servers;
+alter table registered_servers drop column evidence;
+alter table registered_servers drop column session;
+alter table registered_servers drop column process;
+alter table registered_servers rename to servers;
