@@ -187,11 +187,13 @@ def test_when_the_worker_is_dead_it_releases_what_has_not_started(
 ) -> None:
     bench.hold("a", started=started)
     bench.board.set_claiming(3, claiming)
+    assert bench.keeper.may_detach() == (not released)
     bench.keeper.leave()
     assert (bench.actor.started, bench.actor.buried) == (released, 1)
 
 
 def test_when_an_idle_worker_is_dead_there_is_nothing_to_do(bench: Bench) -> None:
+    assert not bench.keeper.may_detach()
     bench.keeper.leave()
     assert (bench.loads, bench.actor.buried) == (0, 0)
 

@@ -131,13 +131,25 @@ class Keeper:
 
     def leave(self) -> None:
         """Release the claims that have not started, and expire the others, because the worker process is dead."""
-        for number in range(SESSIONS):
-            claims = list(self._board.claims(number)) if self._board.session(number).lease else []
-            if claims or (self._board.session(number).lease and self._board.is_claiming(number)):
-                started = _pairs([claim for claim in claims if claim.started])
-                if len(started) < len(claims) or self._board.is_claiming(number):
-                    self._act(number, partial(_release, started), 0.0)
-                self._act(number, _bury, 0.0)
+        for number in self._held():
+            if self._has_unstarted(number):
+                started = _pairs([claim for claim in self._board.claims(number) if claim.started])
+                self._act(number, partial(_release, started), 0.0)
+            self._act(number, _bury, 0.0)
+
+    def may_detach(self) -> bool:
+        """Whether there is nothing to release, so that other servers, which wait for this process to end, may expire the claims."""
+        return not self._actors and bool(self._held()) and not any(self._has_unstarted(number) for number in self._held())
+
+    def _held(self) -> list[int]:
+        """Sessions with claims."""
+        return [number for number in range(SESSIONS) if self._board.session(number).lease and self._has_claims(number)]
+
+    def _has_claims(self, number: int) -> bool:
+        return self._board.is_claiming(number) or any(True for _ in self._board.claims(number))
+
+    def _has_unstarted(self, number: int) -> bool:
+        return self._board.is_claiming(number) or any(not claim.started for claim in self._board.claims(number))
 
     def _act(self, number: int, act: Callable[[Actor], T], now: float) -> T | None:
         """Call the actor; after an error, load a new one with the next act."""
@@ -269,6 +281,8 @@ def main(board_file: int, worker_pid: int) -> None:
                 heard = heard[4 + size :]
         if is_alive:
             pause = keeper.look(time.monotonic())  # noqa: TID251 - the worker's clock, of the same machine
+    if keeper.may_detach() and os.fork():  # the other process acts for servers that cannot see whether this one has ended
+        os._exit(0)
     import threading
 
     limit = threading.Timer(_LEAVE_WITHIN, os._exit, (1,))
