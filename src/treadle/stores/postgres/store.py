@@ -11,7 +11,7 @@ from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, READS, Pool
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.connection.lookout import Lookout
+from treadle.stores.postgres.connection.timeline_watch import TimelineWatch
 from treadle.stores.postgres.connection.signals import Listener, Notifier
 from treadle.stores.postgres.dead_letters import DeadLetters
 from treadle.stores.postgres.health import HealthReport
@@ -43,7 +43,7 @@ class PostgresStore(
         self._pool_size = pool_size
         self._listener: Listener | None = None
         self._notifier: Notifier | None = None
-        self._lookout: Lookout | None = None
+        self._timeline_watch: TimelineWatch | None = None
 
     async def open(self, *, migrate: bool = True) -> None:
         self._reads = Pool(self._connector, READS, 2)
@@ -60,14 +60,14 @@ class PostgresStore(
         self._attendance = Attendance(self._listener, self._address.schema)
         self._notifier = Notifier(self._connector, self._clock)
         if len(self._address.servers) > 1:
-            self._lookout = Lookout(self._connector, self._clock)
+            self._timeline_watch = TimelineWatch(self._connector, self._clock)
         await self.list_lanes()
 
     async def close(self) -> None:
-        for part in (self._lookout, self._listener, self._notifier, self._hot, self._reads):
+        for part in (self._timeline_watch, self._listener, self._notifier, self._hot, self._reads):
             if part is not None:
                 await part.close()
-        self._lookout = self._listener = self._attendance = self._notifier = self._hot = self._reads = None
+        self._timeline_watch = self._listener = self._attendance = self._notifier = self._hot = self._reads = None
 
     async def migrate_to(self, version: int) -> None:
         """Bring the schema to exactly that version, up or down; the store need not be open."""

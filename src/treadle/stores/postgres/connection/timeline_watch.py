@@ -1,4 +1,4 @@
-"""Look out for a failover among the servers of a URL, so that no process keeps using a primary that was replaced."""
+"""Watch for a failover among the servers of a URL, so that no process keeps using a primary that was replaced."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ LOOK_EVERY = 3.0
 """Seconds between two looks at all servers: a primary that was cut off is abandoned that long after its successor is up."""
 
 
-class Lookout:
+class TimelineWatch:
     """Asks all servers for their timelines until it is closed."""
 
     def __init__(self, connector: Connector, clock: Clock) -> None:
         self._connector, self._clock = connector, clock
         self._said = ""
-        self._task = asyncio.create_task(self._look_out())
+        self._task = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
         """Stop; idempotent."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _look_out(self) -> None:
+    async def _watch(self) -> None:
         while True:
             await self._clock.sleep(LOOK_EVERY)
             try:
