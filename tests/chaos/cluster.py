@@ -21,7 +21,7 @@ from typing import Any
 
 import psycopg
 from tests.fork_server import ROOT
-from tests.installations import Installation, list_installations, server_user
+from tests.installations import Installation, guard, list_installations, server_user
 from tests.limits import BOUND
 
 from treadle.kernel.store.system import SystemClock
@@ -214,11 +214,7 @@ def cluster(installation: Installation | None = None, *, synchronous: bool = Tru
     if (user := server_user()) is not None:
         shutil.chown(place, user)
     made = Cluster(place, chosen, synchronous=synchronous)
-    # In the background of a shell that ends at once: no server outlives a run that is killed.
-    ends = 'for each in "$2"/*/postmaster.pid; do kill -INT "$(head -n 1 "$each")"; done; rm -rf "$2"'
-    script = f'while kill -0 "$1" 2>/dev/null && [ -d "$2" ]; do sleep 1; done; {ends}'
-    background = ["sh", "-c", f"({script}) </dev/null >/dev/null 2>&1 &", "guardian", str(os.getpid()), str(place)]
-    subprocess.run(background, check=True, start_new_session=True)
+    guard(place)
     try:
         made.open()
         yield made

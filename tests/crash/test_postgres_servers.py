@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from tests.chaos.cluster import free_port, wait_until
 from tests.fork_server import ROOT
-from tests.installations import Installation, as_user, list_installations, server_user
+from tests.installations import Installation, as_user, guard, list_installations, server_user
 from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
@@ -30,8 +30,8 @@ from treadle.stores.postgres import PostgresStore
 INSTALLATIONS = list_installations()
 CONNECTIONS = 10
 POOLER = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
-PATHS = ("tests/contract", "tests/unit/stores", "tests/interfaces/test_postgres_roles.py")
-"""The tests of the version matrix: the conformance suite, the kernel on every store, and the documented roles."""
+PATHS = ("tests/contract", "tests/interfaces/test_postgres_roles.py")
+"""The tests of the version matrix: the conformance suite, kernel services, and the documented roles."""
 
 
 class OwnServer:
@@ -76,6 +76,7 @@ def own_server(installation: Installation, **settings: str) -> Iterator[OwnServe
     place.chmod(0o755)
     if (user := server_user()) is not None:
         shutil.chown(place, user)
+    guard(place)
     server = OwnServer(place, installation, **settings)
     try:
         yield server
