@@ -106,18 +106,19 @@ class FailoverRun(Run):
 
     async def play(self) -> Played:
         played = await super().play()
-        for failover in self.failovers:
+        ends = [*(later.at for later in self.failovers[1:]), self._clock.now()]
+        for failover, end in zip(self.failovers, ends, strict=True):
             settled = [task.finished_at for task in played.evidence.tasks.values() if task.finished_at]
             failover.first = _seconds(failover, [at for at in settled if at >= failover.promoted_at])
-            begun = [_seconds(failover, _begun(path, failover.promoted_at)) for path in self._stage.folder.glob("*.diary")]
+            begun = [_seconds(failover, _begun(path, failover.promoted_at, end)) for path in self._stage.folder.glob("*.diary")]
             failover.all = max((each for each in begun if each is not None), default=None)
         return played
 
 
-def _begun(diary: Path, after: int) -> list[int]:
-    """The instants after that one at which the worker started tasks."""
+def _begun(diary: Path, after: int, before: int) -> list[int]:
+    """The instants between these at which the worker started tasks."""
     lines = (line.split() for line in diary.read_text().splitlines())
-    return [int(at) for sign, at, _ in lines if sign == "+" and int(at) >= after]
+    return [int(at) for sign, at, _ in lines if sign == "+" and after <= int(at) < before]
 
 
 def _seconds(failover: Failover, instants: Sequence[int]) -> float | None:
