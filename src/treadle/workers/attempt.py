@@ -90,7 +90,8 @@ class Attempt:
 class AttemptRunner:
     """Runs the attempts of one worker and counts their results.
 
-    `on_returned` receives each attempt whose handler has returned, and the seconds that took; `on_ended` each that is over.
+    `on_started` receives each attempt that starts, `on_returned` each whose handler has returned, and the seconds that took,
+    and `on_ended` each that is over.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class AttemptRunner:
         resources: Resources,
         services: Services,
         options: WorkerOptions,
+        on_started: Callable[[Attempt], None],
         on_returned: Callable[[Attempt, float], None],
         on_ended: Callable[[Attempt], None],
     ) -> None:
@@ -108,6 +110,7 @@ class AttemptRunner:
         self._resources = resources
         self._services = services
         self._options = options
+        self._on_started = on_started
         self._on_returned = on_returned
         self._on_ended = on_ended
         self.lease_renewer: LeaseRenewer | None = None
@@ -153,6 +156,7 @@ class AttemptRunner:
         task = attempt.task
         started_at = self._clock.monotonic()
         attempt.started = True
+        self._on_started(attempt)
         current_attempt.set((task.id, task.trace_id))
         holder.set(attempt.context)
         try:

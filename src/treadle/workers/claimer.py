@@ -93,8 +93,6 @@ class Claimer:
         """Count a started task."""
         group.running += 1
         self.running += 1
-        if group.isolation == "loop":
-            self.slots.begin()
 
     def vacate(self, group: LaneGroup) -> None:
         """Count an ended task: there is room for another."""

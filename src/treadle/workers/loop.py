@@ -33,7 +33,7 @@ class Worker:
         self._emit = resources.emit
         self._catalog = catalog
         self._claimer = Claimer(resources, catalog, self.options, self.services.external_jobs)
-        self._runner = AttemptRunner(resources, self.services, self.options, self._returned, self._ended)
+        self._runner = AttemptRunner(resources, self.services, self.options, self._started, self._returned, self._ended)
         self._attempts: dict[str, Attempt] = {}
         self._superseded: list[Attempt] = []
         """Lost attempts that have not ended, at tasks that this worker has claimed again."""
@@ -183,12 +183,16 @@ class Worker:
         self._claimer.occupy(group)
         self._idle.clear()
 
+    def _started(self, attempt: Attempt) -> None:
+        if attempt.group.isolation == "loop":
+            self._claimer.slots.begin()
+
     def _returned(self, attempt: Attempt, seconds: float | None) -> None:
         if attempt.group.isolation == "loop" and self._claimer.slots.end(seconds):
             self._signal.set()
 
     def _ended(self, attempt: Attempt) -> None:
-        if not attempt.returned:
+        if attempt.started and not attempt.returned:
             self._returned(attempt, None)
         task_id = attempt.task.id
         if self._attempts.get(task_id) is attempt:

@@ -22,8 +22,8 @@ class Slots:
     by a moving average of the recent attempts of async handlers, but 100 at least and `most` at most: handlers that return within
     a millisecond get 2,000, those that take 20 ms or longer get 100. Quick tasks need many slots, because each keeps its slot
     until its result is committed; slow ones would only be held back from other workers. Since an average knows the past only, such
-    a worker also claims nothing while 100 async handlers are executing: tasks that are slower than those before them exceed
-    100 by one claim.
+    a worker also claims nothing while 100 async handlers have started and not returned: tasks that are slower than those before
+    them exceed 100 by two claims at most.
     """
 
     def __init__(self, exactly: int | None, most: int = MOST) -> None:
@@ -46,11 +46,11 @@ class Slots:
         return self._exactly is not None or self._executing < self._least
 
     def begin(self) -> None:
-        """Count an async handler that is about to execute."""
+        """Count an async handler that starts."""
         self._executing += 1
 
     def end(self, seconds: float | None) -> bool:
-        """Note that it has returned after that time, or None if it was not called; return whether a claim is possible again."""
+        """Note that it has returned after that time, or None if it was stopped; return whether a claim is possible again."""
         before = self.claimable
         self._executing -= 1
         if seconds is not None:
