@@ -1,10 +1,10 @@
 """The HTTP interface, compared with the Python API.
 
 A server process (`treadle serve`) with a token, and a process that sends requests over 32 persistent connections: `POST
-/v1/tasks`, and `POST /v1/tasks/claim` with `POST /v1/tasks/{id}/complete` for each task. The Python API does the same with
-the same number of callers in one process, on the same database, alternating with HTTP. Compare ratios and CPU per task
-between machines; HTTP is limited by the CPU of its single server process, so the ratio falls where the Python API has CPU to
-spare.
+/v1/tasks`, `POST /v1/tasks/batch`, and `POST /v1/tasks/claim` with `POST /v1/tasks/{id}/complete` for each task. The Python
+API does the same with the same number of callers in one process, on the same database, alternating with HTTP. Compare ratios
+and CPU per task between machines; HTTP is limited by the CPU of its single server process, so the ratio falls where the
+Python API has CPU to spare.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import LABELS, ratios, spread
-from bench.http_load import CALLERS, WORK, Figure, for_a_while
+from bench.http_load import BATCH, CALLERS, WORK, Figure, for_a_while
 from bench.processes import Child, child
 from bench.results import table
 from treadle import Engine, TaskSpec
@@ -28,7 +28,12 @@ NAME = "http"
 TITLE = "HTTP"
 STORES = BOTH
 
-KINDS = {"enqueue": "`POST /v1/tasks`", "work_1": "claim 1, complete", "work_10": "claim 10, complete each"}
+KINDS = {
+    "enqueue": "`POST /v1/tasks`",
+    "batch": f"`POST /v1/tasks/batch`, {BATCH} each",
+    "work_1": "claim 1, complete",
+    "work_10": "claim 10, complete each",
+}
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,10 @@ async def python_figure(engine: Engine, kind: str, seconds: float) -> Figure:
         await engine.enqueue("bench.parked", {"n": 1}, task_list="parked")
         return 1
 
+    async def batch() -> int:
+        await engine.enqueue_many([TaskSpec(name="bench.parked", payload={"n": 1}, task_list="parked") for _ in range(BATCH)])
+        return BATCH
+
     async def work(worker_id: str, limit: int) -> int:
         found = await workers.claim(worker_id, limit=limit)
         for claimed in found:
@@ -83,6 +92,8 @@ async def python_figure(engine: Engine, kind: str, seconds: float) -> Figure:
 
     if kind == "enqueue":
         return await for_a_while(seconds, CALLERS, enqueue)
+    if kind == "batch":
+        return await for_a_while(seconds, CALLERS, batch)
     worker = await workers.register("bench", handlers=[WORK])
     figure = await for_a_while(seconds, CALLERS, partial(work, worker.id, int(kind.partition("_")[2])))
     await workers.leave(worker.id)

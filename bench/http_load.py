@@ -13,6 +13,9 @@ from bench.processes import listen, tell_parent, told
 from treadle.settings import child_environment
 
 CALLERS = 32
+BATCH = 100
+"""Tasks in a batch."""
+
 WORK = "bench.outside"
 """The name of the tasks that are claimed."""
 
@@ -62,11 +65,12 @@ class Connection:
 
 
 async def load(url: str, kind: str, seconds: float, token: str) -> Figure:
-    """Tasks in a second, by as many connections as there are callers: `enqueue`, or `work_N` with claims of N tasks."""
+    """Tasks in a second, by as many connections as there are callers: `enqueue`, `batch`, or `work_N` with claims of N tasks."""
     connections = [Connection(url, token) for _ in range(CALLERS)]
     for connection in connections:
         await connection.open()
     body = b'{"name":"bench.parked","payload":{"n":1},"task_list":"parked"}'
+    batch = b'{"tasks":[' + b",".join([body] * BATCH) + b"]}"
     registered = await connections[0].post("/workers", json.dumps({"name": "bench", "handlers": [WORK]}).encode())
     worker = json.loads(registered)["worker_id"]
     claim = json.dumps({"worker_id": worker, "limit": int(kind.partition("_")[2] or 1)}).encode()
@@ -77,6 +81,9 @@ async def load(url: str, kind: str, seconds: float, token: str) -> Figure:
         done = 1
         if kind == "enqueue":
             await connection.post("/tasks", body)
+        elif kind == "batch":
+            await connection.post("/tasks/batch", batch)
+            done = BATCH
         else:
             tasks = json.loads(await connection.post("/tasks/claim", claim))["tasks"]
             done = len(tasks)

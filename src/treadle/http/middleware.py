@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from http import HTTPStatus
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,7 +39,10 @@ SAFE = {
 }
 """Default headers of every answer."""
 
-_RETRY_AFTER = "1"
+_SAFE = tuple((name.lower().encode(), value.encode()) for name, value in SAFE.items())
+_REQUEST_ID = REQUEST_ID.lower().encode()
+
+_RETRY_AFTER = b"1"
 """Seconds after which a caller may repeat a request that found the service unavailable, unless the answer names others."""
 
 _LOG = safe_logger("treadle.http")
@@ -72,12 +76,7 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                out = MutableHeaders(scope=message)
-                out[REQUEST_ID] = request_id
-                for name, value in SAFE.items():
-                    out.setdefault(name, value)
-                if status == HTTPStatus.SERVICE_UNAVAILABLE:
-                    out.setdefault("Retry-After", _RETRY_AFTER)
+                message["headers"] = _completed(message.get("headers", ()), request_id, status)
             await send(message)
 
         try:
@@ -139,6 +138,16 @@ class RequestMiddleware:
             return coming.result()
         finally:
             coming.cancel()
+
+
+def _completed(given: Iterable[tuple[bytes, bytes]], request_id: str, status: int) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer with its request id and the defaults of those that it has not set."""
+    headers = [(name, value) for name, value in given if name.lower() != _REQUEST_ID]
+    named = {name.lower() for name, _ in headers}
+    headers += [(_REQUEST_ID, request_id.encode()), *(each for each in _SAFE if each[0] not in named)]
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and b"retry-after" not in named:
+        headers.append((b"retry-after", _RETRY_AFTER))
+    return headers
 
 
 def _too_large(limit: int) -> str:

@@ -156,12 +156,20 @@ def without_none(kind: Any) -> Any:
     return kind
 
 
+_PLAIN = frozenset({types.NoneType, bool, int, float, str, dict})
+"""Types of values that contain no structs."""
+
+
 def _records(value: Any) -> Any:
     """The dataclasses that the structs in a decoded value stand for."""
     if isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
         return [_records(each) for each in value]
     if isinstance(value, msgspec.Struct):
-        return type(value).record(**{name: _records(getattr(value, name)) for name in value.__struct_fields__})  # type: ignore[attr-defined]
+        values = msgspec.structs.asdict(value)
+        for name, each in values.items():
+            if type(each) not in _PLAIN:
+                values[name] = _records(each)
+        return type(value).record(**values)  # type: ignore[attr-defined]
     return value
 
 

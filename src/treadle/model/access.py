@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from treadle.model.errors import Forbidden, InvalidInput, ListForbidden, Refused
 from treadle.model.ids import parse_id
@@ -122,6 +123,11 @@ class Token:
 
 def granted(scopes: Iterable[Scope]) -> frozenset[Scope]:
     """Return all scopes that these imply."""
+    return _granted(frozenset(scopes))
+
+
+@cache
+def _granted(scopes: frozenset[Scope]) -> frozenset[Scope]:
     return frozenset().union(*(GRANTS[scope] for scope in scopes))
 
 

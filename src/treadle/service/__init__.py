@@ -6,6 +6,7 @@ access, calls a service of the kernel, and returns a public record.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -25,5 +26,9 @@ class Service(Api):
 
     def make_group(self, name: str) -> Any:
         """Load the group for this caller."""
-        kind = name.title().replace("_", "")
-        return getattr(import_module(f"treadle.service.{name}"), kind)(self.engine, self.access)
+        return _class_of(name)(self.engine, self.access)
+
+
+@cache
+def _class_of(group: str) -> Any:
+    return getattr(import_module(f"treadle.service.{group}"), group.title().replace("_", ""))

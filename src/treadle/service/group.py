@@ -8,9 +8,10 @@ the group whose further calls are not checked again, so that no call can be refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from copy import copy
 from dataclasses import fields
-from functools import wraps
+from functools import cache, wraps
+from operator import attrgetter
+from types import NoneType
 from typing import Any, ClassVar
 
 from treadle.api.contract import ApiRecord, route_of, signature_of
@@ -35,6 +36,10 @@ _ENTITIES = {
     "entity_id": (*_TREES, *RECORDS),
 }
 """The entities that a parameter of a call names by their ids."""
+
+
+_TEXTLESS = frozenset({NoneType, bool, int, float, dict, type})
+"""Types of values without texts to check; payloads are checked when they are encoded."""
 
 
 class Group:
@@ -134,8 +139,8 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         await self.permit(function.__name__, *args, **options)
         for given in (*args, *options.values()):
             _check_text(given)
-        inside = copy(self)
-        inside._permitted = True
+        inside = object.__new__(type(self))  # a copy, in a fraction of the time of `copy`
+        inside.__dict__ = self.__dict__ | {"_permitted": True}
         if not self._permitted and any(is_short(each) for each in (*args, *options.values())):
             bound = signature_of(self._calls[function.__name__]).bind(self, *args, **options)
             return await function(inside, **await self.with_ids(bound.arguments))
@@ -156,14 +161,21 @@ def _lists(given: Mapping[str, Any]) -> Iterator[str]:
 def _check_text(given: Any) -> None:
     """Refuse texts that not every store can keep or compare (D12); values inside payloads are checked when they are encoded."""
     if isinstance(given, str):
-        if "\0" in given or not _encodes(given):
+        if "\0" in given or not (given.isascii() or _encodes(given)):
             raise InvalidInput("A text contains the character U+0000 or an unpaired surrogate, which cannot be stored.")
     elif isinstance(given, list | tuple):
         for each in given:
             _check_text(each)
     elif isinstance(given, ApiRecord):
-        for field in fields(given):  # type: ignore[arg-type]
-            _check_text(getattr(given, field.name))
+        for each in _values(type(given))(given):
+            if type(each) not in _TEXTLESS:
+                _check_text(each)
+
+
+@cache
+def _values(record: type[ApiRecord]) -> Callable[[ApiRecord], tuple[Any, ...]]:
+    """A function that returns the values of all fields of such a record."""
+    return attrgetter(*(each.name for each in fields(record)), "__class__")  # type: ignore[arg-type]
 
 
 def _encodes(text: str) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import fields
 from functools import partial
+from operator import attrgetter
 from typing import Unpack
 
 from treadle.api.options import EnqueueOptions
@@ -31,6 +32,16 @@ from treadle.service.task_records import task_detail, task_records, why_task
 
 MANY = 1000
 """Maximum number of tasks per call."""
+
+
+_FIELDS = tuple(each.name for each in fields(TaskRequest))
+_VALUES = attrgetter(*_FIELDS)
+
+
+def _spec(request: TaskRequest) -> TaskSpec:
+    values = dict(zip(_FIELDS, _VALUES(request), strict=True))
+    values["payload"] = request.payload or {}
+    return TaskSpec(**values)
 
 
 class Tasks(Group, TasksApi):
@@ -84,7 +95,7 @@ class Tasks(Group, TasksApi):
     async def enqueue_many(self, tasks: Sequence[TaskRequest]) -> TasksCreated:
         if len(tasks) > MANY:
             raise InvalidInput(f"One call may enqueue at most {MANY} tasks, not {len(tasks)}.")
-        specs = [TaskSpec(**asdict(request) | {"payload": request.payload or {}}) for request in tasks]
+        specs = [_spec(request) for request in tasks]
         made = await self._enqueue(specs)
         return TasksCreated([await self._made(each, request.name) for each, request in zip(made, tasks, strict=True)])
 

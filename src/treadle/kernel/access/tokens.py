@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 
-from treadle.kernel.access.credentials import RecentRecords, find_shown, new_credential
+from treadle.kernel.access.credentials import RECENT_COUNT, RecentRecords, find_shown, new_credential
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
@@ -210,8 +211,14 @@ class Tokens:
 
 def _load(record: Record) -> TokenBody:
     """Decode the body; if it cannot be read here, return one that fits no secret and grants nothing."""
+    return _decode(record.body)
+
+
+@lru_cache(maxsize=RECENT_COUNT)
+def _decode(body: str) -> TokenBody:
+    """The decoded body; a busy server reads the same few with every request."""
     try:
-        return read(TokenBody, record.body)
+        return read(TokenBody, body)
     except UnreadableValue:
         return TokenBody()
 
