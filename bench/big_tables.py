@@ -6,10 +6,10 @@ task of its own; on PostgreSQL, each week is a partition. The other store gets 4
 something. `store verify` checks a sample. Both stores get the same calls, in turns; the median of the calls of a round counts,
 and the median of the rounds is reported. *Enqueue*, *claim* and *settle* are batches of 250; the others are single calls. A
 common word is in half of all errors: with fewer than 1,000 of them, its search reads them all, and with more, the newest ones;
-it is not among the aims. *Prune, nothing due* is a pass that removes nothing. At the end, the older half (on SQLite at most 200,000 tasks) of the history is
-pruned; the time, and on PostgreSQL the write-ahead log, are given per removed task, beside the same for a history of 20,000
-tasks that is removed row by row. *Churn*: the same number of tasks is enqueued and ended again and again; the bytes of the live
-tasks and their indexes must not grow.
+it is not among the aims. *Prune, nothing due* is a pass that removes nothing. At the end, the older half (on SQLite at most
+200,000 tasks) of the history is pruned; the time, and on PostgreSQL the write-ahead log, are given per removed task, beside the
+same for a history of 20,000 tasks that is removed row by row. *Churn*: the same number of tasks is enqueued and ended again and
+again; the bytes of the live tasks and their indexes must not grow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import LABELS, Aim, Row, by_store, judged, median, ratios, spread
 from bench.growth import BATCH, IDS, LANE, insert
-from bench.history import fill, live_bytes, log_position, table_bytes
+from bench.history import INDEXES, fill, finished_bytes, live_bytes, log_position, table_bytes
 from bench.results import table
 from bench.servers import second_store
 from treadle.kernel.store.ports import Store
@@ -99,6 +99,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
         await fill(url, sizes.rows, WEEKS * 7 * DAY, await full.now(), first=SMALL)
         figures["fill_s"] = time.perf_counter() - began
         figures["bytes_per_task"] = (await table_bytes(url) - before) / sizes.rows
+        figures |= {f"bytes_{name}": size / sizes.rows for name, size in (await finished_bytes(url)).items()}
         say(f"{sizes.rows:,} tasks in {figures['fill_s']:.0f} s")
         await check_sample(full)
         figures |= await compare(empty, full, sizes)
@@ -255,6 +256,7 @@ AIMS = (
 
 _ROWS = (
     Row("bytes per finished task (tables and indexes)", "bytes_per_task", " bytes"),
+    *(Row(f"of these: {what}", f"bytes_{name}", " bytes") for name, what in INDEXES.items()),
     Row("pruning the oldest part, per removed task", "prune_full_us", " µs"),
     Row("write-ahead log per pruned task", "prune_full_log", " bytes"),
     Row("row by row: pruning 10,000 tasks, per removed task", "prune_rows_us", " µs"),

@@ -168,6 +168,42 @@ async def live_bytes(url: str) -> int:
     return int((await execute(url, _BYTES, parse_address(url).schema, True))[0][0])
 
 
+INDEXES = {
+    "rows": "rows of finished tasks",
+    "id": "their index by id",
+    "seq": "by seq",
+    "created": "by time of creation",
+    "others": "other indexes (errors, words, runs, trees, traces)",
+    "log": "the log with its indexes",
+}
+"""The parts of the space of a history on PostgreSQL."""
+
+_PARTS = """
+select case
+    when t.relname like 'log%' then 'log'
+    when i.indexrelid is null then 'rows'
+    when i.indisprimary then 'id'
+    when pg_get_indexdef(i.indexrelid) like '%(seq)' then 'seq'
+    when pg_get_indexdef(i.indexrelid) like '%(created_at, id)' then 'created'
+    else 'others' end as part,
+  sum(case when i.indexrelid is null then pg_table_size(t.oid) else pg_relation_size(i.indexrelid) end)::bigint as bytes
+from pg_inherits as h
+join pg_class as t on t.oid = h.inhrelid
+join lateral (
+  select null::oid as indexrelid, null::boolean as indisprimary
+  union all
+  select x.indexrelid, x.indisprimary from pg_index as x where x.indrelid = t.oid
+) as i on true
+where h.inhparent in ('finished'::regclass, 'log'::regclass)
+group by 1
+"""
+
+
+async def finished_bytes(url: str) -> dict[str, int]:
+    """The bytes of finished tasks and of the log by cause; nothing on SQLite."""
+    return {} if url.startswith("sqlite") else {row["part"]: row["bytes"] for row in await execute(url, _PARTS)}
+
+
 async def log_position(url: str) -> int:
     """The position in the server's write-ahead log; 0 on SQLite."""
     if url.startswith("sqlite"):

@@ -25,6 +25,7 @@ ORDER = (
     "peers",
     "turns",
     "growth",
+    "big_tables",
     "search",
     "takeover",
     "memory",

@@ -103,6 +103,8 @@ async def measure(url: str, sizes: Sizes) -> Figures:
                 f"{name}_waiting": (waiting.live + waiting.kept - before.live - before.kept) / sizes.tasks,
                 f"{name}_finished": (done.kept - before.kept) / sizes.tasks,
                 f"{name}_log": (done.log - before.log) / sizes.tasks,
+                f"{name}_enqueue_log": (waiting.log - before.log) / sizes.tasks,
+                f"{name}_settle_log": (done.log - waiting.log) / sizes.tasks,
             }
         async with engine.worker(concurrency=500):
             before = await space(url)
@@ -127,6 +129,8 @@ _ROWS = (
 )
 _LOGGED = (
     Row("write-ahead log, a task without payload", "small_log", " bytes"),
+    Row("of these: to enqueue it", "small_enqueue_log", " bytes"),
+    Row("of these: to claim and end it", "small_settle_log", " bytes"),
     Row("write-ahead log, payload and result of 1,000 bytes", "large_log", " bytes"),
     Row("write-ahead log, a function of ten steps", "run_log", " bytes"),
     Row("connections of an engine with a worker", "connections"),

@@ -29,7 +29,7 @@ from treadle.stores.statements import COLUMN_SETS, load_statements
 
 _SQL = load_statements(__package__, "tasks.sql")
 
-COUNTED = 100_000
+COUNTED = 20_000
 """The number of finished tasks up to which they are counted; of more, the numbers by state are estimated from statistics."""
 _ANY = (*[None] * 6, NEWEST.id, False)
 """The filter of all tasks."""

@@ -125,8 +125,8 @@ class Retention(Part):
             connection.execute(_SQL["vacuum"])
         elif tight and not mode:
             raise Unsupported(
-                f"{self.url} was created by an early version and cannot be compacted in steps: "
-                "stop the workers and run `treadle store prune --compact` once, which rewrites the file."
+                "The file was created by an early version and cannot be compacted in steps: "
+                "stop the workers and run `treadle store prune --compact` once, which rewrites it."
             )
         elif mode and free > (0 if tight else max(SLACK, pages // 10)):
             connection.execute(_SQL["vacuum_some"]).fetchall()

@@ -414,7 +414,7 @@ async def test_a_retry_and_a_removal_at_once_leave_a_whole_task_or_none(store, c
 
 
 async def test_what_is_stored_together_may_go_together_and_nothing_else_does(store, clock):
-    """Where a store has no such means, the rows go one by one: the sum is the same."""
+    """The sum is the same on a store that has no such means."""
     for _ in range(2):
         await store.prepare(RULES)
     await clock.advance(3 * DAY_FOR)

@@ -139,7 +139,7 @@ class TaskStore(StoreClock, Protocol):
         """Return the depth of every lane that has a live task."""
 
     async def count_finished(self) -> dict[str, int]:
-        """Count finished tasks by state, without reading a long history: numbers above 100,000 may be estimates."""
+        """Count finished tasks by state, without reading a long history: numbers above 20,000 may be estimates."""
 
 
 class DeadLetterStore(StoreClock, Protocol):
