@@ -88,7 +88,7 @@ class Partitions(Part):
     async def drop_expired(self, rules: Rules, limit: int) -> Pruned:
         with translated(self.url):
             async with self._maintaining() as connection:
-                for each in await self._list(connection):
+                for each in await self._list(connection) if await self._may_change(connection) else ():
                     if each.lower_id is None or each.ends_at + rules.keep_completed_for > each.now:
                         continue
                     pruned = await self._prune_mixed(connection, rules, each, limit)
@@ -113,6 +113,10 @@ class Partitions(Part):
             yield connection
         finally:
             await close_connection(connection)
+
+    async def _may_change(self, connection: Connection) -> bool:
+        async with self._connector.session(connection, _SETTINGS):
+            return bool(await connection.fetchval(_SQL["may_change"]))
 
     async def _list(self, connection: Connection) -> list[Partition]:
         async with self._connector.session(connection, _SETTINGS):

@@ -2,6 +2,10 @@
 -- Lock the partitions of the schema for changes until the transaction ends; false if another process is changing them.
 select pg_try_advisory_xact_lock(hashtextextended('treadle partitions ' || current_schema(), 0));
 
+-- name: may_change
+-- Return whether this role may change partitions.
+select pg_has_role(relowner, 'usage') from pg_class where oid = 'finished'::regclass;
+
 -- name: list_partitions
 -- List the partitions in order, the default one last, and the clock.
 select part, lower_id::text, upper_id::text, is_default, is_valid, treadle_now() as now from treadle_parts();
