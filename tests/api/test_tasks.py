@@ -8,6 +8,7 @@ import pytest
 from tests.api.conftest import Scene
 
 from treadle.api.tasks import TaskRequest
+from treadle.model.access import OPEN
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidName, TaskNotFound
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
@@ -106,3 +107,14 @@ async def test_reading_one_task_reads_its_row_once(scene: Scene, monkeypatch: py
         read.clear()
         await call(made.id)
         assert read == [made.id]
+
+
+async def test_a_task_shows_the_caller_that_enqueued_it(scene: Scene):
+    one = await scene.api.tasks.enqueue("greet", {"name": "Ada"})
+    (many,) = (await scene.api.tasks.enqueue_many([TaskRequest("greet")])).tasks
+    of_python = await scene.engine.enqueue("greet")
+    of_program = await scene.engine.enqueue("greet", actor="shop")
+    shown = {task.id: task.created_by for task in (await scene.api.tasks.list()).tasks}
+    assert shown == {one.id: OPEN.actor, many.id: OPEN.actor, of_python.id: "python", of_program.id: "shop"}
+    assert (await scene.api.tasks.get(one.id)).created_by == OPEN.actor
+    assert (await scene.api.traces.get(one.id)).created_by == OPEN.actor

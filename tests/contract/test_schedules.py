@@ -45,6 +45,7 @@ async def test_each_tick_starts_a_task_that_knows_its_tick(timing: Timing) -> No
     tasks = await timing.started()
     assert [decode(task.payload) for task in tasks] == [{"n": 1, "tick": as_text(began + n * MINUTE)} for n in range(1, 6)]
     assert {task.priority for task in tasks} == {3}
+    assert {task.created_by for task in tasks} == {"schedule:tidy"}
     assert [task.trace_id for task in tasks] == [f"schedule:tidy:{as_text(began + n * MINUTE)}" for n in range(1, 6)]
     schedule = await timing.schedules.get("tidy")
     assert (schedule.body.fired, schedule.body.skipped, schedule.next_at) == (5, 0, began + 6 * MINUTE)

@@ -19,12 +19,16 @@ def test_what_is_enqueued_can_be_listed_and_shown(treadle: Treadle):
     (task,) = treadle.json("tasks", "list")["tasks"]
     assert (task["name"], task["state"], task["priority"], task["task_list"]) == ("greet", "pending", 5, "slow")
     assert RFC3339.fullmatch(task["created_at"])
+    assert task["created_by"].startswith("cli:")
     shown = treadle.json("tasks", "show", task["id"])
     assert shown["payload"] == {"name": "Ada", "n": 3}
     assert (shown["result"], shown["moves"], shown["lines"]) == (None, [], [])
     assert shown["why"]["code"] == "no_worker"
     people = treadle("tasks", "show", task["id"]).out
-    assert all(word in people for word in ("greet", "pending", "lease", "progress", "deadline", '"name": "Ada"'))
+    assert all(
+        word in people
+        for word in ("greet", "pending", "lease", "progress", "deadline", '"name": "Ada"', f"by {task['created_by']}")
+    )
     assert task["id"] in treadle("tasks", "list").out
 
 

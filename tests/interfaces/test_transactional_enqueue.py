@@ -182,6 +182,7 @@ async def test_all_options_are_stored_as_enqueue_stores_them(engine, way, postgr
         "progress_every": 2,
         "deadline": 600,
         "trace_id": "t",
+        "actor": "shop",
     }
     async with way() as enqueue:
         ours = await enqueue("work", {"a": [1, None, 2.5]}, schema=postgres_schema, **options)

@@ -39,4 +39,10 @@ async def _unserved_facets(connection: Connection, registry: Registry, task_list
         program = await engine.kernel.flows.program(published.flow_id)
         needed |= {facet.qualified_name: None for facet in program.event_facets if facet.prompt is None}
     here = [name for name in needed if registry.find(name) is not None]
-    return missing_handlers(needed, here, await engine.kernel.store.list_servers(), task_list, await engine.kernel.store.now())
+    return missing_handlers(
+        needed,
+        here,
+        await engine.kernel.store.list_servers(engine.kernel.settings.namespace),
+        task_list,
+        await engine.kernel.store.now(),
+    )

@@ -105,7 +105,7 @@ class Persistence(Records):
     async def _create(self, task: TaskDefinition) -> str:
         """Insert the task; if it has begun, as claimed by this object."""
         given = None if not task.uuid else id_of(task.uuid)
-        spec = TaskSpec(name=task.name, payload=with_kept(task), task_list=task.task_list_name, id=given)
+        spec = TaskSpec(name=task.name, payload=with_kept(task), task_list=task.task_list_name, id=given, created_by=self.owner_id)
         new, blobs = self.kernel.queue.make(spec)
         if task.state != TaskState.PENDING:
             new = msgspec.structs.replace(new, preclaimed=Preclaimed(self.owner_id, LEASE_FOR))

@@ -92,7 +92,7 @@ class Records(Connection):
     # servers
 
     def save_server(self, server: ServerDefinition) -> None:
-        self.run(self.engine.kernel.store.save_server(_stored(server)))
+        self.run(self.engine.kernel.store.save_server(_stored(server, self.engine.kernel.settings.namespace)))
 
     def get_server(self, server_id: str) -> ServerDefinition | None:
         return next((server for server in self.list_servers() if server.uuid == server_id), None)
@@ -103,7 +103,7 @@ class Records(Connection):
 
     @on_loop
     async def ping_server(self, server_id: str) -> bool:
-        for server in await self.engine.kernel.store.list_servers():
+        for server in await self.engine.kernel.store.list_servers(self.engine.kernel.settings.namespace):
             if server.id == server_id:
                 await self.engine.kernel.store.save_server(server)
                 return True
@@ -194,7 +194,7 @@ def check_registration(registration: HandlerRegistration) -> None:
     encode(registration.metadata, "metadata")
 
 
-def _stored(server: ServerDefinition) -> Server:
+def _stored(server: ServerDefinition, namespace: str) -> Server:
     return Server(
         id=server.uuid,
         name=server.server_name or socket.gethostname(),
@@ -212,4 +212,5 @@ def _stored(server: ServerDefinition) -> Server:
         topics=list(server.topics),
         counts={each.handler: [each.handled, each.not_handled] for each in server.handled},
         error=None if server.error is None else msgspec.json.encode(server.error).decode(),
+        namespace=namespace,
     )

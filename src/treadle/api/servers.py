@@ -23,6 +23,8 @@ class Server(ApiRecord):
     host: str
     pid: int
     version: str
+    namespace: str | None
+    """The namespace that it serves; null: an older version registered it, and it counts for every namespace."""
     handlers: list[str]
     """The handlers it serves, including roles of the goal pipeline."""
     task_lists: list[str]

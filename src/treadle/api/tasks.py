@@ -71,6 +71,8 @@ class Task(ApiRecord):
     error_code: str | None
     actor: str | None
     """The person who ended it, if any."""
+    created_by: str | None
+    """The actor that enqueued it: a token, `cli:ada`, `python`, `schedule:nightly`; null for tasks of runs and of the engine."""
     tags: dict[str, Json] = field(default_factory=dict, kw_only=True)
     """Search attributes."""
 

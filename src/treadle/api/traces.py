@@ -65,6 +65,8 @@ class Trace(ApiRecord):
     name: str
     state: str
     """Of the first run or task."""
+    created_by: str | None
+    """The actor that enqueued the first task or started the first run: a token, `cli:ada`, `python`, `schedule:nightly`."""
     origin: TraceOrigin | None
     now: Instant
     began_at: Instant

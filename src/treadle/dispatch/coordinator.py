@@ -18,7 +18,7 @@ from treadle.dispatch.records import CLAIMED_BY, WORKER_ID, TaskState, TaskStatu
 from treadle.dispatch.storage_retry import StorageRetry
 from treadle.engine import Engine
 from treadle.kernel.queue.decide import failure, policy_of, refusal, settlement
-from treadle.kernel.queue.service import Enqueued, Queue, TaskSpec
+from treadle.kernel.queue.service import PYTHON, Enqueued, Queue, TaskSpec
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.reads.demand import Scaling
 from treadle.kernel.store.pages import PAGE_LIMIT
@@ -95,6 +95,7 @@ class AgentCoordinator:
         unique_key: str | None = None,
         idempotency_key: str | None = None,
         trace_id: str | None = None,
+        actor: str = PYTHON,
     ) -> str:
         """Store a pending job for the issue and return its id. Smaller priorities run first.
 
@@ -109,6 +110,7 @@ class AgentCoordinator:
                 unique_key=unique_key,
                 idempotency_key=idempotency_key,
                 trace_id=trace_id,
+                actor=actor,
             )
         ).id
 
@@ -122,6 +124,7 @@ class AgentCoordinator:
         unique_key: str | None = None,
         idempotency_key: str | None = None,
         trace_id: str | None = None,
+        actor: str = PYTHON,
     ) -> Enqueued:
         """Do the same as `enqueue`, and return whether the job is new."""
         config = self.config
@@ -139,6 +142,7 @@ class AgentCoordinator:
             retry=config.retry,
             timeout=config.task_timeout,
             trace_id=trace_id,
+            created_by=actor,
         )
         self._queue.check([spec])
         return (await self._stored("enqueueing a job", lambda: self._queue.enqueue([spec])))[0]

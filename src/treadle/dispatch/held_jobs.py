@@ -112,6 +112,7 @@ class HeldJobs:
             failed=self.failed,
             running=len(self._held),
             service_name="dispatch",
+            namespace=self._engine.kernel.settings.namespace,
         )
 
     def hold(self, task: Task, claimed_at: float) -> HeldJob:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unp
 
 from treadle.engine.mapped import Mapped, Progress
 from treadle.engine.results import run_result, task_result
-from treadle.kernel.queue.service import Enqueued, TaskSpec
+from treadle.kernel.queue.service import PYTHON, Enqueued, TaskSpec
 from treadle.kernel.store.short_ids import find_id
 from treadle.model.clock import Duration
 from treadle.model.conversion import Converter, is_raw
@@ -122,6 +122,7 @@ class Calls:
         payload: Mapping[str, Json] | None = None,
         *,
         idempotency_for: Duration = ...,
+        actor: str = ...,
         **options: Unpack[EnqueueOptions],
     ) -> Enqueued: ...
     async def enqueue(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # a positional-only first parameter
@@ -134,7 +135,7 @@ class Calls:
         an `idempotency_key` identifies the task it was first used for, even after that task has ended or was pruned. At most
         `limit` tasks with the same `limit_key` run concurrently, unless an operator set another limit (`kernel.lists`). `retry`,
         `timeout` and `progress_every` override those of the handler. After `deadline` the task fails instead of running. `scope`
-        selects among specialists of the same name.
+        selects among specialists of the same name. The task shows the `actor` as its creator.
         """
         if args and isinstance(args[0], Handler):
             handler, *arguments = args
@@ -276,9 +277,10 @@ def _named(
     payload: Mapping[str, Json] | None = None,
     *,
     idempotency_for: Duration = 7 * 86_400,
+    actor: str = PYTHON,
     **options: Unpack[EnqueueOptions],
 ) -> TaskSpec:
-    return TaskSpec(name=name, payload=plain_payload(payload), idempotency_for=idempotency_for, **options)
+    return TaskSpec(name=name, payload=plain_payload(payload), idempotency_for=idempotency_for, created_by=actor, **options)
 
 
 def plain_payload(payload: Mapping[str, Json] | None) -> Json:

@@ -107,7 +107,7 @@ class EnqueueRequest:
             state = _sqlstate(error)
             message = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
             match state:
-                case "22023" if re.search("'(compare|notify)' is not known", message):
+                case "22023" if re.search("'(compare|notify|created_by)' is not known", message):
                     older = "This database has an older treadle_enqueue_v1: run `treadle store migrate`."
                     raise SchemaBehind(f"{older} {message}") from error
                 case "22023" if "treadle_enqueue_v1" in message:
@@ -167,13 +167,15 @@ def make_request(
     deadline: Duration | None = None,
     trace_id: str | None = None,
     root_id: str | None = None,
+    actor: str | None = None,
     notify: bool = False,
     codec: Codec | None = None,
     payload_limit: int = PAYLOAD_LIMIT,
 ) -> EnqueueRequest:
     """Check the arguments, which are those of `Engine.enqueue`; `codec` is the engine's, if it has one.
 
-    `notify` wakes waiting workers at the commit, which PostgreSQL serialises with other such commits.
+    The task shows the `actor` as its creator; without one, the database's user, as in `sql:ada`. `notify` wakes waiting workers
+    at the commit, which PostgreSQL serialises with other such commits.
     """
     check_priority(priority)
     if payload is not None and not isinstance(payload, Mapping):
@@ -182,7 +184,7 @@ def make_request(
     policy = as_policy(retry)
     task_id = _ids.new_id()
     keys = {"unique key": unique_key, "idempotency key": idempotency_key, "limit key": limit_key, "trace id": trace_id}
-    for what, key in keys.items():
+    for what, key in (keys | {"actor": actor}).items():
         if key is not None:
             check_key(key, what)
     spec: dict[str, Any] = {
@@ -202,6 +204,7 @@ def make_request(
         "deadline_for": None if deadline is None else milliseconds(deadline, "deadline", positive=True),
         "trace_id": trace_id,
         "root_id": None if root_id is None else parse_id(root_id, "root id"),
+        "created_by": actor,
         "notify": True if notify else None,
         "compare": None if idempotency_key is None else False,  # `talk` compares, which leaves the transaction usable
     }

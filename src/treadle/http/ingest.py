@@ -119,6 +119,7 @@ async def ingest_github(request: Request) -> Response:
             unique_key=f"github:{issue.repository.id}:{issue.id}",
             idempotency_key=f"github:{hashlib.sha256(body).hexdigest()}",  # the id of a delivery is not signed, the body is
             trace_id=delivery,
+            actor="github",
         )
     except IdempotencyKeyReused as reused:  # the same body under another delivery id
         return json_response(Ingested(reused.stored_id or "", False))

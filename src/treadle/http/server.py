@@ -164,5 +164,6 @@ class HttpServer:
                 version=VERSION,
                 state=state,
                 service_name=OPEN_SERVICE,
+                namespace=self._engine.kernel.settings.namespace,
             )
         )

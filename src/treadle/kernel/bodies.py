@@ -272,7 +272,7 @@ class Bodies:
         for handler in await self._store.list_handlers(self._namespace):
             if handler.unreadable is not None:
                 problems.append(_problem("handler", f"handler of {handler.facet_name}", handler.unreadable))
-        for server in await self._store.list_servers():
+        for server in await self._store.list_servers(self._namespace):
             what = f"server {server.id} ({server.name})"
             found = self._check("servers", "server", what, server)
             error = decode(server.error) if server.error and not found else None

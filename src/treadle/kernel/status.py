@@ -123,7 +123,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
         approvals=(await store.count_records(namespace, APPROVAL.entity)).get("pending", 0),
         blocked_objectives=(await store.count_records(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
         failing_jobs=tuple(await _failing_jobs(store, namespace)),
-        servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers()),
+        servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers(namespace)),
         next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
         schedules=tuple(known),
         watchers=tuple(watched),

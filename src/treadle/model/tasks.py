@@ -66,6 +66,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     root_id: str | None = None
     """The tree to which the task belongs; None makes it the root of its own."""
     trace_id: str | None = None
+    created_by: str | None = None
+    """The actor that enqueued it: a token, a person, a program, a schedule; None for tasks of runs and of the engine itself."""
     preclaimed: Preclaimed | None = None
     """Insert it as claimed by this owner, if any worker could claim it immediately: not if it has to wait, is held or over a limit,
     or its lane is paused or has a rate. In those cases it is inserted like any other task."""
@@ -119,6 +121,8 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     doing: str | None = None
     """The activity of a parked function (`model.activity`)."""
     fairness_key: str | None = None
+    created_by: str | None = None
+    """The actor that enqueued it. Enqueueing writes no row of the log; this field is its record."""
 
     # Set when finished:
     seq: int | None = None
@@ -234,6 +238,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies the instance of the database in which the server holds its lock; None if it has none. Only the store sets it."""
     evidence: str | None = None
     """Why others recorded the end of this server: `process` or `session` (`kernel.takeover`). A heartbeat clears it."""
+    namespace: str | None = None
+    """The namespace that it serves; None: an older version registered it, and did not say."""
 
 
 LIVE_SERVER_STATES = ("starting", "running", "draining")
@@ -306,6 +312,7 @@ TASK_COLUMNS = (
     Column("error", "text", Use.BOTH),
     Column("doing", "text", Use.LIVE),
     Column("fairness_key", "text", Use.GIVEN),
+    Column("created_by", "text", Use.GIVEN),
     Column("seq", "bigint", Use.FINISHED),
     Column("move", "text", Use.FINISHED),
     Column("from_state", "text", Use.FINISHED),

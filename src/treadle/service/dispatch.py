@@ -33,7 +33,13 @@ class Dispatch(Group, DispatchApi):
     ) -> DispatchedJob:
         given = {name: value for name, value in to_builtins(issue).items() if value is not None}
         made = await self._coordinator().enqueue(
-            given, priority=priority, delay=delay, metadata=metadata, unique_key=unique_key, idempotency_key=idempotency_key
+            given,
+            priority=priority,
+            delay=delay,
+            metadata=metadata,
+            unique_key=unique_key,
+            idempotency_key=idempotency_key,
+            actor=self.actor,
         )
         return await self.get(made)
 

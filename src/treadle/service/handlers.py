@@ -106,7 +106,8 @@ class Handlers(Group, HandlersApi):
         """Problems of live workers by handler."""
         store = self.engine.kernel.store
         now = await store.now()
-        live = [each for each in await store.list_servers() if shown_server_state(each, now) in LIVE_SERVER_STATES]
+        servers = await store.list_servers(self.engine.kernel.settings.namespace)
+        live = [each for each in servers if shown_server_state(each, now) in LIVE_SERVER_STATES]
         return {hold.handler: hold.message for each in live if (hold := find_hold(each, now)) is not None and hold.handler}
 
     def _record(self, registration: HandlerRegistration, problems: dict[str, str]) -> Handler:

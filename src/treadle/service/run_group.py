@@ -25,7 +25,10 @@ class RunGroup(Group):
     async def started(self, started: StartedRun) -> RunStarted:
         """The run, with the handlers that it needs and that no live worker has."""
         run = await self.find_run(started.id)  # an idempotency key may stand for a run of another list
-        servers, now = await self.engine.kernel.store.list_servers(), await self.engine.kernel.store.now()
+        servers, now = (
+            await self.engine.kernel.store.list_servers(self.engine.kernel.settings.namespace),
+            await self.engine.kernel.store.now(),
+        )
         live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
         missing = await self.missing_handlers(run)
         return await self.shown(RunStarted, run, created=started.created, missing_handlers=missing, workers=len(live))
@@ -55,5 +58,8 @@ class RunGroup(Group):
         except UnreadableValue:
             return []
         needed = needed_handlers(program, find_workflow(program, run.workflow))
-        servers, now = await self.engine.kernel.store.list_servers(), await self.engine.kernel.store.now()
+        servers, now = (
+            await self.engine.kernel.store.list_servers(self.engine.kernel.settings.namespace),
+            await self.engine.kernel.store.now(),
+        )
         return missing_handlers(needed, (), servers, run.task_list, now)

@@ -38,10 +38,10 @@ _FIELDS = tuple(each.name for each in fields(TaskRequest))
 _VALUES = attrgetter(*_FIELDS)
 
 
-def _spec(request: TaskRequest) -> TaskSpec:
+def _spec(request: TaskRequest, actor: str) -> TaskSpec:
     values = dict(zip(_FIELDS, _VALUES(request), strict=True))
     values["payload"] = request.payload or {}
-    return TaskSpec(**values)
+    return TaskSpec(**values, created_by=actor)
 
 
 class Tasks(Group, TasksApi):
@@ -88,14 +88,14 @@ class Tasks(Group, TasksApi):
         payload: dict[str, Json] | None = None,
         **options: Unpack[EnqueueOptions],
     ) -> TaskCreated:
-        spec = TaskSpec(name=name, payload={} if payload is None else payload, **options)
+        spec = TaskSpec(name=name, payload={} if payload is None else payload, created_by=self.actor, **options)
         (made,) = await self._enqueue([spec])
         return await self._made(made, name)
 
     async def enqueue_many(self, tasks: Sequence[TaskRequest]) -> TasksCreated:
         if len(tasks) > MANY:
             raise InvalidInput(f"One call may enqueue at most {MANY} tasks, not {len(tasks)}.")
-        specs = [_spec(request) for request in tasks]
+        specs = [_spec(request, self.actor) for request in tasks]
         made = await self._enqueue(specs)
         return TasksCreated([await self._made(each, request.name) for each, request in zip(made, tasks, strict=True)])
 

@@ -55,11 +55,14 @@ COLUMN_SETS: dict[str, tuple[Column, ...]] = {
     "given": (*_with(Use.NEW), *_INPUTS),
     "carried": _with(Use.CARRIED),
     "revived": _with(Use.REVIVED),
-    "unclaimed": _with(Use.LIVE, without=("namespace", "hold", *_LEASE)),
-    "claimed": _with(Use.LIVE, without=("namespace", "hold", "owner_id", "heartbeat_at", "progress_at", "root_id", "doing")),
+    "unclaimed": _with(Use.LIVE, without=("namespace", "hold", "created_by", *_LEASE)),
+    "claimed": _with(
+        Use.LIVE, without=("namespace", "hold", "owner_id", "heartbeat_at", "progress_at", "root_id", "doing", "created_by")
+    ),
 }
 """Sets of task columns: an insert copies `new` from a new task, of which `given` are all values; a claim leaves `unclaimed`
-unchanged, and PostgreSQL returns `claimed` from it, since the other values are known or cheaper to compute."""
+unchanged, and PostgreSQL returns `claimed` from it, since the other values are known, cheaper to compute, or not needed by the
+holder."""
 
 LONG = ("policy", "payload")
 """Columns with long texts: PostgreSQL receives them as native arrays, all others as the text of an array, which is faster."""

@@ -205,6 +205,7 @@ class WorkerHost:
             running=self.worker.running,
             error=None if hold is None else write(hold),
             process=self._presence.process,
+            namespace=self._kernel.settings.namespace,
         )
 
     def _served(self) -> list[str]:

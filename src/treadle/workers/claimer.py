@@ -197,7 +197,8 @@ class Claimer:
         if not unserved:
             return []
         now = await self._store.now()
-        live = [server for server in await self._store.list_servers() if shown_server_state(server, now) in ("starting", "running")]
+        servers = await self._store.list_servers(namespace)
+        live = [server for server in servers if shown_server_state(server, now) in ("starting", "running")]
         return [lane_id for lane_id, lane in unserved.items() if not any(serves(server, lane) for server in live)]
 
     def _group(self, handler: Handler) -> LaneGroup:

@@ -181,7 +181,7 @@ def _facts(task: TaskDetail, now: datetime) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         ("list", f"{task.task_list} (namespace {task.namespace}, priority {task.priority})"),
         ("attempt", counted),
-        ("created", when(task.created_at, now)),
+        ("created", when(task.created_at, now) + (f" by {task.created_by}" if task.created_by else "")),
     ]
     if task.finished_at is not None:
         rows.append(("finished", f"{when(task.finished_at, now)} by {task.actor or task.owner_id}"))

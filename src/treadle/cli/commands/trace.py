@@ -38,7 +38,8 @@ def _timeline(trace: Trace) -> RenderableType:
     whole = max((end - trace.began_at) / timedelta(milliseconds=1), 1.0)
     origin = "" if trace.origin is None else f"; from {trace.origin.kind} {trace.origin.name}"
     many = "1 run or task" if trace.total == 1 else f"{trace.total} runs and tasks"
-    head = [f"{trace.name} {trace.state}: {many} in {span(whole)}{origin}", f"id {trace.id}"]
+    by = f"; by {trace.created_by}" if trace.created_by and trace.origin is None else ""
+    head = [f"{trace.name} {trace.state}: {many} in {span(whole)}{origin}{by}", f"id {trace.id}"]
     if trace.trace_id not in (None, trace.id):
         head[1] += f", trace {trace.trace_id}"
     rows = [_row(each, trace, whole) for each in trace.entries]

@@ -76,7 +76,7 @@ class ExternalJobReads:
             text += f"; polls back off: {(decode(task.error) or {}).get('message', '')}"
         elif record.raised_in_row:
             text += f"; the last {record.raised_in_row} raised: {record.last_error}"
-        if is_polled(task, await self._store.list_servers(), await self._store.now()):
+        if is_polled(task, await self._store.list_servers(self._namespace), await self._store.now()):
             return Reason("next_poll", text)
         where = "" if task.scope is None else f" in the scope {task.scope}"
         what = "start a worker that has it with `treadle worker --handlers MODULE`"

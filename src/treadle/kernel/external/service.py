@@ -387,7 +387,7 @@ class ExternalJobs(ExternalJobReads):
     async def give_up(self, lane_ids: Sequence[int]) -> int:
         """Fail due jobs of lanes that no live server has served for the grace period; return their number."""
         now = await self._store.now()
-        servers = await self._store.list_servers()
+        servers = await self._store.list_servers(self._namespace)
         count = 0
         for task_id in await self._store.list_unpolled(lane_ids, PAGE_LIMIT):
             task = await self._store.find_task(task_id)
@@ -403,7 +403,7 @@ class ExternalJobs(ExternalJobReads):
 
     async def is_offered(self, task: Task) -> bool:
         """Return whether a live server has the specialist for the task, or had it within the grace period."""
-        return is_offered(task, await self._store.list_servers(), await self._store.now())
+        return is_offered(task, await self._store.list_servers(self._namespace), await self._store.now())
 
     # changes with the cancellation of tasks and runs
 

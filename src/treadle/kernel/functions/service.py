@@ -195,7 +195,7 @@ class Functions(Messages):
         for lane in (await self._store.list_lanes()).values():
             if lane.namespace == self._namespace and lane.kind == FUNCTION:
                 found.setdefault(lane.name, set()).add(lane.task_list)
-        for server in await self._store.list_servers():
+        for server in await self._store.list_servers(self._namespace):
             for name in server.handlers:
                 if name.rpartition("@")[2].isdecimal():  # otherwise a specialist with its scope
                     found.setdefault(name, set())
@@ -207,7 +207,7 @@ class Functions(Messages):
         from treadle.api.functions import Function
 
         now = await self._store.now()
-        servers = [each for each in await self._store.list_servers() if shown_server_state(each, now) == "running"]
+        servers = [each for each in await self._store.list_servers(self._namespace) if shown_server_state(each, now) == "running"]
         runs: dict[str, int] = {}
         for depth in await self._store.list_depths():
             if depth.lane.namespace == self._namespace and depth.lane.kind == FUNCTION:

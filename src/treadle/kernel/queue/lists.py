@@ -194,7 +194,7 @@ class Lists:
         """All lists with tasks, servers or settings, and the default one."""
         names = {DEFAULT_LIST}
         names.update(lane.task_list for lane in (await self._store.list_lanes()).values() if lane.namespace == self._namespace)
-        for server in await self._store.list_servers():
+        for server in await self._store.list_servers(self._namespace):
             names.update(server.task_lists)
         stored = {each.task_list: each for each in await self._store.list_lists() if each.namespace == self._namespace}
         return {name: TaskList(namespace=self._namespace, task_list=name) for name in names} | stored

@@ -34,6 +34,9 @@ from treadle.model.values import PAYLOAD_LIMIT, Json
 PATIENCE = 15.0
 """Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
 
+PYTHON = "python"
+"""The actor of calls from Python that name none."""
+
 _TASKS_PER_UNIT = 1000
 _OWNERS_MOVES = frozenset({"cancel", "requeue", "pause", "resume"})
 _PRIORITIES = range(-1_000_000, 1_000_001)
@@ -83,6 +86,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Search attributes (`model.tags`)."""
     id: str | None = None
     fairness_key: str | None = None
+    created_by: str | None = PYTHON
+    """The actor, shown with the task."""
 
 
 class Queue:
@@ -301,6 +306,7 @@ class Queue:
             scope=None if spec.scope is None else check_key(spec.scope, "scope"),
             root_id=root_id,
             trace_id=self._current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
+            created_by=None if spec.created_by is None else check_key(spec.created_by, "actor"),
         )
         tags = tag_rows("task", task_id, check_tags(spec.tags)) if spec.tags else ()
         return task, (*blobs, *tags) if tags else blobs

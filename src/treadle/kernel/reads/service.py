@@ -154,9 +154,9 @@ class Reads:
         return await self._store.list_lines((await self.get_task(task_id)).id, limit)
 
     async def list_servers(self) -> list[ShownServer]:
-        """All servers, newest first, with `lost` derived."""
+        """The servers of the namespace, newest first, with `lost` derived."""
         now = await self._store.now()
-        return [ShownServer(server, shown_server_state(server, now)) for server in await self._store.list_servers()]
+        return [ShownServer(server, shown_server_state(server, now)) for server in await self._store.list_servers(self._namespace)]
 
     async def get_server(self, server_id: str) -> ShownServer:
         """The server, or `ServerNotFound`."""
@@ -180,7 +180,7 @@ class Reads:
 
     async def explain(self, task: Task) -> Reason:
         """The reason for the state of a task already read."""
-        servers = await self._store.list_servers()
+        servers = await self._store.list_servers(self._namespace)
         return why(task, servers, await self._store.now(), context=await self._wait_context(task))
 
     async def _wait_context(self, task: Task) -> WaitContext:
@@ -244,7 +244,7 @@ class Reads:
         ]
         depths = await self._store.list_depths()
         ends = await self._list_last_ends()
-        return _DemandInputs(rules, depths, ends, await self._store.list_servers(), await self._store.now())
+        return _DemandInputs(rules, depths, ends, await self._store.list_servers(self._namespace), await self._store.now())
 
     async def _list_last_ends(self) -> list[Task]:
         """The last completed or failed tasks of the namespace; bounded regardless of backlog and history."""

@@ -28,10 +28,11 @@ class _Known:
 
 
 class Presence:
-    """The remote workers that recently made requests to this process."""
+    """The remote workers of one namespace that recently made requests to this process."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, namespace: str) -> None:
         self._store = store
+        self._namespace = namespace
         self._clock = clock
         self._known: dict[str, _Known] = {}
 
@@ -88,7 +89,7 @@ class Presence:
 
     async def _find(self, worker_id: str) -> _Known:
         """Read the row of a worker that is new to this process; a server that hosts workers itself does not count."""
-        for server in await self._store.list_servers():
+        for server in await self._store.list_servers(self._namespace):
             if server.id == worker_id and server.pid == 0:
                 return _Known(server, float("-inf"), Counter())
         raise WorkerNotFound(worker_id)

@@ -78,9 +78,13 @@ class RemoteWorkers(HeldWork):
         tend: Tend,
         is_prompt: Callable[[str], bool] = lambda name: False,
         lease_for: int,
+        namespace: str,
         **options: Any,
     ) -> None:
-        super().__init__(store, committer, external_jobs, clock, ids, emit, Presence(store, clock), lease_for=lease_for, **options)
+        presence = Presence(store, clock, namespace)
+        super().__init__(
+            store, committer, external_jobs, clock, ids, emit, presence, lease_for=lease_for, namespace=namespace, **options
+        )
         self._value_store = value_store
         self._suffix = "" if self._namespace == DEFAULT_NAMESPACE else f" in {self._namespace}"
         """Suffix of the service name that identifies the namespace in the shared list of servers; token names have no spaces."""
@@ -129,6 +133,7 @@ class RemoteWorkers(HeldWork):
             concurrency=concurrency,
             heartbeat_every_for=every_for,
             service_name=f"{actor}{self._suffix}",
+            namespace=self._namespace,
         )
         await self._store.save_server(server)
         self._emit(WorkerStarted(server.id, tuple(patterns)))

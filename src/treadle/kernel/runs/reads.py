@@ -304,7 +304,9 @@ class RunReads:
         doom = next((row.doom for row in shown if row.id == root_id), None)
         broken = None if run.finished else await self._find_broken(run, tasks)
         context = await self._limit_context(tasks) | await self._wait_context(tasks[:_NAMED])
-        reason = why_run(run, tasks, paths, await self._store.list_servers(), await self._store.now(), broken, context)
+        reason = why_run(
+            run, tasks, paths, await self._store.list_servers(self._namespace), await self._store.now(), broken, context
+        )
         if doom is None or run.finished:
             return reason
         code = reason.code if reason.code in _NEEDS_HELP else "will_fail"
@@ -321,7 +323,7 @@ class RunReads:
         waiting.sort(key=lambda each: each.ordinal)
         if not waiting:
             return None
-        servers, now = await self._store.list_servers(), await self._store.now()
+        servers, now = await self._store.list_servers(self._namespace), await self._store.now()
         asked = [each.task_id for each in waiting[:NAMED] if each.kind in (CALL, ASK) and each.task_id]
         tasks = sorted(await self._store.find_tasks(asked) if asked else (), key=lambda task: asked.index(task.id))
         context = await self._wait_context(tasks)

@@ -215,7 +215,7 @@ class Schedules(Triggers[ScheduleBody]):
                 wanted = [each for each in starts if not await self._starters.was_started(kind, each[1])]
                 if not wanted:
                     return []
-            made = [await prepare_tick(self._starters, record, body, tick, start_id) for tick, start_id in wanted]
+            made = [await prepare_tick(self._starters, record, body, tick, start_id, actor) for tick, start_id in wanted]
             started = [each for each, _ in made]
             firings = tuple(Firing(tick=each.tick, at=now, kind=each.kind, id=each.id, note=note) for each in started)
             body = msgspec.structs.replace(
@@ -349,12 +349,12 @@ class Schedules(Triggers[ScheduleBody]):
 
 
 async def prepare_tick(
-    starters: Starters, record: Record, body: ScheduleBody, tick: int, start_id: str | None = None
+    starters: Starters, record: Record, body: ScheduleBody, tick: int, start_id: str | None = None, actor: str | None = None
 ) -> tuple[Started, Prepared]:
     """Return the work that a tick starts, and its rows."""
     at = as_text(tick)
     start_id = start_id or tick_id(record.id, tick)
     key = f"schedule:{record.id}:{start_id}"
-    occasion = Occasion(start_id, f"schedule:{record.name}:{at}", at, key)
+    occasion = Occasion(start_id, f"schedule:{record.name}:{at}", at, key, actor or f"schedule:{record.name}")
     started, prepared = await starters.prepare(body.target, occasion)
     return msgspec.structs.replace(started, tick=tick), prepared

@@ -94,6 +94,7 @@ class TraceReads:
             trace_id=trace_id,
             name=first.workflow if isinstance(first, Run) else first.name,
             state=first.state,
+            created_by=await self._creator(first),
             origin=await self._origin(trace_id, first),
             now=Instant.of(now),
             began_at=Instant.of(first.created_at),
@@ -143,6 +144,13 @@ class TraceReads:
         if isinstance(first, Run) and first.parent_id is not None:
             return TraceOrigin("run", first.parent_id, first.workflow)
         return None
+
+    async def _creator(self, first: Run | TreeTask) -> str | None:
+        """Return the actor of the first move of a run, or the one that enqueued a task."""
+        if isinstance(first, Run):
+            return next((move.actor for move in await self._store.list_moves(first.id)), None)
+        found = await self._store.find_task(first.id)
+        return None if found is None else found.created_by
 
     # details
 

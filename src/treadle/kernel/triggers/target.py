@@ -49,6 +49,8 @@ class Occasion:
     trace_id: str
     given: Json
     key: str | None = None
+    actor: str | None = None
+    """The trigger, or the person who made it start the work."""
 
 
 class Starters:
@@ -98,6 +100,7 @@ class Starters:
             "deadline": None if target.deadline_for is None else target.deadline_for / 1000,
             "fairness_key": target.fairness_key,
             "tags": target.tags or None,
+            "actor": occasion.actor,
         }
         if target.kind == WORKFLOW:
             made = await self._runs().prepare(target.flow, target.name, inputs, **options)
@@ -149,6 +152,7 @@ def _task_spec(target: Target, inputs: dict[str, Json], occasion: Occasion | Non
         idempotency_key=None if occasion is None else occasion.key,
         trace_id=None if occasion is None else occasion.trace_id,
         tags=target.tags or None,
+        created_by=None if occasion is None else occasion.actor,
     )
 
 

@@ -245,6 +245,7 @@ class WatcherScanner:
             self._ids.new_id(),
             f"watcher:{turn.record.name}",
             change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old),
+            actor=f"watcher:{turn.record.name}",
         )
         started, prepared = await self._starters.prepare(turn.body.target, occasion)
         chunk.prepared.append(prepared)

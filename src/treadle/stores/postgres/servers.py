@@ -40,8 +40,8 @@ class Servers(Part):
         return PostgresLeaseConnection(self._connector)
 
     @reads
-    async def list_servers(self, connection: Connection) -> list[Server]:
-        return [server_of(dict(row)) for row in await connection.fetch(_SQL["list_servers"])]
+    async def list_servers(self, connection: Connection, namespace: str | None = None) -> list[Server]:
+        return [server_of(dict(row)) for row in await connection.fetch(_SQL["list_servers"], namespace)]
 
     @works
     async def save_server(self, connection: Connection, server: Server) -> None:

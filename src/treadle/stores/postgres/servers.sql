@@ -1,12 +1,12 @@
 -- name: beat
 -- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value, and it is not dead any more.
 -- Return the evidence by which others took it for dead before, and count the others that are alive (that have missed less than
--- $21 heartbeats) and can be seen to die.
+-- $22 heartbeats) and can be seen to die.
 with saved as (
-  insert into registered_servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
-    heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process)
+  insert into registered_servers as known (id, name, host, pid, version, state, handlers, task_lists, concurrency,
+    heartbeat_every_for, started_at, heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace)
   values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce(nullif($11::bigint, 0), (select treadle_now())), (select treadle_now()),
-    $12, $13, $14, $15, $16, $17, $18, $19, $20)
+    $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
   on conflict (id) do update
   set name = excluded.name,
       host = excluded.host,
@@ -27,6 +27,7 @@ with saved as (
       counts = excluded.counts,
       error = excluded.error,
       process = excluded.process,
+      namespace = coalesce(excluded.namespace, known.namespace),
       evidence = null
 )
 select
@@ -35,7 +36,7 @@ select
     select count(*)
     from registered_servers
     where id <> $1 and state in ('starting', 'running', 'draining') and (process is not null or session is not null)
-      and heartbeat_at >= (select treadle_now()) - $21::bigint * heartbeat_every_for
+      and heartbeat_at >= (select treadle_now()) - $22::bigint * heartbeat_every_for
   ) as others;
 
 -- name: list_sightings
@@ -99,5 +100,8 @@ where registered_servers.id = given.id and registered_servers.state <> 'stopped'
 returning registered_servers.*;
 
 -- name: list_servers
--- List all servers, newest first.
-select * from registered_servers order by started_at desc, id desc;
+-- List the servers of the namespace $1 and those without one, or all, newest first.
+select *
+from registered_servers
+where $1::text is null or coalesce(namespace, $1) = $1
+order by started_at desc, id desc;

@@ -34,8 +34,8 @@ class Servers(Part):
         return SqliteLeaseConnection(self._writer, self._clock, watch)
 
     @reads
-    def list_servers(self, connection: apsw.Connection) -> list[Server]:
-        return _list(connection)
+    def list_servers(self, connection: apsw.Connection, namespace: str | None = None) -> list[Server]:
+        return _list(connection, namespace)
 
     @uses_writer
     def save_server(self, connection: apsw.Connection, server: Server) -> None:
@@ -69,8 +69,8 @@ class Servers(Part):
         return [str(row[0]) for row in found]
 
 
-def _list(connection: apsw.Connection) -> list[Server]:
-    return [server_of(row) for row in _decode(read_value(connection, _SQL["list_servers"]))]
+def _list(connection: apsw.Connection, namespace: str | None = None) -> list[Server]:
+    return [server_of(row) for row in _decode(read_value(connection, _SQL["list_servers"], {"namespace": namespace}))]
 
 
 def _save(connection: apsw.Connection, server: Server, now: int) -> Roll:

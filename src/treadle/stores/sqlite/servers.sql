@@ -1,17 +1,17 @@
 -- name: save_server
 -- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value, and it is not dead any more.
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
-  heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process)
+  heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace)
 values (:id, :name, :host, :pid, :version, :state, :handlers, :task_lists, :concurrency, :heartbeat_every_for,
   coalesce(nullif(:started_at, 0), :now), :now, :handled, :failed, :running,
-  :server_group, :service_name, :topics, :counts, :error, :process)
+  :server_group, :service_name, :topics, :counts, :error, :process, :namespace)
 on conflict (id) do update
 set name = excluded.name, host = excluded.host, pid = excluded.pid, version = excluded.version, state = excluded.state,
   handlers = excluded.handlers, task_lists = excluded.task_lists, concurrency = excluded.concurrency,
   heartbeat_every_for = excluded.heartbeat_every_for, heartbeat_at = excluded.heartbeat_at, handled = excluded.handled,
   failed = excluded.failed, running = excluded.running, server_group = excluded.server_group,
   service_name = excluded.service_name, topics = excluded.topics, counts = excluded.counts, error = excluded.error,
-  process = excluded.process, evidence = null;
+  process = excluded.process, namespace = coalesce(excluded.namespace, namespace), evidence = null;
 
 -- name: read_roll
 -- Read the evidence by which others took this server for dead, and count the others that are alive and can be seen to die.
@@ -52,18 +52,19 @@ returning json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version
   'handlers', handlers, 'task_lists', task_lists, 'concurrency', concurrency,
   'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
   'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', topics,
-  'counts', counts, 'error', error, 'process', process, 'session', session, 'evidence', evidence);
+  'counts', counts, 'error', error, 'process', process, 'session', session, 'evidence', evidence, 'namespace', namespace);
 
 -- name: list_servers
--- List all servers, newest first.
+-- List the servers of the namespace and those without one, or all, newest first.
 select coalesce('[' || group_concat(server, ',') || ']', '[]')
 from (
   select json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version', version, 'state', state,
     'handlers', handlers, 'task_lists', task_lists, 'concurrency', concurrency,
     'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
     'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', topics,
-    'counts', counts, 'error', error, 'process', process, 'session', session, 'evidence', evidence) as server
+    'counts', counts, 'error', error, 'process', process, 'session', session, 'evidence', evidence, 'namespace', namespace) as server
   from servers
+  where :namespace is null or coalesce(namespace, :namespace) = :namespace
   order by started_at desc, id desc
 );
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.kernel.store.units import Keep, Unit, Verdict
-from treadle.model.states import Hold
+from treadle.kernel.store.units import Finish, Keep, Revive, Seen, Unit, Verdict
+from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import NewTask
 from treadle.testing.contract.task_steps import (
     OTHER,
@@ -177,3 +177,14 @@ async def test_concurrent_callers_with_one_key_agree_on_one_task(store):
     (live,) = await claim(store)
     assert sorted(answer.existing.get("k", live.id) for answer in answers) == [live.id] * 8
     assert sum(not answer.existing for answer in answers) == 1
+
+
+async def test_a_task_keeps_the_actor_that_enqueued_it_to_its_end_and_when_it_is_revived(store):
+    task = await put_and_claim(store, created_by="ci")
+    assert (await get(store, task.id)).created_by == "ci"
+    assert await settle(store, task.claim, Finish("fail", TaskState.FAILED, error="{}", error_code="boom")) == DONE
+    ended = await get(store, task.id)
+    assert (ended.state, ended.created_by) == ("failed", "ci")
+    assert await settle(store, Seen.of(ended), Revive("requeue", "ann")) == DONE
+    assert (await get(store, task.id)).created_by == "ci"
+    assert (await get(store, (await put_one(store)).id)).created_by is None

@@ -16,6 +16,23 @@ def a_server(**fields: Any) -> Server:
     return Server(**values | fields)
 
 
+async def test_servers_are_listed_by_namespace_and_those_without_one_in_every_namespace(store):
+    for server_id, namespace in (("a", "one"), ("b", "two"), ("c", None)):
+        await store.save_server(a_server(id=server_id, namespace=namespace))
+    assert {each.id: each.namespace for each in await store.list_servers()} == {"a": "one", "b": "two", "c": None}
+    assert {each.id for each in await store.list_servers("one")} == {"a", "c"}
+    assert {each.id for each in await store.list_servers("two")} == {"b", "c"}
+    assert {each.id for each in await store.list_servers("three")} == {"c"}
+
+
+async def test_a_heartbeat_keeps_the_namespace_of_a_server(store):
+    await store.save_server(a_server(namespace="one"))
+    (touched,) = await store.touch_servers([Touch("s-1", None, 1, 0)])
+    assert touched.namespace == "one"
+    await store.save_server(a_server(namespace="two"))
+    assert [each.namespace for each in await store.list_servers()] == ["two"]
+
+
 async def test_a_saved_server_is_listed_with_all_that_it_said(store, clock):
     server = a_server(
         handlers=["a.B", "c"],

@@ -48,8 +48,11 @@ class ServerStore(StoreClock, Protocol):
     def lease_connection(self) -> LeaseConnection:
         """Create a lease connection for one thread. May be called from any thread."""
 
-    async def list_servers(self) -> list[Server]:
-        """Return all servers that sent a heartbeat and were not pruned, newest first."""
+    async def list_servers(self, namespace: str | None = None) -> list[Server]:
+        """Return the servers that sent a heartbeat and were not pruned, newest first: those of the namespace, or all.
+
+        A server without a namespace, registered by an older version, counts for every namespace: it may serve any of them.
+        """
 
     async def save_server(self, server: Server) -> None:
         """Insert or update the server's row, as `LeaseConnection.beat` does."""
