@@ -38,6 +38,7 @@ BENCHMARKS = (
     "nested",
     "external",
     "http",
+    "load",
     "web",
     "cli",
     "language",

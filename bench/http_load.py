@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
 from bench.processes import listen, tell_parent, told
@@ -55,8 +55,26 @@ class Connection:
     async def open(self) -> None:
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
 
+    def close(self) -> None:
+        self._writer.close()
+
     async def post(self, path: str, body: bytes) -> bytes:
-        self._writer.write(f"POST /v1{path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        return await self._ask(path, f"POST /v1{path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    async def get(self, path: str) -> bytes:
+        return await self._ask(path, f"GET /v1{path} HTTP/1.1\r\n{self._head}\r\n".encode())
+
+    async def stream(self, path: str) -> AsyncIterator[bytes]:
+        """The lines of an event stream, until the server ends it."""
+        self._writer.write(f"GET /v1{path} HTTP/1.1\r\n{self._head}\r\n".encode())
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        if head[9:10] != b"2":
+            raise SystemExit(f"{path} was answered with {head.decode()}")
+        while line := await self._reader.readline():
+            yield line
+
+    async def _ask(self, path: str, request: bytes) -> bytes:
+        self._writer.write(request)
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         answer = await self._reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
         if head[9:10] != b"2":

@@ -107,7 +107,7 @@ def stop_at_sigterm() -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def rss_mb() -> float:
-    """The resident memory of this process, in MB."""
-    status = Path("/proc/self/status").read_text()
+def rss_mb(pid: int | None = None) -> float:
+    """The resident memory of this process, or of another one, in MB."""
+    status = Path(f"/proc/{pid or 'self'}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) / 1024

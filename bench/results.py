@@ -37,6 +37,7 @@ ORDER = (
     "nested",
     "external",
     "http",
+    "load",
     "web",
     "cli",
     "language",

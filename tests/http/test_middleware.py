@@ -11,6 +11,7 @@ from tests.http.conftest import Stage
 
 from treadle.http.app import make_app
 from treadle.http.middleware import BODY_OVERHEAD, SAFE
+from treadle.kernel.store.committer import MOST_QUEUED
 from treadle.model.errors import StoreUnavailable
 from treadle.web.site import add_pages
 
@@ -164,3 +165,15 @@ async def test_of_many_things_that_do_not_fit_a_few_are_told(stage: Stage, path:
         answer = await client.post(path, json=body)
     assert answer.status_code == 422
     assert 0 < len(answer.json()["problems"]) < 5
+
+
+async def test_a_change_that_an_overloaded_store_refuses_is_answered_with_the_time_to_try_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    committer = stage.engine.kernel.committer
+    monkeypatch.setattr(committer, "_waiting_rows", MOST_QUEUED)
+    async with stage.client() as client:
+        answer = await client.post("/v1/tasks", json={"name": "greet"})
+        assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (503, "store_overloaded", "5")
+        monkeypatch.setattr(committer, "_waiting_rows", 0)
+        assert (await client.post("/v1/tasks", json={"name": "greet"})).status_code == 201

@@ -29,6 +29,7 @@ from treadle.model.errors import (
     Refused,
     RequestInProgress,
     StoreError,
+    StoreOverloaded,
     TooManyAttempts,
     TooManyWaiting,
     TreadleError,
@@ -140,7 +141,7 @@ def problem_of(error: TreadleError) -> Response:
     scope: str | None = getattr(error, "scope", None) if isinstance(error, Forbidden) else None
     if scope is not None:
         headers["WWW-Authenticate"] = f'Bearer realm="treadle", error="insufficient_scope", scope="{scope}"'
-    if isinstance(error, TooManyAttempts | TooManyWaiting):
+    if isinstance(error, StoreOverloaded | TooManyAttempts | TooManyWaiting):
         headers["Retry-After"] = str(-(-error.retry_after // 1000))
     if isinstance(error, RequestInProgress):
         headers["Retry-After"] = "1"

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from treadle.model.errors import InvalidInput, InvalidStoreUrl, SchemaBehind, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from treadle.model.errors import (
+    InvalidInput,
+    InvalidStoreUrl,
+    SchemaBehind,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTimeout,
+    StoreUnavailable,
+)
 from treadle.stores.postgres.connection.address import parse_address, redacted
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.rules.signals import format_lanes, parse_lanes
@@ -125,7 +134,7 @@ def test_a_url_that_names_no_store_is_refused_without_telling_its_password(url: 
         (asyncpg.InvalidPasswordError("password authentication failed"), StoreUnavailable),
         (asyncpg.InvalidCatalogNameError("no such database"), StoreUnavailable),
         (asyncpg.TooManyConnectionsError("too many"), StoreUnavailable),
-        (asyncpg.QueryCanceledError("statement timeout"), StoreUnavailable),
+        (asyncpg.QueryCanceledError("statement timeout"), StoreTimeout),
         (asyncpg.AdminShutdownError("terminating"), StoreUnavailable),
         (asyncpg.CannotConnectNowError("starting up"), StoreUnavailable),
         (asyncpg.ConnectionDoesNotExistError("closed in the middle"), StoreUnavailable),

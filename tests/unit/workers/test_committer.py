@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from tests.limits import BOUND
 from tests.unit.workers.harness import Events
 
 from treadle.http.problems import status_of
-from treadle.kernel.store.committer import BATCH_ROWS, Committer, Stale
+from treadle.kernel.store.committer import BATCH_ROWS, MOST_QUEUED, MOST_WAITING, Committer, Stale
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.units import Amend, Answer, Keep, Park, PutTags, Seen, Unit, Verdict, tag_rows
 from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
-from treadle.model.errors import Contended, IllegalMove, StoreFull, StoreUnavailable
+from treadle.model.errors import Contended, IllegalMove, StoreFull, StoreOverloaded, StoreTimeout, StoreUnavailable
 from treadle.model.tasks import Claim
 from treadle.testing import ManualClock
 from treadle.testing.contract.task_steps import cancel, new_task, succeed
@@ -31,6 +31,8 @@ class SlowStore:
         self.told: list[tuple[int, ...]] = []
         self.bad: set[str] = set()
         self.trouble: Exception | None = None
+        self.most_rows = 10**9
+        """A commit of more rows exceeds the time limit."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.answers: dict[str, Answer] = {}
@@ -42,6 +44,8 @@ class SlowStore:
         await self.gate.wait()
         if self.trouble:
             raise self.trouble
+        if sum(1 + len(unit.tasks) for unit in units) > self.most_rows:
+            raise StoreTimeout("took too long and was interrupted")
         if any(name_of(unit) in self.bad for unit in units):
             raise ValueError("cannot be stored")
         return [self.answers.get(name_of(unit), DONE) for unit in units]
@@ -81,6 +85,14 @@ class Bench:
                 await self.turn()
                 if self.clock.sleeping:
                     self.clock.advance(seconds)
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Let time pass until something has happened."""
+        async with asyncio.timeout(BOUND):
+            while not done():
+                await self.turn()
+                if self.clock.sleeping:
+                    self.clock.advance(2.0)
 
 
 @pytest.fixture
@@ -137,6 +149,83 @@ async def test_halving_finds_the_culprit_and_spares_the_others(bench: Bench) -> 
     answers = [bench.committer.submit(settle_of(name)) for name in "abcdefg"]
     found = await asyncio.gather(*answers, return_exceptions=True)
     assert [type(answer) for answer in found] == [Answer] * 3 + [ValueError] + [Answer] * 3
+
+
+async def test_a_batch_over_the_time_limit_is_split_until_it_fits_and_the_next_ones_stay_small(bench: Bench) -> None:
+    bench.store.most_rows = 3
+    settles = [bench.committer.submit(settle_of(f"t{n}")) for n in range(16)]
+    await bench.until(lambda: all(each.done() for each in settles))
+    assert [each.result() for each in settles] == [DONE] * 16
+    sizes = [len(batch) for batch in bench.store.batches]
+    assert sizes[0] == 16
+    assert sum(size for size in sizes if size <= 3) == 16  # each unit was committed once
+    again = [bench.committer.submit(settle_of(f"u{n}")) for n in range(16)]
+    await bench.until(lambda: all(each.done() for each in again))
+    assert max(len(batch) for batch in bench.store.batches[len(sizes) :]) < 16
+    bench.store.most_rows = 10**9
+    for _ in range(12):
+        await bench.committer.submit(settle_of("x"))
+    del bench.store.batches[:]
+    last = [bench.committer.submit(settle_of(f"v{n}")) for n in range(100)]
+    await bench.until(lambda: all(each.done() for each in last))
+    assert [len(batch) for batch in bench.store.batches] == [100]  # the limit has grown back
+
+
+async def test_one_unit_over_the_time_limit_fails_a_caller_and_is_kept_for_a_settle(bench: Bench) -> None:
+    bench.store.most_rows = 3
+    large = Unit(tasks=tuple(new_task() for _ in range(4)))
+    caller = bench.committer.submit(large, patience=0.0)
+    await bench.until(caller.done)
+    assert isinstance(caller.exception(), StoreTimeout)
+    settle = bench.committer.submit(Unit(Claim("t", 1, "o"), succeed(), tuple(new_task() for _ in range(4))))
+    await bench.retries(4)
+    assert not settle.done()
+    bench.store.most_rows = 10
+    await bench.until(settle.done)
+    assert settle.result() == DONE
+
+
+async def test_callers_are_refused_while_too_many_rows_wait_for_a_slow_store_and_settles_are_not(bench: Bench) -> None:
+    bench.store.gate.clear()
+    rows = tuple(new_task() for _ in range(999))
+    waiting = [bench.committer.submit(Unit(tasks=rows), patience=60.0) for _ in range(MOST_WAITING // 1000 + 1)]
+    await bench.turn()
+    more = bench.committer.submit(Unit(tasks=rows), patience=60.0)  # the store has just begun: it is not slow
+    bench.clock.advance(6.0)
+    with pytest.raises(StoreOverloaded) as refused:
+        bench.committer.submit(settle_of("t"), patience=60.0)
+    assert (status_of(refused.value), refused.value.retry_after) == (503, 5000)
+    settle = bench.committer.submit(settle_of("s"))
+    bench.store.gate.set()
+    await bench.until(lambda: all(each.done() for each in (*waiting, more, settle)))
+    assert await bench.committer.submit(settle_of("t"), patience=60.0) == DONE
+
+
+async def test_callers_are_refused_when_far_too_many_rows_wait_for_any_store(bench: Bench) -> None:
+    bench.store.gate.clear()
+    rows = tuple(new_task() for _ in range(999))
+    for _ in range(MOST_QUEUED // 1000 + 1):
+        bench.committer.submit(Unit(tasks=rows), patience=60.0)
+        await asyncio.sleep(0)
+    with pytest.raises(StoreOverloaded):
+        bench.committer.submit(Unit(tasks=rows), patience=60.0)
+    await bench.committer.close()
+
+
+async def test_callers_that_lost_patience_make_room_for_others(bench: Bench) -> None:
+    bench.store.trouble = StoreUnavailable("gone")
+    settle = bench.committer.submit(settle_of("first"))
+    await bench.turn()
+    rows = tuple(new_task() for _ in range(999))
+    waiting = [bench.committer.submit(Unit(tasks=rows), patience=1.0) for _ in range(MOST_WAITING // 1000)]
+    with pytest.raises(StoreOverloaded):
+        bench.committer.submit(settle_of("t"), patience=1.0)
+    await bench.until(lambda: all(each.done() for each in waiting))
+    assert {type(each.exception()) for each in waiting} == {StoreUnavailable}
+    late = bench.committer.submit(settle_of("t"), patience=60.0)
+    bench.store.trouble = None
+    await bench.until(lambda: late.done() and settle.done())
+    assert (late.result(), settle.result()) == (DONE, DONE)
 
 
 async def test_settles_are_sent_again_for_ever_and_callers_lose_patience(bench: Bench) -> None:

@@ -38,6 +38,7 @@ PYTHON = "python"
 """The actor of calls from Python that name none."""
 
 _TASKS_PER_UNIT = 1000
+_UNITS_IN_FLIGHT = 16
 _OWNERS_MOVES = frozenset({"cancel", "requeue", "pause", "resume"})
 _PRIORITIES = range(-1_000_000, 1_000_001)
 
@@ -150,9 +151,13 @@ class Queue:
         owners: dict[str, str] = {}
         reach("enqueue.before_commit")
         chunks = [new[start : start + _TASKS_PER_UNIT] for start in range(0, len(new), _TASKS_PER_UNIT)]
-        answers = [self._committer.submit(_new_unit(chunk, blobs), self._patience) for chunk in chunks]
-        answered = [await answers[0]] if len(answers) == 1 else await asyncio.gather(*answers)  # one caller is in a hurry
-        for chunk, answer in zip(chunks, answered, strict=True):
+        answers: list[Answer] = []
+        for start in range(0, len(chunks), _UNITS_IN_FLIGHT):
+            sent = [
+                self._committer.submit(_new_unit(chunk, blobs), self._patience) for chunk in chunks[start : start + _UNITS_IN_FLIGHT]
+            ]
+            answers += [await sent[0]] if len(sent) == 1 else await asyncio.gather(*sent)  # one caller is in a hurry
+        for chunk, answer in zip(chunks, answers, strict=True):
             if answer.verdict is Verdict.DEFERRED:
                 answer = await self._store_rest(chunk, blobs, answer)
             existing = answer.existing

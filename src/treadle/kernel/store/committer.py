@@ -2,7 +2,9 @@
 
 There are no timers and no batch sizes to tune: under load, batches grow while the database is busy. When a batch fails, the
 committer halves it until the failing unit stands alone. While the store is unreachable, units wait and are sent again (the
-store recognises repeats) until their sender's patience ends.
+store recognises repeats) until their sender's patience ends. A batch that exceeds the time limit of the database is halved, too,
+and the next ones stay smaller until the database is fast enough again. Callers with limited patience are refused while too many
+rows wait, so that a slow database cannot fill the memory; decisions made under a claim are always accepted.
 
 `transact` is the one loop for "read, decide, commit, and start over if something changed meanwhile".
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -23,11 +25,19 @@ from treadle.kernel.store.units import DOUBTFUL_MOVES, Answer, Finish, Park, Rev
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
-from treadle.model.errors import Contended, IllegalMove, StoreError, StoreUnavailable
+from treadle.model.errors import Contended, IllegalMove, StoreError, StoreOverloaded, StoreTimeout, StoreUnavailable
 from treadle.model.tasks import Claim, NewTask
 
 BATCH_ROWS = 1000
 """Limit on the rows (settlements and new tasks) of one commit, unless a single unit has more."""
+
+MOST_WAITING = 20_000
+"""Rows that may wait for a store that is in trouble, or has answered nothing for `_SLOW` seconds, before callers are refused."""
+
+MOST_QUEUED = 200_000
+"""Rows that may wait for any store before callers are refused."""
+
+_SLOW = 5.0
 
 TRIES = 500
 """Attempts that `Committer.transact` makes by default before it raises `Contended`. Each failed one means that another change
@@ -99,6 +109,10 @@ class Committer:
         self._taking = False
         """Whether a sender is about to take a batch."""
         self._trouble = False
+        self._waiting_rows = 0
+        self._batch_rows = BATCH_ROWS
+        """Limit on the rows of the next commit: halved after each timeout, doubled after each success."""
+        self._answered_at = clock.monotonic()
         self._attached: dict[Claim, tuple[Row, ...]] = {}
         self._lanes_to_notify: set[int] = set()
         self._notifying: asyncio.Task[None] | None = None
@@ -114,8 +128,11 @@ class Committer:
         """Queue the unit; the future receives its answer. Call it on the event loop.
 
         `patience`: seconds after which the sender gets `StoreUnavailable`. None waits forever and never raises a `StoreError`:
-        a decision made under a claim must not be lost because a disk was full.
+        a decision made under a claim must not be lost because a disk was full. With patience, raises `StoreOverloaded`
+        immediately while too many rows wait.
         """
+        if patience is not None and self._waiting_rows >= MOST_WAITING:
+            self._refuse_if_behind()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._enqueue(_Submission(unit, answer, None, None if patience is None else self._clock.monotonic() + patience))
         return answer
@@ -147,7 +164,14 @@ class Committer:
             spans = self._telemetry.spans
             each.sent_at, each.origin = self._clock.monotonic(), None if spans is None else spans.origin()
         self._queue.append(each)
+        self._waiting_rows += 1 + len(each.unit.tasks)
         self._start_sender()
+
+    def _refuse_if_behind(self) -> None:
+        """Raise `StoreOverloaded` if the store is in trouble, slow, or far behind."""
+        slow = self._trouble or self._clock.monotonic() - self._answered_at > _SLOW
+        if slow or self._waiting_rows >= MOST_QUEUED:
+            raise StoreOverloaded(self._waiting_rows)
 
     @staticmethod
     async def transact(attempt: Callable[[], Awaitable[T]], act: str, *, tries: int = TRIES) -> T:
@@ -193,6 +217,7 @@ class Committer:
     async def close(self) -> None:
         """Stop sending; queued units fail with `StoreUnavailable`."""
         self._lanes_to_notify.clear()
+        self._waiting_rows = 0
         while self._queue:  # first, so that a finishing sender finds an empty queue
             self._queue.popleft().resolve(StoreUnavailable("The engine was closed before this was committed."))
         for sender in [*self._senders, *([self._notifying] if self._notifying else [])]:
@@ -203,6 +228,8 @@ class Committer:
         """Start a sender for queued units, unless one is about to take them or the store benefits from no more."""
         if self._queue and not self._taking and len(self._senders) < self._store.parallel_commits:
             self._taking = True
+            if not self._senders:
+                self._answered_at = self._clock.monotonic()  # it was idle, not slow
             sender = asyncio.get_running_loop().create_task(self._send_queued())
             self._senders.add(sender)
             sender.add_done_callback(self._sent)
@@ -232,11 +259,12 @@ class Committer:
         while self._queue:
             unit = self._queue[0].unit
             rows += 1 + len(unit.tasks)
-            if batch and (rows > BATCH_ROWS or _ends_effect(unit, effects)):
+            if batch and (rows > self._batch_rows or _ends_effect(unit, effects)):
                 break
             if unit.guard is not None and any(type(row) is PutOutcome for row in unit.rows):
                 effects.add(unit.guard.task_id)
             batch.append(self._queue.popleft())
+            self._waiting_rows -= 1 + len(unit.tasks)
         return batch
 
     async def _send(self, batch: list[_Submission]) -> None:
@@ -252,18 +280,24 @@ class Committer:
                     self._emit(StoreTrouble("committing", str(error), delay))
                     await self._clock.sleep(delay)
                     delay = min(delay * 2, _LONGEST_DELAY)
+                    if isinstance(error, StoreTimeout) and len(batch) > 1:
+                        self._batch_rows = max(min(self._batch_rows, _rows_of(batch)) // 2, 1)
+                        await self._send_halves(batch)
                 except Exception as error:
                     if len(batch) == 1:
                         batch[0].resolve(error)
                         self._rolled_back(batch[0].unit)
                         return
-                    middle = len(batch) // 2
-                    await self._send(batch[:middle])
-                    await self._send(batch[middle:])
+                    await self._send_halves(batch)
         except asyncio.CancelledError:
             for each in batch:
                 each.resolve(StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
             raise
+
+    async def _send_halves(self, batch: list[_Submission]) -> None:
+        middle = len(batch) // 2
+        await self._send(batch[:middle])
+        await self._send(batch[middle:])
 
     def _commit(self, units: list[Unit]) -> Awaitable[list[Answer]]:
         observe = self._telemetry.observe
@@ -281,8 +315,14 @@ class Committer:
         for each in self._queue:
             if each.until is not None and now >= each.until:
                 each.resolve(error)
+        if not all(each.open for each in self._queue):
+            self._queue = deque(each for each in self._queue if each.open)
+            self._waiting_rows = _rows_of(self._queue)
 
     def _answer(self, batch: Sequence[_Submission], answers: Sequence[Answer]) -> None:
+        self._answered_at = self._clock.monotonic()
+        if self._batch_rows < BATCH_ROWS:
+            self._batch_rows = min(self._batch_rows * 2, BATCH_ROWS)
         if self._trouble:
             self._trouble = False
             self._emit(StoreBack("committing"))
@@ -388,6 +428,10 @@ def _made(unit: Unit, answer: Answer) -> Sequence[NewTask]:
     if not keys.issuperset(answer.existing):
         return ()  # another run already has the idempotency key: the store wrote nothing of the unit
     return [task for task in unit.tasks if task.id not in answer.same and task.unique_key not in answer.existing]
+
+
+def _rows_of(batch: Iterable[_Submission]) -> int:
+    return sum(1 + len(each.unit.tasks) for each in batch)
 
 
 def _first_delay(unit: Unit) -> int:

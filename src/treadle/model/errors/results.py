@@ -167,6 +167,25 @@ class Contended(StoreUnavailable):
         self.act, self.tries = act, tries
 
 
+class StoreTimeout(StoreUnavailable):
+    """The database interrupted the work after its time limit. Nothing was written; a smaller amount of work may succeed."""
+
+    code = "store_timeout"
+
+
+class StoreOverloaded(StoreUnavailable):
+    """The store commits more slowly than changes arrive; nothing was written. Try again after `retry_after` milliseconds."""
+
+    code = "store_overloaded"
+
+    def __init__(self, waiting: int, retry_after: int = 5000) -> None:
+        super().__init__(
+            f"The store is too slow for the changes it is given: {waiting} rows already wait to be committed, so this was refused "
+            f"and not stored. Try again in {-(-retry_after // 1000)} s."
+        )
+        self.retry_after = retry_after
+
+
 class TooManyWaiting(StoreUnavailable):
     """The server's limit on waiting callers is reached; try again after `retry_after` milliseconds."""
 

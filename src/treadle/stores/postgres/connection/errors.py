@@ -16,6 +16,7 @@ from treadle.model.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
+    StoreTimeout,
     StoreUnavailable,
     TreadleError,
 )
@@ -73,7 +74,7 @@ def meaning(error: Exception, shown: str) -> TreadleError | None:
         case asyncpg.TooManyConnectionsError():
             return StoreUnavailable(f"{shown} has no connection left: raise max_connections, or run fewer processes.")
         case asyncpg.QueryCanceledError() | asyncpg.IdleInTransactionSessionTimeoutError():
-            return StoreUnavailable(f"{shown} took too long and was interrupted: it is overloaded, or a lock is held for long.")
+            return StoreTimeout(f"{shown} took too long and was interrupted: it is overloaded, or a lock is held for long.")
         case asyncpg.TransactionRollbackError():
             return StoreBusy(f"Others kept changing the same rows of {shown}: nothing was written, try again.")
         case asyncpg.ClientConfigurationError():
