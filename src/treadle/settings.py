@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from treadle.directory import read_directory
 from treadle.model.alerts import VARIABLE
 from treadle.model.clock import milliseconds, parse_duration
 from treadle.model.errors import InvalidInput
@@ -125,6 +126,9 @@ class Settings:
     """`yes`: `compile`, `run`, `submit` and `flows publish` treat warnings about AFL as errors."""
     namespace: str = _setting(DEFAULT_NAMESPACE, lambda _, text: check_name(text, "namespace"))
     """Separates tenants that share a database."""
+    directory: str = _setting("", _text)
+    """Path of a TOML file that places namespaces on stores; it takes precedence over `TREADLE_STORE`, which remains the store of
+    namespaces that the file does not place. None by default."""
     lease: float = _setting(60.0, _number(0.1, 3600))
     """Seconds that a claim is valid without renewal; workers renew it after a third of that."""
     keep_leases: float = _setting(600.0, _number(0, 86_400))
@@ -249,6 +253,11 @@ _FIELDS = {each.name: each for each in fields(Settings)}
 
 def load_settings() -> Settings:
     """Read the settings of this process from the environment; raise `InvalidInput` for an invalid value."""
+    return place_store(read_settings())
+
+
+def read_settings() -> Settings:
+    """Read the settings as they are in the environment, whatever the directory says about the store."""
     return Settings(**{name: _read(each) for name, each in _FIELDS.items()})
 
 
@@ -260,6 +269,12 @@ def agent_default(name: str) -> Any:
 def read_alert_target(variable: str) -> str:
     """Return a variable `TREADLE_ALERT_...`, the target of alert rules; empty if it is not set."""
     return find_variable(variable) or "" if variable.startswith(VARIABLE) else ""
+
+
+def place_store(settings: Settings) -> Settings:
+    """Return the settings with the store on which the directory places the namespace, if it does."""
+    found = read_directory(settings.directory).find(settings.namespace) if settings.directory else None
+    return settings if found is None else replace(settings, store=found)
 
 
 def chosen_store() -> str | None:

@@ -226,6 +226,14 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         ),
     ),
     Branch(
+        "namespaces",
+        "Show where namespaces live, and move one to another store.",
+        (
+            Leaf("list", "commands.namespaces:list_namespaces", store_only="it looks at the stores themselves"),
+            Leaf("move", "commands.namespaces:move", store_only="it copies between the stores themselves"),
+        ),
+    ),
+    Branch(
         "import",
         "Import records of other systems.",
         (Leaf("mongodump", "commands.imports:mongodump", store_only="it reads files of this machine into the store"),),

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.text import json_text
-from treadle.settings import Settings, chosen_store, find_variable, load_settings
+from treadle.settings import Settings, chosen_store, find_variable, place_store, read_settings
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -78,6 +78,8 @@ class Session:
 
     chosen: Common
     settings: Settings
+    default_store: str = ""
+    """The store of namespaces that no directory places."""
 
     @property
     def json(self) -> bool:
@@ -223,15 +225,24 @@ def make_session(chosen: Common, *, quiet: bool = True) -> Session:
     """Load the settings, apply the chosen options, and set up logging."""
     from treadle.kernel.telemetry.log_format import set_up_logging
 
-    settings = load_settings()
+    settings = read_settings()
+    typed, default = chosen.typed_store, settings.store
     chosen = replace(chosen, store=chosen.store or chosen_store(), token=chosen.token or find_variable("TREADLE_TOKEN"))
     if chosen.store:
         settings = replace(settings, store=chosen.store)
     if chosen.namespace:
         settings = replace(settings, namespace=check_name(chosen.namespace, "namespace"))
+    if settings.directory and not typed:
+        settings = place_store(settings)
+        chosen = replace(chosen, store=settings.store)
     level = "DEBUG" if chosen.verbose else "ERROR" if quiet else settings.log_level
     set_up_logging(level, settings.log_format)
-    return Session(chosen, settings)
+    return Session(chosen, settings, default)
+
+
+def no_directory(session: Session) -> dict[str, str]:
+    """Return the environment in which a child process uses the typed store, whatever a directory says."""
+    return {"TREADLE_DIRECTORY": ""} if session.chosen.typed_store else {}
 
 
 def _on_the_store(server: str, why: str = "") -> str:

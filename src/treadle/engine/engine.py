@@ -435,6 +435,16 @@ def use_store(engine: Engine, url: str | None, settings: Settings, **parts: Any)
     return former
 
 
+def engine_beside(engine: Engine, url: str, settings: Settings) -> Engine:
+    """Return a closed engine on another store, with other settings and the same codec, handlers and functions."""
+    made = Engine(url, settings=settings, codec=engine._make_kernel.keywords["codec"])
+    made._make_kernel = partial(
+        made._make_kernel, registry=engine.kernel.registry, function_registry=engine.kernel.function_registry
+    )
+    made.kernel = made._make_kernel(url, settings)
+    return made
+
+
 def twin_of(engine: Engine) -> Engine:
     """Return a closed engine on the same store, with the same settings and codec but without handlers."""
     return Engine(engine._url, settings=engine.kernel.settings, codec=engine._make_kernel.keywords["codec"])

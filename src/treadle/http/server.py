@@ -22,6 +22,7 @@ from treadle.http.address import is_loopback, listen, url_of
 from treadle.http.app import make_app
 from treadle.http.app_state import state_of
 from treadle.http.connections import HEAD_WITHIN, connections
+from treadle.http.namespaces import NamespaceApps
 from treadle.kernel.queue.why import OPEN_SERVICE
 from treadle.model.errors import MissingDependency, Refused, StoreError
 from treadle.model.tasks import Server
@@ -86,6 +87,7 @@ class HttpServer:
         self._running: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._id = engine.kernel.ids.new_id()
+        self._namespaces: NamespaceApps | None = None
 
     async def listen(self) -> None:
         """Bind the address; raises `NeedsToken` or `CannotListen`. Requests are answered once the context is entered."""
@@ -113,10 +115,12 @@ class HttpServer:
         level = logging.INFO if options.log_requests else logging.DEBUG
         app = make_app(self._engine, open_access=self.open, log_level=level, more=self._more)
         self.state = state_of(app)
+        if path := self._engine.kernel.settings.directory:
+            self._namespaces = NamespaceApps(app, path, lambda engine: make_app(engine, log_level=level, more=self._more))
         with suppress(MissingDependency):
             _ = self._engine.metrics  # counting starts now, not with the first request for metrics
         config = uvicorn.Config(
-            app,
+            app if self._namespaces is None else self._namespaces,
             http=connections(options.head_within),
             lifespan="off",
             ws="none",
@@ -140,7 +144,11 @@ class HttpServer:
         assert self._running is not None
         self._server.should_exit = True
         await self.state.close()
+        if self._namespaces is not None:
+            await self._namespaces.end_waits()
         await self._running
+        if self._namespaces is not None:
+            await self._namespaces.close()
         if self._beating is not None:
             self._beating.cancel()
             with suppress(StoreError):

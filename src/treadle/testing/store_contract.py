@@ -41,7 +41,7 @@ FEATURES = (
         "streams",
         "traces",
     ),
-    *("flows", "records", "messages", "outcomes", "histories", "events", "servers", "handlers", "usage", "retention"),
+    *("flows", "records", "messages", "outcomes", "histories", "events", "servers", "handlers", "usage", "retention", "namespaces"),
 )
 """The modules of `treadle.testing.contract` that contain tests."""
 

@@ -53,6 +53,11 @@ Topology = Annotated[str | None, option(metavar="FILE", help="Also play the role
 Roles = Annotated[list[str] | None, option("--role", metavar="ROLE", help="Only this role of the topology; repeatable")]
 
 
+Also = Annotated[
+    list[str] | None,
+    option("--also", metavar="NAMESPACE", help="Also serve this namespace of the directory, in the same process; repeatable"),
+]
+
 ServerName = Annotated[
     str | None,
     option(
@@ -83,6 +88,7 @@ async def worker(
     name: ServerName = None,
     topology: Topology = None,
     roles: Roles = None,
+    also: Also = None,
     stop_at_eof: Annotated[
         bool, option("--stop-at-eof", help="Stop when stdin is closed, which happens when the parent dies", hidden=True)
     ] = False,
@@ -104,6 +110,7 @@ async def worker(
         server_name(name),
         topology=topology,
         roles=chosen,
+        also=_also(session, also),
     )
     engines = load_engines(session, handlers or [])
     if topology is not None:
@@ -112,6 +119,13 @@ async def worker(
         await run_worker(session, engines, options)
     else:
         await _run_fleet(session, engines, handlers or [], options, processes)
+
+
+def _also(session: Session, names: list[str] | None) -> tuple[str, ...]:
+    """Check the further namespaces; they need a directory."""
+    if names and not session.settings.directory:
+        raise InvalidInput("--also names a namespace of the directory: set TREADLE_DIRECTORY to its path.")
+    return tuple(dict.fromkeys(check_name(each, "namespace") for each in names or ()))
 
 
 def check_roles(topology: str | None, roles: list[str] | None) -> tuple[str, ...]:
@@ -202,6 +216,7 @@ async def up(
     name: ServerName = None,
     topology: Topology = None,
     roles: Roles = None,
+    also: Also = None,
     host: Host = None,
     port: Port = None,
     no_http: Annotated[bool, option("--no-http", help="Run only the worker")] = False,
@@ -225,6 +240,7 @@ async def up(
         name=server_name(name),
         topology=topology,
         roles=check_roles(topology, roles),
+        also=_also(session, also),
         http=None
         if no_http
         else http_options(session, host, port, forwarded_allow, log_requests, grace, open_access, needed=False),

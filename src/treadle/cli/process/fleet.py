@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from treadle.cli.exits import INTERRUPTED
 from treadle.cli.process.worker import Serving
-from treadle.cli.session import Session
+from treadle.cli.session import Session, no_directory
 from treadle.model.text import safe_logger
 from treadle.settings import child_environment
 
@@ -43,6 +43,8 @@ def worker_command(handlers: list[str], options: Serving) -> list[str]:
         command += ["--topology", options.topology]
     for name in options.roles:
         command += ["--role", name]
+    for name in options.also:
+        command += ["--also", name]
     if options.llm:
         command.append("--llm")
     return [*command, "--grace", str(options.grace)]
@@ -54,7 +56,7 @@ class Fleet:
     def __init__(self, session: Session, handlers: list[str], options: Serving, count: int) -> None:
         self._command = worker_command(handlers, options) + (["--verbose"] if session.chosen.verbose else [])
         chosen = {"TREADLE_STORE": session.chosen.store, "TREADLE_NAMESPACE": session.chosen.namespace}
-        given = {name: value for name, value in chosen.items() if value}
+        given = {name: value for name, value in chosen.items() if value} | no_directory(session)
         self._environment = child_environment(TREADLE_SERVER="", **given)  # workers need the store, not a server
         self._count = count
         self._name = options.name

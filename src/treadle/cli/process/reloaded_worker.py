@@ -16,7 +16,7 @@ from typing import Any
 from treadle.cli.output.messages import tell_error, tell_note
 from treadle.cli.process.fleet import worker_command
 from treadle.cli.process.worker import Serving
-from treadle.cli.session import Session
+from treadle.cli.session import Session, no_directory
 from treadle.settings import child_environment
 
 _ENDS_IN = 5.0
@@ -75,7 +75,7 @@ class ReloadedWorker:
 
     async def _start(self, handlers: list[str]) -> _Child | None:
         chosen = {"TREADLE_STORE": self._session.chosen.store, "TREADLE_NAMESPACE": self._session.chosen.namespace}
-        given = {name: value for name, value in chosen.items() if value}
+        given = {name: value for name, value in chosen.items() if value} | no_directory(self._session)
         # without compiled files: Python takes those of two versions in one second for the same
         environment = child_environment(TREADLE_SERVER="", PYTHONDONTWRITEBYTECODE="1", **given)
         verbose = ["--verbose"] if self._session.chosen.verbose else []

@@ -11,8 +11,8 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
@@ -21,16 +21,18 @@ from treadle.cli.output.format import plain
 from treadle.cli.output.messages import tell_error, tell_note
 from treadle.cli.process.interrupts import on_sigint
 from treadle.cli.session import Session
-from treadle.engine import Engine, twin_of
+from treadle.directory import Directory, read_directory
+from treadle.engine import Engine, engine_beside, twin_of
 from treadle.kernel.store.failure import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
-from treadle.model.errors import Refused, StoreFailed, StoreUnavailable
+from treadle.model.errors import NamespaceNotFound, Refused, StoreFailed, StoreUnavailable, TreadleError
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.text import printable, safe_logger
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
     from treadle.http.server import HttpOptions, HttpServer
+    from treadle.wiring.worker_host import WorkerHost
 
 _REFRESH_FOR = 2000
 """Milliseconds between reads of the registered handlers."""
@@ -63,6 +65,8 @@ class Serving:
     roles: tuple[str, ...] = ()
     http: HttpOptions | None = None
     """Also serve HTTP with these options."""
+    also: tuple[str, ...] = ()
+    """Further namespaces of the directory to serve."""
 
 
 def enable_llm(engine: Engine) -> None:
@@ -96,21 +100,51 @@ async def serve(
         await stack.enter_async_context(observed(engines[0], state))
         server = await listening(engines[0], options.http)
         calm_collector()
-        worker = engines[0].worker(
-            concurrency=options.concurrency,
-            threads=options.threads,
-            processes=options.isolated,
-            task_lists=options.task_lists,
-            lease=options.lease,
-            grace=options.grace,
-            poll_interval=options.poll_interval,
-            name=options.name,
-        )
-        async with worker as host, server or nullcontext():
+        others = [asyncio.create_task(_serve_beside(each, options, stop)) for each in _engines_beside(engines[0], options)]
+        async with _worker(engines[0], options) as host, server or nullcontext():
             began.set()
             await started(host.owner_id, server)
             await stop.wait()
             safe_logger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
+        counts = [(host.worker.handled, host.worker.released), *await asyncio.gather(*others)]
+    return sum(handled for handled, _ in counts), sum(released for _, released in counts)
+
+
+def _worker(engine: Engine, options: Serving) -> AbstractAsyncContextManager[WorkerHost]:
+    return engine.worker(
+        concurrency=options.concurrency,
+        threads=options.threads,
+        processes=options.isolated,
+        task_lists=options.task_lists,
+        lease=options.lease,
+        grace=options.grace,
+        poll_interval=options.poll_interval,
+        name=options.name,
+    )
+
+
+def _engines_beside(engine: Engine, options: Serving) -> list[Engine]:
+    """Engines with the same handlers for the further namespaces."""
+    settings = engine.kernel.settings
+    directory = read_directory(settings.directory) if options.also else Directory()
+    made = []
+    for name in options.also:
+        url = directory.find(name)
+        if url is None:
+            raise NamespaceNotFound(name)
+        made.append(engine_beside(engine, url, replace(settings, namespace=name, store=url)))
+    return made
+
+
+async def _serve_beside(engine: Engine, options: Serving, stop: asyncio.Event) -> tuple[int, int]:
+    """Serve a further namespace; a store that cannot be reached does not delay the others."""
+    try:
+        async with opened(engine, stop), _worker(engine, options) as host:
+            await stop.wait()
+    except TreadleError as error:
+        if not stop.is_set():
+            safe_logger("treadle").error("the namespace %s is not served: %s", engine.kernel.settings.namespace, error)
+        return 0, 0
     return host.worker.handled, host.worker.released
 
 

@@ -41,6 +41,11 @@ POINTS = (
     "external.after_poll",
     "thread.before_commit",
     "thread.after_commit",
+    "move.paused",
+    "move.copying",
+    "move.copied",
+    "move.switched",
+    "move.removing",
 )
 
 _armed: Callable[[str], None] | None = None

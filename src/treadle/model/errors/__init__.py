@@ -36,6 +36,7 @@
     │   ├── ExternalJobNotFound
     │   ├── ListNotFound        no task, setting or worker uses that task list
     │   ├── TokenNotFound
+    │   ├── NamespaceNotFound   the directory lists no such namespace
     │   ├── ServerNotFound      no such server, or it stopped long ago
     │   ├── HandlerNotFound     no registration for that facet
     │   ├── FunctionNotFound    no durable function of that name is known

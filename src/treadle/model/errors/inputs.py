@@ -215,6 +215,16 @@ class TokenNotFound(NotFound):
         self.name = name
 
 
+class NamespaceNotFound(NotFound):
+    code = "namespace_not_found"
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(
+            f"The directory does not list a namespace {namespace!r}; `treadle namespaces list` shows the existing ones."
+        )
+        self.namespace = namespace
+
+
 class ServerNotFound(NotFound):
     code = "server_not_found"
 

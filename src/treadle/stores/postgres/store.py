@@ -16,6 +16,7 @@ from treadle.stores.postgres.connection.signals import Listener, Notifier
 from treadle.stores.postgres.dead_letters import DeadLetters
 from treadle.stores.postgres.health import HealthReport
 from treadle.stores.postgres.log import Log
+from treadle.stores.postgres.namespaces import Namespaces
 from treadle.stores.postgres.operators import Operators
 from treadle.stores.postgres.records import Records
 from treadle.stores.postgres.retention import Retention
@@ -29,7 +30,20 @@ from treadle.stores.postgres.usage import UsageLedger
 
 
 class PostgresStore(
-    Tasks, DeadLetters, Runs, Search, Records, Log, Servers, Operators, UsageLedger, Traces, Streams, Retention, HealthReport
+    Tasks,
+    DeadLetters,
+    Runs,
+    Search,
+    Records,
+    Log,
+    Servers,
+    Operators,
+    UsageLedger,
+    Traces,
+    Streams,
+    Retention,
+    Namespaces,
+    HealthReport,
 ):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 

@@ -34,6 +34,7 @@ from treadle.stores.sqlite.dead_letters import DeadLetters
 from treadle.stores.sqlite.health import HealthReport
 from treadle.stores.sqlite.lanes import list_lanes
 from treadle.stores.sqlite.log import Log
+from treadle.stores.sqlite.namespaces import Namespaces
 from treadle.stores.sqlite.operators import Operators
 from treadle.stores.sqlite.parts import uses_writer
 from treadle.stores.sqlite.records import Records
@@ -48,7 +49,20 @@ from treadle.stores.sqlite.usage import UsageLedger
 
 
 class SqliteStore(
-    Tasks, DeadLetters, Runs, Search, Records, Log, Servers, Operators, UsageLedger, Traces, Streams, Retention, HealthReport
+    Tasks,
+    DeadLetters,
+    Runs,
+    Search,
+    Records,
+    Log,
+    Servers,
+    Operators,
+    UsageLedger,
+    Traces,
+    Streams,
+    Retention,
+    Namespaces,
+    HealthReport,
 ):
     """One SQLite database: a file that several processes of one machine may share, or memory that only this store sees."""
 

@@ -16,6 +16,7 @@ from typing import Protocol
 from treadle.kernel.store.ports.clock import StoreClock
 from treadle.kernel.store.ports.log import LogStore
 from treadle.kernel.store.ports.maintenance import HealthStore, RetentionStore
+from treadle.kernel.store.ports.namespaces import NamespaceStore
 from treadle.kernel.store.ports.operators import OperatorStore
 from treadle.kernel.store.ports.records import RecordStore
 from treadle.kernel.store.ports.runs import RunStore
@@ -35,6 +36,7 @@ __all__ = [
     "HealthStore",
     "LeaseConnection",
     "LogStore",
+    "NamespaceStore",
     "OperatorStore",
     "RecordStore",
     "RetentionStore",
@@ -65,6 +67,7 @@ class Store(
     TraceStore,
     StreamStore,
     RetentionStore,
+    NamespaceStore,
     HealthStore,
     Protocol,
 ):
