@@ -173,9 +173,9 @@ def _check_text(given: Any) -> None:
 
 
 @cache
-def _values(record: type[ApiRecord]) -> Callable[[ApiRecord], tuple[Any, ...]]:
+def _values(record: type) -> Callable[[ApiRecord], tuple[Any, ...]]:
     """A function that returns the values of all fields of such a record."""
-    return attrgetter(*(each.name for each in fields(record)), "__class__")  # type: ignore[arg-type]
+    return attrgetter(*(each.name for each in fields(record)), "__class__")
 
 
 def _encodes(text: str) -> bool:

@@ -483,8 +483,8 @@ async def test_one_enqueue_is_one_statement_and_one_transaction(store: PostgresS
 # --- older versions ---
 
 SERVERS_OF_0_2 = (
-    "id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at, heartbeat_at, handled, "
-    "failed, running, server_group, service_name, topics, counts, error"
+    "id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at, heartbeat_at, "
+    "handled, failed, running, server_group, service_name, topics, counts, error"
 )
 
 

@@ -153,9 +153,8 @@ class Queue:
         chunks = [new[start : start + _TASKS_PER_UNIT] for start in range(0, len(new), _TASKS_PER_UNIT)]
         answers: list[Answer] = []
         for start in range(0, len(chunks), _UNITS_IN_FLIGHT):
-            sent = [
-                self._committer.submit(_new_unit(chunk, blobs), self._patience) for chunk in chunks[start : start + _UNITS_IN_FLIGHT]
-            ]
+            part = chunks[start : start + _UNITS_IN_FLIGHT]
+            sent = [self._committer.submit(_new_unit(chunk, blobs), self._patience) for chunk in part]
             answers += [await sent[0]] if len(sent) == 1 else await asyncio.gather(*sent)  # one caller is in a hurry
         for chunk, answer in zip(chunks, answers, strict=True):
             if answer.verdict is Verdict.DEFERRED:

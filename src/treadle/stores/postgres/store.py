@@ -11,8 +11,8 @@ from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, READS, Pool
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.connection.timeline_watch import TimelineWatch
 from treadle.stores.postgres.connection.signals import Listener, Notifier
+from treadle.stores.postgres.connection.timeline_watch import TimelineWatch
 from treadle.stores.postgres.dead_letters import DeadLetters
 from treadle.stores.postgres.health import HealthReport
 from treadle.stores.postgres.log import Log
