@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from functools import cache, wraps
+from functools import wraps
 from operator import attrgetter
 from types import NoneType
 from typing import Any, ClassVar
@@ -172,10 +172,14 @@ def _check_text(given: Any) -> None:
                 _check_text(each)
 
 
-@cache
-def _values(record: type) -> Callable[[ApiRecord], tuple[Any, ...]]:
+_GETTERS: dict[type, Callable[[ApiRecord], tuple[Any, ...]]] = {}
+
+
+def _values(record: type[ApiRecord]) -> Callable[[ApiRecord], tuple[Any, ...]]:
     """A function that returns the values of all fields of such a record."""
-    return attrgetter(*(each.name for each in fields(record)), "__class__")
+    if (getter := _GETTERS.get(record)) is None:
+        getter = _GETTERS[record] = attrgetter(*(each.name for each in fields(record)), "__class__")  # type: ignore[arg-type]
+    return getter
 
 
 def _encodes(text: str) -> bool:
