@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from tests.limits import BOUND
@@ -334,6 +335,25 @@ async def test_closing_refuses_what_is_queued_and_leaves_nothing_behind(bench: B
     assert [type(answer.exception()) for answer in answers] == [StoreUnavailable] * 2
     assert bench.names() == [["a"]]
     assert not bench.committer._senders
+
+
+async def test_a_dying_process_whose_tasks_are_all_canceled_starts_no_more_of_them(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    started: list[asyncio.Task[None]] = []
+
+    def start_canceled(loop: asyncio.AbstractEventLoop, doing: Any, **options: Any) -> asyncio.Task[None]:
+        task = asyncio.Task(doing, loop=loop, **options)
+        task.cancel()
+        started.append(task)
+        return task
+
+    loop.set_task_factory(start_canceled)
+    answer = bench.committer.submit(settle_of("a"))
+    await asyncio.wait([answer])
+    loop.set_task_factory(None)
+    assert isinstance(answer.exception(), StoreUnavailable)
+    assert len(started) == 1
+    assert bench.names() == []
 
 
 async def test_what_is_due_later_is_told_to_those_who_wake_here_and_else_to_others(bench: Bench) -> None:

@@ -217,12 +217,15 @@ class Committer:
     async def close(self) -> None:
         """Stop sending; queued units fail with `StoreUnavailable`."""
         self._lanes_to_notify.clear()
-        self._waiting_rows = 0
-        while self._queue:  # first, so that a finishing sender finds an empty queue
-            self._queue.popleft().resolve(StoreUnavailable("The engine was closed before this was committed."))
+        self._fail_queued()  # first, so that a finishing sender finds an empty queue
         for sender in [*self._senders, *([self._notifying] if self._notifying else [])]:
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
+
+    def _fail_queued(self) -> None:
+        self._waiting_rows = 0
+        while self._queue:
+            self._queue.popleft().resolve(StoreUnavailable("The engine was closed before this was committed."))
 
     def _start_sender(self) -> None:
         """Start a sender for queued units, unless one is about to take them or the store benefits from no more."""
@@ -247,9 +250,11 @@ class Committer:
 
     def _sent(self, sender: asyncio.Task[None]) -> None:
         self._senders.discard(sender)
-        if not sender.cancelled() and (error := sender.exception()) is not None:
-            self._emit(LoopError("committer", repr(error)))
         self._taking = False  # it may have been canceled before it took a batch
+        if sender.cancelled():  # the process ends: what is queued must not start senders that are canceled, too
+            self._fail_queued()
+        elif (error := sender.exception()) is not None:
+            self._emit(LoopError("committer", repr(error)))
         self._start_sender()
 
     def _take_batch(self) -> list[_Submission]:
