@@ -237,7 +237,7 @@ def as_markdown(runs: Sequence[FailedOver]) -> str:
     plan = runs[0].played.plan
     about = (
         f"PostgreSQL {runs[0].version}: a primary and two standbys on one machine, with fsync off (unlike the line above); "
-        f"{plan.workers} workers with leases of {plan.lease:g} s. A standby is promoted {NOTICED_AFTER:g} s after the fault; the old "
-        "primary then comes back and takes writes, until it is rebuilt as a standby."
+        f"{plan.workers} workers with leases of {plan.lease:g} s. A standby is promoted {NOTICED_AFTER:g} s after the fault; the "
+        "old primary then comes back and takes writes, until it is rebuilt as a standby."
     )
     return f"{about}\n\n{table(head, rows)}"
