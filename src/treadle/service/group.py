@@ -167,7 +167,8 @@ def _check_text(given: Any) -> None:
         for each in given:
             _check_text(each)
     elif isinstance(given, ApiRecord):
-        for each in _values(type(given))(given):
+        kind: Any = type(given)
+        for each in _values(kind)(given):
             if type(each) not in _TEXTLESS:
                 _check_text(each)
 

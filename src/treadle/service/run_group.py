@@ -37,14 +37,14 @@ class RunGroup(Group):
         """A record of the run with its activity, and `more`."""
         reads = self.engine.kernel.run_reads
         activity, took = await reads.activities([run]), await reads.times([run])
-        tags = await self.engine.kernel.reads.list_tags([run.id])
+        tags = await self.engine.kernel.search.list_tags([run.id])
         return run_record(kind, run, activity.get(run.id), took.get(run.id), tags=decode_tags(tags.get(run.id, {})), **more)
 
     async def listed(self, found: Sequence[Run]) -> list[api.Run]:
         """Records of runs for a list."""
         reads = self.engine.kernel.run_reads
         doing, took = await reads.activities(found), await reads.times(found)
-        tags = await self.engine.kernel.reads.list_tags([run.id for run in found])
+        tags = await self.engine.kernel.search.list_tags([run.id for run in found])
         return [
             run_record(api.Run, run, doing.get(run.id), took.get(run.id), tags=decode_tags(tags.get(run.id, {}))) for run in found
         ]

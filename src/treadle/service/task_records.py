@@ -50,14 +50,14 @@ def task_record(kind: type[T], engine: Engine, task: model.Task, **more: Any) ->
 
 async def task_records(engine: Engine, tasks: Sequence[model.Task]) -> list[Task]:
     """Records of tasks for a list, with their tags."""
-    tags = await engine.kernel.reads.list_tags([task.id for task in tasks])
+    tags = await engine.kernel.store.list_tags([task.id for task in tasks]) if tasks else {}
     return [task_record(Task, engine, task, tags=decode_tags(tags.get(task.id, {}))) for task in tasks]
 
 
 async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDetail, **more: Any) -> T:  # type: ignore[assignment]
     """Everything about a task that was read already."""
     task = await engine.kernel.open_values(task)
-    tags = await engine.kernel.reads.list_tags([task.id])
+    tags = await engine.kernel.store.list_tags([task.id])
     return task_record(
         kind,
         engine,

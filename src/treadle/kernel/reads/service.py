@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from treadle.kernel.queue.owners import find_pause
@@ -173,10 +173,6 @@ class Reads:
     async def why(self, task_id: Ref) -> Reason:
         """The reason for the task's state."""
         return await self.explain(await self.get_task(task_id))
-
-    async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-        """The tags of runs and tasks in stored form, by id."""
-        return await self._store.list_tags(owner_ids) if owner_ids else {}
 
     async def explain(self, task: Task) -> Reason:
         """The reason for the state of a task already read."""

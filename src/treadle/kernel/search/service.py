@@ -86,6 +86,10 @@ class Search:
                 break
         return found[:most]
 
+    async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The tags of runs and tasks in stored form, by id."""
+        return await self._store.list_tags(owner_ids) if owner_ids else {}
+
     async def _search(self, source: _Source[T], query: Query, before_id: Ref | None, limit: int) -> Found[T]:
         check_limit(limit)
         now = await self._store.now()
