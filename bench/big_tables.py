@@ -89,14 +89,14 @@ async def measure(url: str, sizes: Sizes) -> Figures:
         empty, full = [make_store(each, SystemClock()) for each in (other_url, url)]
         await empty.open()
         await full.open()
-        for store, its_url in ((empty, other_url), (full, url)):
+        for store in (empty, full):
             await store.lane_ids([LANE])
             if isinstance(store, PostgresStore) and store is full:
                 await store.split(await begin(store), await store.now() + 14 * DAY, WEEKS * 7 * DAY // sizes.parts)
             await store.prepare(Retention(store).rules)
-            await fill(its_url, SMALL, WEEKS * 7 * DAY, await store.now())
+        await fill(other_url, SMALL, WEEKS * 7 * DAY, await empty.now())
         began, before = time.perf_counter(), await table_bytes(url)
-        await fill(url, sizes.rows, WEEKS * 7 * DAY, await full.now(), first=SMALL)
+        await fill(url, sizes.rows, WEEKS * 7 * DAY, await full.now())
         figures["fill_s"] = time.perf_counter() - began
         figures["bytes_per_task"] = (await table_bytes(url) - before) / sizes.rows
         figures |= {f"bytes_{name}": size / sizes.rows for name, size in (await finished_bytes(url)).items()}

@@ -104,13 +104,13 @@ from made
 )
 
 
-async def fill(url: str, rows: int, span: int, now: int, *, first: int = 0, analyze: bool = True) -> None:
-    """Write `rows` finished tasks of the last `span` ms before `now`, oldest first; `first` is the number of the first one."""
+async def fill(url: str, rows: int, span: int, now: int, *, analyze: bool = True) -> None:
+    """Write `rows` finished tasks of the last `span` ms before `now`, oldest first."""
     start = now - span
     for done in range(0, rows, CHUNK):
         count = min(CHUNK, rows - done)
         since = start + span * done // rows
-        await _fill_some(url, first + done, count, since, start + span * (done + count) // rows - since)
+        await _fill_some(url, done, count, since, start + span * (done + count) // rows - since)
         if done and done % 1_000_000 == 0:
             say(f"{done:,} tasks are there")
     if analyze and not url.startswith("sqlite"):

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from treadle.kernel.store.queries import Pruned
 from treadle.kernel.store.retention import DAY_FOR, Retention
 from treadle.kernel.store.units import MoveRun, PutRun, Revive, Unit, Verdict
 from treadle.kernel.store.verify import verify
@@ -17,7 +18,20 @@ from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, Task
 from treadle.stores.postgres.connection.schema import LATEST
 from treadle.stores.postgres.partitions import HOUR_FOR, WEEK_FOR
-from treadle.testing.contract.task_steps import OTHER, WORK, claim_one, fail, get, new_task, park, put, seen, settle, succeed
+from treadle.testing.contract.task_steps import (
+    MINUTE,
+    OTHER,
+    WORK,
+    claim_one,
+    fail,
+    get,
+    new_task,
+    park,
+    put,
+    seen,
+    settle,
+    succeed,
+)
 
 pytestmark = [pytest.mark.parametrize("database", ["postgres"], indirect=True), pytest.mark.new_schema]
 
@@ -135,12 +149,25 @@ async def test_whatever_must_stay_survives_the_drop_with_its_moves(database, sto
     late = id_at(now)
     await put(store, new_task(id=late))
     await settle(store, (await claim_one(store)).claim, succeed())
-    report = await Retention(store).prune()
-    assert (report.trees, report.tasks, report.moves) == (20, 20, 20)
+    await database.clock.advance(2 * MINUTE)
+    dropped = await store.drop_expired(Retention(store).rules, 1000)
+    assert (dropped.trees, dropped.tasks, dropped.moves, dropped.more) == (20, 20, 20, True)
+    assert (await Retention(store).prune()).tasks == 0
     left = {str(row["id"]) for row in database.rows("finished")}
     assert left == {failed, elsewhere, audited, parent, of_run, late}
     assert {task_id: await store.list_moves(task_id) for task_id in moves} == moves
     assert (await verify(store)).holds
+
+
+async def test_a_task_that_just_ended_keeps_its_partition(database, store):
+    now = await in_second_partition(store, database)
+    for _ in range(3):
+        await ended(store, now)
+    await when_droppable(database)
+    late = await ended(store, now)
+    assert await store.drop_expired(Retention(store).rules, 1000) == Pruned()
+    assert (await Retention(store).prune()).tasks == 3  # by their rows
+    assert (await get(store, late)).finished
 
 
 async def test_a_tree_with_more_than_a_task_goes_whole(database, store):

@@ -15,6 +15,7 @@ import asyncpg
 
 from treadle.kernel.store.queries import Pruned, Rules
 from treadle.model.ids import id_time
+from treadle.stores.postgres.commit.settlements import open_rest
 from treadle.stores.postgres.connection.connect import READS, Connection, close_connection
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.parts import Part
@@ -140,8 +141,13 @@ class Partitions(Part):
             if await connection.fetchval(_SQL["has_later_ids"], upper_id):
                 return
         await self._do(connection, "bound_rest", upper_id)
-        await self._do(connection, "validate", "rest")
-        await self._do(connection, "open_parts", upper_id)
+        try:
+            await self._do(connection, "validate", "rest")
+            await self._do(connection, "open_parts", upper_id)
+        except asyncpg.PostgresError:
+            async with self._connector.session(connection, _SETTINGS):
+                await open_rest(connection)
+            raise
 
     async def _add_next(self, connection: Connection, length: int) -> bool:
         """Add the next partition, if there are fewer than two for the future; return whether it was added."""
@@ -169,11 +175,12 @@ class Partitions(Part):
                 more = True
                 while more:
                     pruned = await self.prune_trees(rules, roots[at : at + _GROUP], limit)
-                    total, more, used = add(total, pruned), pruned.more, used + 1
+                    more = pruned.more and pruned != Pruned(more=True)
+                    total, used = add(total, pruned), used + 1
                 if used >= _TRANSACTIONS and total.trees:
                     return add(total, Pruned(more=True))
             if len(roots) < _PAGE:
-                return total
+                return add(total, Pruned())
             after = roots[-1]
 
     async def _drop(self, connection: Connection, rules: Rules, each: Partition) -> Pruned:
