@@ -49,3 +49,15 @@ def test_moving_needs_a_directory(treadle: Treadle):
     assert refused.code == 2
     assert "TREADLE_DIRECTORY" in refused.err
     assert "TREADLE_DIRECTORY" in treadle("worker", "--also", "red").err
+
+
+@pytest.mark.parametrize("point", ["move.copying:3", "move.switched"])
+def test_a_killed_move_is_completed_by_the_same_command(treadle: Treadle, placed: dict[str, str], point: str):
+    task_id = json.loads(treadle("enqueue", "greet", "--json", "--namespace", "red", **placed).out)["id"]
+    target = f"sqlite:///{treadle.folder}/new.db"
+    assert treadle("namespaces", "move", "red", "--to", target, TREADLE_CRASH_AT=point, **placed).code != 0
+    assert treadle("namespaces", "move", "red", "--to", f"{target}2", **placed).code != 0
+    assert treadle("namespaces", "move", "red", "--to", target, **placed).code == 0
+    assert treadle("tasks", "show", task_id, "--namespace", "red", **placed).code == 0
+    assert "new.db" in treadle("namespaces", "list", **placed).out
+    assert treadle("enqueue", "greet", "--namespace", "red", **placed).code == 0
