@@ -68,6 +68,24 @@ CRASH_POINTS = 3
 """The cases of each crash test that `make test` runs on SQLite, spread over all of them; `make soak` runs them all."""
 
 
+LEFT_TO_SOAK = (
+    "tests/attack/test_attack.py::test_an_attack_breaks_nothing[routes]",  # tests/http/test_refusals.py: every route and caller
+    "tests/chaos/test_chaos.py::test_whatever_happens_to_processes_nothing_is_lost[sqlite]",
+    "tests/crash/test_agents.py::test_an_agent_that_is_killed_at_any_write_repeats_nothing_that_is_recorded[sqlite",
+    "tests/crash/test_failed_sync.py::"
+    "test_a_process_whose_disk_fails_to_sync_ends_and_the_next_one_finds_a_good_store[file system of SQLite]",
+    "tests/crash/test_goals.py::test_fifty_objectives_and_two_of_each_role_killed_at_random",
+    "tests/crash/test_langgraph.py::test_a_graph_whose_process_is_killed_at_any_write_repeats_nothing_recorded[sqlite",
+    "tests/http/test_schemathesis.py::test_no_request_with_or_without_a_token_is_answered_with_what_is_not_documented[1]",
+    "tests/http/test_schemathesis.py::test_no_request_with_or_without_a_token_is_answered_with_what_is_not_documented[3]",
+    "tests/interfaces/test_agent_examples.py::test_the_coding_agent_is_killed_and_opens_one_pull_request",
+    "tests/interfaces/test_poisoned_interfaces.py::test_every_command_answers",  # the calls behind them: test_poisoned_rows.py
+    "tests/interfaces/test_poisoned_rows.py::test_postgresql_confines_damaged_rows_too",
+    "tests/simulation/test_histories.py::test_a_seed_gives_the_same_history_again_in_whatever_process",
+)
+"""Tests of a quarter of a minute or more, with the same code on another store, or the same promise, in another test."""
+
+
 class Together(LoadScopeScheduling):  # type: ignore[misc]
     """Sends tests one by one to the process that is free, and those that belong together to the same."""
 
@@ -105,6 +123,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     keep_few_on_postgres(items)
     keep_one_sqlite(items)
     keep_some_crash_points(items)
+    for item in items:
+        if item.nodeid.startswith(LEFT_TO_SOAK):
+            item.add_marker(pytest.mark.soak)
     yield
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 

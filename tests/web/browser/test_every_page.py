@@ -44,9 +44,9 @@ class Look:
 ALL = pytest.param(1, marks=pytest.mark.soak, id="all")
 
 
-@pytest_asyncio.fixture(loop_scope="session", scope="module", params=[pytest.param(3, id="a third"), ALL])
+@pytest_asyncio.fixture(loop_scope="session", scope="module", params=[pytest.param(6, id="a sixth"), ALL])
 async def looks(request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Look]:
-    """Every page, opened once for all tests; axe, which takes seconds, examines a third of them and those for phones."""
+    """Every page, opened once for all tests; axe, which takes seconds, examines a sixth of them and those for phones."""
     script = AXE.read_text() if AXE.is_file() else None
     looks: dict[str, Look] = {}
     async with set_scene(tmp_path_factory.mktemp("pages"), evil) as scene:
