@@ -104,7 +104,8 @@ async def measure(url: str, sizes: Sizes) -> Figures:
         await check_sample(full)
         figures |= await compare(empty, full, sizes)
         figures |= await prune(full, url, "prune_full", 0.5 if "postgresql" in url else min(0.5, 200_000 / sizes.rows))
-        figures |= await churn(empty, other_url, sizes)
+        if isinstance(empty, PostgresStore):  # in SQLite's file, the live tasks cannot be told from the history
+            figures |= await churn(empty, other_url, sizes)
         await empty.close()
         await full.close()
     return figures | await row_by_row(url)
@@ -251,7 +252,7 @@ async def churn(store: Store, url: str, sizes: Sizes) -> Figures:
 
 AIMS = (
     Aim("the worst operation against an empty store", "worst_ratio", at_most=1.3),
-    Aim("live table and indexes, second half of the churn against the first", "churn_growth", at_most=1.3),
+    Aim("live table and indexes, second half of the churn against the first", "churn_growth", at_most=1.3, stores=("postgresql",)),
 )
 
 _ROWS = (

@@ -162,9 +162,7 @@ async def table_bytes(url: str) -> int:
 
 
 async def live_bytes(url: str) -> int:
-    """The bytes of the live tasks with their indexes; of the whole file on SQLite."""
-    if url.startswith("sqlite"):
-        return _file_bytes(url)
+    """The bytes of the live tasks with their indexes, on PostgreSQL."""
     return int((await execute(url, _BYTES, parse_address(url).schema, True))[0][0])
 
 
