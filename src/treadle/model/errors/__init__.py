@@ -92,7 +92,7 @@
         ├── StoreUnavailable    unreachable now; retrying later may help
         │   ├── Contended       every attempt at a change was overtaken by another change; try again
         │   ├── StoreTimeout    the database interrupted the work after its time limit; nothing was written
-        │   ├── StoreOverloaded too many changes wait to be committed; carries the delay until a retry
+        │   ├── StoreOverloaded  too many changes wait to be committed; carries the delay until a retry
         │   └── TooManyWaiting  the server's limit on waiting callers is reached; carries the delay until a retry
         ├── NotOpen             used before `open` or after `close`
         ├── StoreReadOnly       readable, but not writable
