@@ -32,6 +32,7 @@ def copy(treadle: Treadle, name: str, *pauses: str) -> Path:
     assert len(_SLEEP.findall(code)) == len(pauses)
     left = iter(pauses)
     path.write_text(_SLEEP.sub(lambda _: next(left), code), "utf-8")
+    shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)  # Python cannot tell files of one second and size apart
     return path
 
 
