@@ -48,7 +48,7 @@ async def test_a_session_shows_whether_its_process_lives(database, store):
     assert await seen_by(other) == {"s-1": True, "s-2": True}
     await other.save_server(a_server(id="s-3"))
     assert (await seen_by(other))["s-3"] is None  # it has never had one
-    database.execute("update servers set session = '1' where id = 's-1'")
+    database.execute("update registered_servers set session = '1' where id = 's-1'")
     assert (await seen_by(other))["s-1"] is None  # that was before the database restarted
     await store.attend("s-1")
     assert (await seen_by(other))["s-1"] is True
@@ -67,7 +67,7 @@ async def test_a_broken_session_is_opened_again_and_judges_nobody_at_first(datab
     assert [each.has_session for each in await store.list_sightings()] == [True]
     heard = Heard()
     stop = await store.subscribe(heard)
-    database.execute("update servers set session = null")
+    database.execute("update registered_servers set session = null")
     database.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1")
     await until(lambda: store._listener._connection.is_closed())
     store._clock.advance(1)

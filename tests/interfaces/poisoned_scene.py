@@ -63,13 +63,27 @@ TEXTS = {
 
 WORDS = {
     "lanes": ("namespace", "kind", "task_list", "name", "limit_key"),
-    "tasks": ("namespace", "state", "owner_id", "scope", "trace_id", "limit_key", "unique_key", "doing", "fairness_key"),
+    "tasks": (
+        "namespace",
+        "state",
+        "owner_id",
+        "scope",
+        "trace_id",
+        "limit_key",
+        "unique_key",
+        "doing",
+        "fairness_key",
+        "created_by",
+    ),
     "finished": (
         *("namespace", "state", "move", "from_state", "actor", "owner_id", "scope", "trace_id", "limit_key", "unique_key"),
-        "fairness_key",
+        *("fairness_key", "created_by"),
     ),
+    "finished_counts": ("state",),
     "log": ("entity", "move", "from_state", "to_state", "actor", "trace_id"),
-    "servers": ("name", "host", "version", "state", "server_group", "service_name"),
+    "servers": (
+        *("name", "host", "version", "state", "server_group", "service_name", "process", "session", "evidence", "namespace"),
+    ),
     "lines": ("level", "message"),
     "lists": ("namespace", "task_list", "no_handler"),
     "limits": ("namespace", "key"),

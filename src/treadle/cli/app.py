@@ -135,7 +135,9 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     ),
     Leaf("status", "commands.system:status", "Show the health of the system: problems, pending work, and servers."),
     Leaf(
-        "servers", "commands.system:servers", "List the servers, newest first; one that missed three heartbeats is shown as lost."
+        "servers",
+        "commands.system:servers",
+        "List the servers, newest first; one that is dead or missed three heartbeats is shown as lost.",
     ),
     Leaf(
         "doctor",

@@ -127,6 +127,7 @@ SHELL_ONLY = frozenset(
         "declare",
         "doctor",
         "import",
+        "namespaces",
         "top",
     }
 )

@@ -61,4 +61,4 @@ def test_every_column_list_of_the_statements_is_expanded(store: str) -> None:
     assert len(names) > 15
     for name in names:
         for statement, text in load_statements(package, name).items():
-            assert "{" not in text, (name, statement)
+            assert "{" not in text or name == "namespaces.sql", (name, statement)  # written for any table; see rules/namespaces.py

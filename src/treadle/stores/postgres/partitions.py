@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import asyncpg
 
@@ -202,9 +202,7 @@ async def find_waiting(connection: Connection, rules: Rules) -> tuple[str, str]:
 
 def add(first: Pruned, second: Pruned) -> Pruned:
     """Return the sums; there is more if the second has more."""
-    counts = {
-        field.name: getattr(first, field.name) + getattr(second, field.name) for field in fields(Pruned) if field.name != "more"
-    }
+    counts = {name: getattr(first, name) + getattr(second, name) for name in Pruned.__struct_fields__ if name != "more"}
     return Pruned(**counts, more=second.more)
 
 
