@@ -5,7 +5,6 @@ Pauses that let a reader type are replaced: endless before the kill, none after 
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from typing import Any
 
 from tests.fork_server import ForkedProcess, start
 from tests.interfaces.commands import Lines, Running, Treadle
-
-from treadle import Engine
 
 ROOT = Path(__file__).parents[2]
 SNIPPETS = ROOT / "docs" / "snippets" / "tutorial"
@@ -40,13 +37,6 @@ def kill(running: Running) -> None:
     """`kill -9` the process and wait until it is gone."""
     running.process.kill()
     assert running.process.wait() == -9
-
-
-async def end_leases(treadle: Treadle) -> None:
-    """End the leases of all workers, instead of waiting for it; a live worker that holds nothing loses nothing."""
-    async with Engine(f"sqlite:///{treadle.folder / 'treadle.db'}") as engine:
-        store = engine.kernel.store
-        await store.expire_leases_of([server.id for server in await store.list_servers()])
 
 
 def worker(name: str, *options: str) -> tuple[str, ...]:
@@ -159,14 +149,13 @@ def test_lesson_4_waiting_needs_no_process(treadle: Treadle):
 
 def test_lesson_5_another_worker_takes_an_agent_over(treadle: Treadle):
     copy(treadle, "agent.py", "asyncio.sleep(3600 if len(messages) == 2 else 0)")
-    options = worker("agent.py", "--lease", "60")
+    options = ("worker", "--handlers", "agent.py")
     with treadle.started(*options) as first:
         run = treadle.json("functions", "start", "support", "-p", "question=Where is my teapot?")["id"]
         assert first.out.wait_for("model request 2")
         copy(treadle, "agent.py", "asyncio.sleep(0)")
         with treadle.started(*options) as second:
             kill(first)
-            asyncio.run(end_leases(treadle))
             assert second.out.wait_for("model request 2")
             while not (asked := treadle.json("approvals", "list")["approvals"]):
                 assert second.process.poll() is None
