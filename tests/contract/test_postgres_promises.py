@@ -68,7 +68,9 @@ async def test_a_broken_session_is_opened_again_and_judges_nobody_at_first(datab
     heard = Heard()
     stop = await store.subscribe(heard)
     database.execute("update registered_servers set session = null")
-    database.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1")
+    own = f"application_name = '{database.name}'"  # other tests have sessions, too
+    locks = "pg_locks join pg_stat_activity using (pid)"
+    database.execute(f"select pg_terminate_backend(pid) from {locks} where locktype = 'advisory' and objsubid = 1 and {own}")
     await until(lambda: store._listener._connection.is_closed())
     store._clock.advance(1)
 
