@@ -17,6 +17,7 @@ from treadle import Engine, RunFailed
 from treadle.model.errors import InvalidInput
 from treadle.testing import BlockingEnvironment, Environment, ReplayFailed, Stalled, record, replay, replay_async
 from treadle.testing.recordings import read_recording
+from treadle.wiring.worker_host import WorkerHost
 
 
 def shop() -> tuple[Engine, list[Any]]:
@@ -134,6 +135,32 @@ async def test_the_rate_of_a_key_passes_with_time_for_tasks_and_steps() -> None:
         behind = await engine.enqueue("missing", limit_key="api")
         with pytest.raises(Stalled):
             await env.result(behind)
+
+
+async def test_a_task_that_becomes_due_while_a_worker_stops_is_not_stalled() -> None:
+    engine, sent = shop()
+
+    class PassingTime(Environment):
+        """As on a store whose clock does not stand still: time passes, and due tasks wake, between two workers."""
+
+        def make_host(self) -> WorkerHost:
+            host = super().make_host()
+            stop = host.stop
+
+            async def stopped(**options: Any) -> None:
+                await stop(**options)
+                self.clock.advance(timedelta(days=1))
+                await self.engine.kernel.store.wake(1000)
+
+            host.stop = stopped  # type: ignore[method-assign]
+            return host
+
+    async with PassingTime(engine) as env:
+        task = await engine.enqueue("mail", {"to": "ada"})
+        assert await env.result(task) == {"mailed": "ada"}
+        assert sent == ["ada"] * 3
+        with pytest.raises(Stalled):
+            await env.result(await engine.enqueue("missing"))
 
 
 async def test_results_of_handles_have_their_types() -> None:

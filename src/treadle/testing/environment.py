@@ -175,6 +175,8 @@ class Environment:
         task = await kernel.store.find_task(work_id)
         while not await self._ended(work_id, task=task is not None):
             due_at = await self._next_at()
+            if due_at is None and await self._has_more():
+                continue
             if due_at is None or due_at > until:
                 reason = await self.engine.why(work_id)
                 raise Stalled(f"{work_id} does not end by itself: {reason.text}")
@@ -273,6 +275,15 @@ class Environment:
             if limit.waiting and limit.stuck_for(now) is None and (start_for := limit.next_start_for(now)):
                 due.append(now + start_for)
         return max(now + 1, min(due)) if due else None
+
+    async def _has_more(self) -> bool:
+        """Drain again; return whether that ran anything.
+
+        On a store whose clock does not stand still, a task can become due after the last worker stopped claiming.
+        """
+        before = {(task.id, task.claim_version) async for task in self._live() if _is_timed(task)}
+        await self.drain()
+        return before != {(task.id, task.claim_version) async for task in self._live() if _is_timed(task)}
 
     async def _live(self) -> AsyncIterator[Task]:
         before: str | None = None
