@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from treadle.model.conversion import Converter
 from treadle.model.errors import InvalidPayload, TreadleError
+from treadle.model.plain_models import find_plain_writer
 from treadle.model.values import decode, encode
 
 T = TypeVar("T")
@@ -283,3 +284,91 @@ def test_a_value_that_json_does_not_have_is_refused_or_kept_but_never_changed(in
         assert json.loads(stored, parse_constant=pytest.fail) == decode(stored)
         loaded = converter.load(decode(stored))
         assert loaded == value or repr(loaded) == repr(value)
+
+
+class Plain(pydantic.BaseModel):
+    """A model that is checked without reading its text (`treadle.model.plain_models`)."""
+
+    flag: bool
+    day: date
+    at: datetime
+    price: Decimal
+    ratio: float
+    count: int = pydantic.Field(ge=0, default=0)
+    name: str = pydantic.Field(max_length=5, default="")
+    id: UUID | None = None
+    tags: set[str] = pydantic.Field(max_length=2, default=set())
+    rows: list[list[int]] = []
+
+
+class Strict(Plain):
+    model_config = pydantic.ConfigDict(frozen=True)
+
+
+class Constrained(Plain):
+    model_config = pydantic.ConfigDict(allow_inf_nan=False)
+
+
+class Validated(Plain):
+    @pydantic.field_validator("name")
+    @classmethod
+    def refuse(cls, name: str) -> str:
+        if name == "x":
+            raise ValueError("x is taken")
+        return name
+
+
+ANYTHING = st.one_of(
+    *(st.booleans(), st.dates(), st.datetimes(timezones=st.none() | st.timezones()), st.decimals(), FLOATS, st.integers(), TEXT),
+    *(st.uuids(), st.none(), st.binary(max_size=2), st.just(Color.RED), st.just(Level.LOW), st.timedeltas(), st.times()),
+    *(st.just(10**5000), st.just("\ud800"), st.just("x"), st.lists(TEXT, max_size=3), st.sets(TEXT, max_size=3)),
+    st.lists(st.lists(st.integers() | TEXT, max_size=2), max_size=2),
+)
+FITTING: dict[str, st.SearchStrategy[Any]] = {
+    "flag": st.booleans(),
+    "day": st.dates(),
+    "at": st.datetimes(timezones=st.none() | st.timezones()),
+    "price": st.decimals(),
+    "ratio": FLOATS,
+    "count": st.integers(-1),
+    "name": TEXT | st.just("x"),
+    "id": st.none() | st.uuids(),
+    "tags": st.sets(TEXT, max_size=3),
+    "rows": st.lists(st.lists(st.integers(), max_size=2), max_size=2),
+}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+@pytest.mark.parametrize("model", [Plain, Strict, Constrained, Validated])
+def test_a_model_changed_after_its_validation_is_stored_only_if_it_can_be_read(model: Any, data: st.DataObject) -> None:
+    fields = {name: data.draw(st.one_of(*[fitting] * 9, ANYTHING)) for name, fitting in FITTING.items()}
+    for name in data.draw(st.sets(st.sampled_from(list(fields)), max_size=1)):
+        del fields[name]  # missing, or its default
+    value = model.model_construct(**fields)
+    written = Converter(model).find_text(value)
+    if written is not None:
+        loaded = model.model_validate_json(written)
+        assert loaded == model.model_validate(value.__dict__) or repr(loaded) == repr(value)
+
+
+@pytest.mark.parametrize(
+    ("model", "plain"), [(Plain, True), (Strict, True), (Constrained, False), (Validated, False), (Nulled, False)]
+)
+def test_models_with_validators_or_open_fields_are_not_plain(model: Any, plain: bool) -> None:
+    assert (find_plain_writer(model) is not None) == plain
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"count": -1}, {"name": "too long"}, {"tags": {1}}, {"at": "soon"}, {"flag": None}, {"rows": [["x"]]}, {"ratio": math.nan}],
+    ids=str,
+)
+def test_a_wrong_value_in_a_plain_model_is_refused_with_its_path(change: dict[str, Any]) -> None:
+    value = Plain(flag=True, day=date(2027, 1, 1), at=datetime(2027, 1, 1, tzinfo=UTC), price=Decimal("1.50"), ratio=0.5)
+    converter = Converter(Plain)
+    assert converter.find_text(value) is not None
+    wrong = value.model_copy(update=change)
+    assert converter.find_text(wrong) is None
+    with pytest.raises(InvalidPayload, match=rf"^\$(\.{next(iter(change))}|: )"):
+        converter.dump(wrong)

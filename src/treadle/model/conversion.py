@@ -21,6 +21,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from treadle.model.errors import InvalidPayload
+from treadle.model.plain_models import find_plain_writer
 from treadle.model.user_values import shown, storable, text_of, type_name
 from treadle.model.values import Encoded, Json, encoded
 
@@ -74,7 +75,7 @@ def is_model(cls: Any) -> bool:
 class Converter:
     """Converts values of one type. Raises `TypeError` with the reason for a type whose values cannot be stored."""
 
-    __slots__ = ("_quick", "_read", "_single", "_write_model", "annotation", "is_object")
+    __slots__ = ("_quick", "_read", "_single", "_write_model", "_write_plain", "annotation", "is_object")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -89,6 +90,7 @@ class Converter:
         self._quick = all(_compares_all(each) for _, each in nested)
         self._read = _reader(annotation)
         self._write_model = annotation.__pydantic_serializer__.to_json if is_model(annotation) else None
+        self._write_plain = find_plain_writer(annotation)
         self.is_object = _is_object(shape)
 
     def dump(self, value: Any) -> Json:
@@ -105,6 +107,8 @@ class Converter:
 
     def find_text(self, value: Any) -> Encoded | None:
         """Return the JSON text of a value that matches, if that is quickly known; else None: see `dump`."""
+        if (write := self._write_plain) is not None and (written := write(value)) is not None:
+            return Encoded(written)
         written = self._written(value)
         return None if written is None else encoded(written)
 
@@ -247,18 +251,22 @@ def _reader(annotation: Any) -> Callable[[str | bytes], Any]:
         kind = msgspec.Raw if is_model(each.type) else each.type
         shape.append((each.name, kind) if each.required else (each.name, kind, msgspec.UNSET))
     twin = msgspec.defstruct("Arguments", shape, forbid_unknown_fields=True, kw_only=True)
-    decode, complete = msgspec.json.Decoder(twin, dec_hook=_load_custom).decode, all(each.required for each in fields)
+    decode, asdict = msgspec.json.Decoder(twin, dec_hook=_load_custom).decode, msgspec.structs.asdict
 
     def read(text: str | bytes) -> dict[str, Any]:
-        found = msgspec.structs.asdict(decode(text))
-        if not complete:
-            found = {name: value for name, value in found.items() if value is not msgspec.UNSET}
+        found = {name: value for name, value in asdict(decode(text)).items() if value is not msgspec.UNSET}
         for name, load in models:
             if name in found:
                 found[name] = load(bytes(found[name]))
         return found
 
-    return read
+    def read_required(text: str | bytes) -> dict[str, Any]:
+        found = asdict(decode(text))
+        for name, load in models:
+            found[name] = load(bytes(found[name]))
+        return found
+
+    return read_required if all(each.required for each in fields) else read
 
 
 def _write_custom(value: Any) -> Any:
