@@ -46,6 +46,8 @@ _PARTS, _PLAIN = (dict, list, tuple), frozenset((dict, list))
 _FLAT = frozenset((str, int, bool, type(None)))
 _SMALL = 4 * 1024
 """Bytes of a usual value, and by which its text may be longer than its limit before it is given up."""
+_FEW, _SHORT = 32, 1024
+"""Keys of a small object, and characters in them and in its texts."""
 _LARGE = 256 * 1024
 _ROOM = 64 * 1024 * 1024
 """Bytes that are reserved for one text; a larger one is measured first."""
@@ -101,9 +103,13 @@ def _too_large(what: str, size: str, limit: int) -> PayloadTooLarge:
 
 def _written(value: Json, what: str, limit: int) -> tuple[str, int]:
     """Return the text and its size in bytes. The fast encoder accepts more than JSON; a value that round-trips was JSON."""
-    with suppress(UnicodeEncodeError, OverflowError):
-        if limit >= MEASURED and b"null" not in (written := _quick(value)):  # which may have been a NaN
-            return written.decode(), len(written)
+    if limit >= MEASURED or _is_flat(value):
+        try:
+            written = _quick(value)
+            if limit < MEASURED or b"null" not in written:  # which may have been a NaN
+                return written.decode(), len(written)
+        except (UnicodeEncodeError, OverflowError):
+            pass  # the strict encoder below reports the problem
     try:
         for room in (_SMALL, limit + _SMALL) if limit <= _ROOM else (_SMALL,):
             buffer = bytearray(room)
@@ -131,6 +137,19 @@ def _written(value: Json, what: str, limit: int) -> tuple[str, int]:
     text = _ENCODER.encode(value)
     _decode_below(text, _HEADROOM)
     return text, len(text) if text.isascii() else len(text.encode())
+
+
+def _is_flat(value: Json) -> bool:
+    """Whether the value is a small object of texts, numbers and booleans: the fast encoder writes that as any other would."""
+    if type(value) is not dict or len(value) > _FEW:
+        return False
+    size = 0
+    for key, part in value.items():
+        kind = type(part)
+        if type(key) is not str or not (kind in _FLAT or (kind is float and isfinite(part))):
+            return False
+        size += len(key) + (len(part) if kind is str else 0)
+    return size <= _SHORT
 
 
 def _measured(value: Json, what: str, limit: int) -> tuple[bool, int]:

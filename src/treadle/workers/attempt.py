@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -55,8 +54,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 """Seconds between attempts to settle while the store cannot be reached."""
 
 
-@dataclass(slots=True, eq=False)
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """The state of one attempt; `runner` is None until the attempt is scheduled."""
 
     task: Task
@@ -176,7 +174,8 @@ class AttemptRunner:
             self._on_returned(attempt, self._clock.monotonic() - started_at)
             if decided is None or attempt.lost:
                 return
-            await self._close_streams(attempt, continues=decided.move in _CONTINUING)
+            if attempt.context.has_streams:
+                await self._close_streams(attempt, continues=decided.move in _CONTINUING)
             plain_unit = services.plain_unit
             if plain_unit is not None and (unit := plain_unit(task, attempt.context.token, decided)) is not None:
                 self._submit(attempt, unit, decided, started_at)
@@ -326,7 +325,7 @@ class AttemptRunner:
         attempt.settling = True
         self._attach(attempt)
         reach("settle.before_commit")
-        sent_at = self._clock.monotonic()
+        sent_at = self._measured_at()
 
         def answered(answer: Answer | BaseException) -> None:
             again = False
@@ -367,7 +366,7 @@ class AttemptRunner:
         attempt.settling = True
         self._attach(attempt)
         reach("settle.before_commit")
-        sent_at = self._clock.monotonic()
+        sent_at = self._measured_at()
         answer = await self._commit(attempt, decided)
         self._answered(attempt.task, answer, decided, started_at, sent_at)
 
@@ -390,9 +389,9 @@ class AttemptRunner:
                 await self._clock.sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
 
-    def _answered(self, task: Task, answer: Answer, decided: Finish | Park, started_at: float, sent_at: float) -> None:
+    def _answered(self, task: Task, answer: Answer, decided: Finish | Park, started_at: float, sent_at: float | None) -> None:
         reach("settle.after_commit")
-        if (observe := self._telemetry.observe) is not None:
+        if (observe := self._telemetry.observe) is not None and sent_at is not None:
             done = answer.verdict is Verdict.DONE
             observe(SettleAnswered(task.id, decided.move, done, self._clock.monotonic() - sent_at))
         self._settled(task, answer, decided.move, decided.error, started_at)

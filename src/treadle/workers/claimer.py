@@ -5,7 +5,7 @@ Lanes are grouped by the concurrency limit that they share. One claim per group 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from treadle.kernel.external.service import ExternalJobs
@@ -40,8 +40,8 @@ class LaneGroup:
     handlers: set[str] = field(default_factory=set)
 
 
-Start = Callable[[Task, LaneGroup, float], None]
-"""Starts a claimed task of the group; the last argument is the monotonic time at which the claim was sent."""
+Start = Callable[[Sequence[Task], LaneGroup, float], None]
+"""Starts the claimed tasks of the group; the last argument is the monotonic time at which the claim was sent."""
 
 
 class Claimer:
@@ -120,10 +120,9 @@ class Claimer:
             self._is_unanswered = False
             reach("claim.after")
             if tasks:
-                self._received_at = max(self._received_at, *(task.claimed_at or 0 for task in tasks))
-            for task in tasks:
-                start(task, group, sent_at)
-            claimed = claimed or bool(tasks)
+                self._received_at = max(self._received_at, *[task.claimed_at or 0 for task in tasks])
+                start(tasks, group, sent_at)
+                claimed = True
         return claimed
 
     async def _return_unanswered(self) -> None:

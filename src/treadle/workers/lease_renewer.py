@@ -12,7 +12,8 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from treadle.kernel.queue.interpreter_holds import InterpreterHold, hold_text
 from treadle.kernel.store.ports import LeaseConnection, ServerStore
@@ -35,8 +36,7 @@ _CHECKS_PER_SECOND = 2000
 """Maximum number of claims that are checked for cancellation per second; with more claims, each is checked less often."""
 
 
-@dataclass(slots=True)
-class _Holding:
+class _Holding(msgspec.Struct, eq=False):
     context: Context
     renewed_at: float
     """Monotonic time at which the last successful claim or renewal was sent; the lease counts from there."""
@@ -111,19 +111,21 @@ class LeaseRenewer:
 
         `progress_for` and `timeout_for` are the handler's deadlines in milliseconds; the task's own take precedence.
         """
-        every = self.renew_every
-        within = context.task.progress_for if context.task.progress_for is not None else progress_for
+        task, token = context.task, context.token
+        every, progress_within, ends_at = self.renew_every, None, math.inf
+        within = task.progress_for if task.progress_for is not None else progress_for
         if within is not None:
-            every = min(every, within / 3000)
-        progress_within = None if within is None else within / 1000
-        timeout_for = context.task.timeout_for if context.task.timeout_for is not None else timeout_for
-        ends_at = math.inf if timeout_for is None else claimed_at + timeout_for / 1000
+            every, progress_within = min(every, within / 3000), within / 1000
+        timeout_for = task.timeout_for if task.timeout_for is not None else timeout_for
+        if timeout_for is not None:
+            ends_at = claimed_at + timeout_for / 1000
         holding = _Holding(context, claimed_at, every, claimed_at, progress_within, claimed_at, ends_at)
         if self._session is not None:
-            holding.slot = self._session.hold(context.task.id, context.token.version, claimed_at, _kept_until(holding))
+            kept_until = ends_at if progress_within is None else _kept_until(holding)
+            holding.slot = self._session.hold(token.task_id, token.version, claimed_at, kept_until)
         with self._losing:
-            older = self._held.get(context.task.id)
-            self._held[context.task.id] = holding
+            older = self._held.get(token.task_id)
+            self._held[token.task_id] = holding
             if older is not None:
                 self._hide(older)
 
@@ -137,9 +139,10 @@ class LeaseRenewer:
         holding = self._held.get(claim.task_id)
         if holding is None or holding.context.token.version != claim.version:
             return False
-        self._adopt(holding)
-        if self._clock.monotonic() >= self._ends_at(holding):
-            return False
+        if (now := self._clock.monotonic()) >= self._ends_at(holding):
+            self._adopt(holding)
+            if now >= self._ends_at(holding):
+                return False
         holding.started = True
         if holding.slot is not None and self._session is not None:
             self._session.start(holding.slot)
@@ -147,15 +150,13 @@ class LeaseRenewer:
 
     def drop(self, claim: Claim) -> None:
         """Stop renewing a claim that was settled or lost. A later claim on the same task stays."""
-        if claim in self._lost:
-            with self._losing:
-                self._hide(self._lost.pop(claim))
-        holding = self._held.get(claim.task_id)
-        if holding is not None and holding.context.token.version == claim.version:
-            with self._losing:
-                if self._held.get(claim.task_id) is holding:
-                    del self._held[claim.task_id]
-                    self._hide(holding)
+        with self._losing:
+            if self._lost and (lost := self._lost.pop(claim, None)) is not None:
+                self._hide(lost)
+            holding = self._held.get(claim.task_id)
+            if holding is not None and holding.context.token.version == claim.version:
+                del self._held[claim.task_id]
+                self._hide(holding)
 
     def tick(self) -> None:
         """Enforce local deadlines, renew the leases that are due or have progress, check for cancellation, send a heartbeat."""

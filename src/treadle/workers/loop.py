@@ -6,7 +6,7 @@ Claims, handlers and commits overlap; the loop never waits for a single task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreError
@@ -14,7 +14,7 @@ from treadle.model.tasks import Claim, Task
 from treadle.workers.attempt import Attempt, AttemptRunner
 from treadle.workers.claimer import Claimer, LaneGroup
 from treadle.workers.dependencies import Resources, Services, WorkerOptions
-from treadle.workers.handlers import Catalog
+from treadle.workers.handlers import Catalog, Handler
 from treadle.workers.lease_renewer import LeaseRenewer
 
 LAST_WAIT = 10.0
@@ -171,17 +171,22 @@ class Worker:
         except TimeoutError:
             self._claimer.timed_out(pause)
 
-    def _start(self, task: Task, group: LaneGroup, claimed_at: float) -> None:
-        if task.limit_key is not None and self.on_limited is not None:
-            self.on_limited(0)
-        handler = self._catalog.find(task.kind, task.name)
-        if (older := self._attempts.get(task.id)) is not None:
-            self._runner.lose(older, "this worker has claimed it again")
-            self._superseded.append(older)
-        orphan = handler is None and self._claimer.is_orphan(task.lane_id)
-        self._attempts[task.id] = self._runner.start(task, group, handler, orphan, claimed_at)
-        self._claimer.occupy(group)
+    def _start(self, tasks: Sequence[Task], group: LaneGroup, claimed_at: float) -> None:
+        """Start an attempt at each of the tasks, which one claim took together."""
         self._idle.clear()
+        found: dict[int, Handler | None] = {}
+        for task in tasks:
+            if task.limit_key is not None and self.on_limited is not None:
+                self.on_limited(0)
+            if (lane_id := task.lane_id) not in found:
+                found[lane_id] = self._catalog.find(task.kind, task.name)
+            handler = found[lane_id]
+            if (older := self._attempts.get(task.id)) is not None:
+                self._runner.lose(older, "this worker has claimed it again")
+                self._superseded.append(older)
+            orphan = handler is None and self._claimer.is_orphan(lane_id)
+            self._attempts[task.id] = self._runner.start(task, group, handler, orphan, claimed_at)
+            self._claimer.occupy(group)
 
     def _started(self, attempt: Attempt) -> None:
         if attempt.group.isolation == "loop":

@@ -51,8 +51,9 @@ class Slots:
 
     def end(self, seconds: float | None) -> bool:
         """Note that it has returned after that time, or None if it was stopped; return whether a claim is possible again."""
-        before = self.claimable
         self._executing -= 1
+        if self._exactly is not None:
+            return False
         if seconds is not None:
             self._average += (seconds - self._average) * _WEIGHT
-        return self.claimable and not before
+        return self._executing == self._least - 1

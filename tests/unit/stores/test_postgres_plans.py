@@ -221,6 +221,11 @@ async def check_settle(connection: Connection) -> None:
     )
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
+    ids, versions, _ = await running(connection)
+    common = "'w'", "'w'", "'succeed'", "'completed'"
+    plan = await explain(connection, "commit/settlements.sql", "finish_alike", ids, versions, *common, none, "false")
+    assert plan.indexes("tasks") == {"tasks_pkey"}
+    plan.reads_few_rows(4 * BATCH)
 
 
 async def check_insert(connection: Connection) -> None:

@@ -227,8 +227,9 @@ def refusal(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Problem | None:
     Polls are exempt from the cap on takeovers (D72): see `poll_backoff`.
     """
     try:
-        policy_of(task)
-        if task.kind != FUNCTION:  # its note is written anew
+        if task.policy:
+            policy_of(task)
+        if task.checkpoint is not None and task.kind != FUNCTION:  # its note is written anew
             decode(task.checkpoint)
         if not task.payload.startswith("@"):
             decode_object(task.payload)

@@ -264,9 +264,9 @@ class Committer:
         while self._queue:
             unit = self._queue[0].unit
             rows += 1 + len(unit.tasks)
-            if batch and (rows > self._batch_rows or _ends_effect(unit, effects)):
+            if batch and (rows > self._batch_rows or (effects and _ends_effect(unit, effects))):
                 break
-            if unit.guard is not None and any(type(row) is PutOutcome for row in unit.rows):
+            if unit.rows and unit.guard is not None and any(type(row) is PutOutcome for row in unit.rows):
                 effects.add(unit.guard.task_id)
             batch.append(self._queue.popleft())
             self._waiting_rows -= 1 + len(unit.tasks)

@@ -348,8 +348,10 @@ class SealedStore:
         return msgspec.structs.replace(record, body=self._open(record.body))
 
     def _task(self, task: Task) -> Task:
-        task.error, task.progress = self._error(task.error), self._object(task.progress)
-        task.checkpoint = self._open(task.checkpoint, lambda error: task.checkpoint or "")
+        if task.error is not None or task.progress is not None:
+            task.error, task.progress = self._error(task.error), self._object(task.progress)
+        if task.checkpoint is not None:
+            task.checkpoint = self._open(task.checkpoint, lambda error: task.checkpoint or "")
         return task
 
     def _move(self, move: Move) -> Move:

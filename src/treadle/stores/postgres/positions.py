@@ -9,6 +9,7 @@ is then claimed up to a second late. Without an old snapshot, claims start from 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from treadle.model.clock import Clock
 from treadle.model.tasks import Task
@@ -27,6 +28,7 @@ Position = tuple[int, int]
 """A priority and a due time."""
 
 _FRONT: Position = (-(2**31), 0)
+_due_at = attrgetter("due_at")
 
 
 class Positions:
@@ -58,5 +60,5 @@ class Positions:
         """Remember the position at which this claim ended."""
         if tasks:
             self._took = True
-            last = max(tasks, key=lambda task: task.due_at)
+            last = max(tasks, key=_due_at)
             self._positions[last.lane_id] = (last.priority, last.due_at)

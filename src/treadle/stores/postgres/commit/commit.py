@@ -73,13 +73,13 @@ async def _commit(connection: Connection, lane_ids: Lanes, units: Sequence[Unit]
 
 def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
     """Return the ends, if each unit ends another claimed task and does nothing else."""
-    ends = []
+    ends: list[End] = []
     for unit in units:
         guard, end = unit.guard, unit.settlement
         if unit.tasks or type(guard) is not Claim or type(end) is not Finish or has_rows(unit) or end.move in DOUBTFUL_MOVES:
             return None
-        ends.append(End(guard.task_id, guard.version, guard.owner_id, end.actor or guard.owner_id, end))
-    return ends if len({end.task_id for end in ends}) == len(ends) else None
+        ends.append((guard.task_id, guard.version, guard.owner_id, end.actor or guard.owner_id, end))
+    return ends if len({end[0] for end in ends}) == len(ends) else None
 
 
 def _plain_tasks(units: Sequence[Unit]) -> list[NewTask]:
