@@ -229,15 +229,13 @@ class WorkerHost:
             kernel.emit(ShortLease(self._options.lease_for))
         await kernel.registry.dependencies.start()
         try:
-            await kernel.store.save_server(self.describe())
             self._renew_leases()
             kernel.committer.on_ready.append(self.worker.wake)
             kernel.committer.on_fenced.append(self.worker.stop_fenced)
-            await self._run_all(self._listen(), self._recover(), self._store_start_tasks(), self._set_keys())
+            await self._run_all(self._register(), self._listen(), self._recover(), self._store_start_tasks(), self._set_keys())
             await self._sync_declarations()
             self._state = "running"
             await kernel.store.save_server(self.describe())
-            await self._presence.attend()
         except BaseException:
             self._state = "stopped"
             await self._release_all()
@@ -289,6 +287,10 @@ class WorkerHost:
             if isinstance(came, BaseException):
                 raise came
 
+    async def _register(self) -> None:
+        await self._kernel.store.save_server(self.describe())
+        await self._presence.attend()
+
     async def _listen(self) -> None:
         self._unsubscribe = await self._kernel.store.subscribe(self._on_signal)
 
@@ -332,7 +334,12 @@ class WorkerHost:
         """Store the pruning task and those of extensions. A list that an operator drains must not keep the worker from starting."""
         kernel = self._kernel
         own = [kernel.retention.task(kernel.ids.new_id())]
-        for task in (*own, *(task for part in self._parts for task in part.start_tasks())):
+        tasks = [*own, *(task for part in self._parts for task in part.start_tasks())]
+        keys = [task.unique_key for task in tasks if task.unique_key is not None]
+        stored = await kernel.store.find_unique(kernel.settings.namespace, keys)  # most are: a read costs less than a refused write
+        for task in tasks:
+            if task.unique_key in stored:
+                continue
             try:
                 await kernel.committer.submit(Unit(tasks=(task,)), PATIENCE)
             except Refused as error:

@@ -27,6 +27,10 @@ CLAIM_LIMIT = 250
 """Maximum number of tasks per claim, or a quarter of the concurrency if that is more. With larger claims, claims, handlers
 and commits would alternate instead of overlapping, and other workers would wait for tasks held here."""
 
+FIRST_CLAIM = 64
+"""Maximum number of tasks of the first claim after a pause; each claim that finds as many as it may take doubles it. So the first
+handlers start sooner, and claims, handlers and commits overlap sooner."""
+
 
 @dataclass(slots=True)
 class LaneGroup:
@@ -63,6 +67,8 @@ class Claimer:
         self._orphans_at = self._refreshed_at = float("-inf")
         self._signaled: set[int] = set()
         self._rounds = 0
+        self._reach = FIRST_CLAIM
+        """Maximum number of tasks of the next claim; `_room` has further limits."""
         self._is_unanswered = False
         """Whether the answer to the last claim was lost: the store may have made it."""
         self._received_at = -1
@@ -123,6 +129,10 @@ class Claimer:
                 self._received_at = max(self._received_at, *[task.claimed_at or 0 for task in tasks])
                 start(tasks, group, sent_at)
                 claimed = True
+                if len(tasks) >= self._reach:
+                    self._reach *= 2
+            else:
+                self._reach = FIRST_CLAIM
         return claimed
 
     async def _return_unanswered(self) -> None:
@@ -211,7 +221,7 @@ class Claimer:
     def _room(self, group: LaneGroup) -> int:
         """Return how many more tasks of the group can start now; others get the rest."""
         slots = self.slots.limit
-        room = min(slots - self.running, max(CLAIM_LIMIT, slots // 4))
+        room = min(slots - self.running, max(CLAIM_LIMIT, slots // 4), self._reach)
         if group.limit is not None:
             room = min(room, group.limit - group.running)
         if group.isolation == "loop":
