@@ -407,6 +407,7 @@ class Committer:
             self._notifying.add_done_callback(self._notified)
 
     async def _notify(self) -> None:
+        await asyncio.sleep(0)  # callers that the answer has woken send their next units first: the database is the slower part
         while self._lanes_to_notify:
             lanes, self._lanes_to_notify = tuple(self._lanes_to_notify), set()
             try:

@@ -137,8 +137,7 @@ class Tasks(Part):
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         if not units:
             return []
-        lanes = {task.lane for unit in units for task in unit.tasks}
-        if lanes:
+        if lanes := {task.lane for unit in units for task in unit.tasks} - self._lane_ids.keys():
             await self.lane_ids(list(lanes))
         with translated(self.url):
             for _ in range(_REPEATS):

@@ -216,6 +216,10 @@ class Connector:
                 raise
         return connection
 
+    def suits(self, connection: Connection) -> bool:
+        """Whether all settings are applied, so that the connection can be used without `session`."""
+        return not self.address.pgbouncer and connection.clock_offset_for == self.clock_offset_for
+
     @asynccontextmanager
     async def session(self, connection: Connection, settings: dict[str, str]) -> AsyncIterator[None]:
         """Use the connection with its settings applied; behind PgBouncer that takes a transaction."""
@@ -308,8 +312,11 @@ class Pool:
             self._used.add(connection)
             sound = False
             try:
-                async with self._connector.session(connection, self._settings):
+                if self._connector.suits(connection):
                     yield connection
+                else:
+                    async with self._connector.session(connection, self._settings):
+                        yield connection
                 sound = True
             except asyncpg.ReadOnlySQLTransactionError:  # perhaps a primary that has become a standby: look for the new one
                 raise
