@@ -110,6 +110,8 @@ def outcome_of(returned: Any) -> Outcome:
     """Return the outcome for a handler's return value (D1). Its parts are plain values, or encoded before they are stored."""
     if returned is None:
         return Succeeded()
+    if type(returned) is dict:
+        return Succeeded(returned)
     try:
         return _outcome_of(returned)
     except Exception as error:  # attributes of the returned object may raise anything

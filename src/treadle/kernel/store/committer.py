@@ -21,7 +21,7 @@ import msgspec
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import LATER, STREAM, Store
 from treadle.kernel.store.records import PutOutcome
-from treadle.kernel.store.units import DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import DONE, DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
@@ -337,9 +337,12 @@ class Committer:
         soonest = _NEVER
         for each, answer in zip(batch, answers, strict=True):
             each.resolve(answer)
+            unit = each.unit
+            if answer is DONE and type(unit.guard) is Claim and type(unit.settlement) is Finish and not unit.tasks:
+                finished.append(unit.guard.task_id)  # the usual unit
+                continue
             if answer.lane_ids:
                 lanes.update(answer.lane_ids)
-            unit = each.unit
             if unit.tasks and self._telemetry.observe is not None and (made := _made(unit, answer)):
                 took = self._clock.monotonic() - each.sent_at if each.sent_at else 0.0
                 self._telemetry.observe(TasksStored(made, took, each.origin))
