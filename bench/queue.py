@@ -9,7 +9,11 @@ by a row in `finished` (the log entry) with payload and result, and deleted from
 renews leases or checks claims.
 
 *Latency* is the time from the call of `enqueue` in one process to the first line of the handler in another, idle process,
-on an otherwise empty store. *Idle queries* are the statements that one idle worker sends, without `begin` and `commit`. The
+on an otherwise empty store. *Under load*, one process sends a batch every 10 ms, at half the rate at which one worker drains,
+and a worker with the default concurrency handles them: the latency of every task counts, from the call that sent its batch.
+
+*CPU* is that of the worker processes. *WAL* are the bytes that PostgreSQL writes during a drain, with the start of the worker and
+page images after checkpoints. *Idle queries* are the statements that one idle worker sends, without `begin` and `commit`. The
 transactions that PostgreSQL counts for the database (including autovacuum) are listed separately.
 """
 
@@ -33,6 +37,8 @@ NAME = "queue"
 TITLE = "The queue"
 STORES = BOTH
 CALLERS = 32
+TICK = 0.01
+"""Seconds between two batches of the steady load."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,11 @@ class Sizes:
     settle_seconds: float = 11.0
     """PostgreSQL's counters are late by up to ten seconds where a connection rests."""
     idle_seconds: float = 20.0
+    loaded_seconds: float = 8.0
 
 
 SIZES = Sizes()
-QUICK = Sizes(tasks=1000, rounds=2, samples=20, settle_seconds=1.0, idle_seconds=3.0)
+QUICK = Sizes(tasks=1000, rounds=2, samples=20, settle_seconds=1.0, idle_seconds=3.0, loaded_seconds=1.0)
 
 
 async def measure(url: str, sizes: Sizes) -> Figures:
@@ -68,7 +75,10 @@ async def measure(url: str, sizes: Sizes) -> Figures:
             add(enqueue_batched=await fill(url, name, sizes.tasks))
             add(**{f"limit_beside_{workers}": await set_based_limit(url, sizes.tasks)})
             add(**{f"limit_with_history_beside_{workers}": await limit_with_history(url, name)})
+            before = await counters(url)
             drained = await drain(url, name, sizes.tasks, workers)
+            if "wal_written" in before:
+                drained["_wal_bytes"] = ((await counters(url))["wal_written"] - before["wal_written"]) / sizes.tasks
             add(**{f"drain_{workers}{what}": value for what, value in drained.items()})
         name = f"bench.noop0.{number}"
         await fill(url, name, sizes.tasks)
@@ -82,7 +92,8 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     figures["limit"] = samples["limit_beside_1"] + samples["limit_beside_2"]
     figures["limit_with_history"] = samples["limit_with_history_beside_1"] + samples["limit_with_history_beside_2"]
     async with second_store(url) as empty:
-        return figures | await idle_figures(empty, sizes)
+        figures |= await idle_figures(empty, sizes)
+        return figures | await loaded_figures(empty, statistics.median(samples["drain_1"]) / 2, sizes.loaded_seconds)
 
 
 async def enqueue_rates(engine: Engine, count: int) -> dict[str, float]:
@@ -170,6 +181,22 @@ async def idle_figures(url: str, sizes: Sizes) -> dict[str, float]:
     return figures
 
 
+async def loaded_figures(url: str, rate: float, seconds: float) -> dict[str, float]:
+    """The latency of tasks that come at that rate for so long, in batches."""
+    batch = max(round(rate * TICK), 1)
+    count = batch * round(seconds / TICK)
+    async with child("bench.queue_worker", "timed", str(count), store=url) as worker, Engine(url, settings=Settings()) as engine:
+        await worker.said()
+        started = time.perf_counter()
+        for number in range(count // batch):
+            await asyncio.sleep(max(started + number * TICK - time.perf_counter(), 0))
+            sent = time.time_ns()
+            await engine.enqueue_many(TaskSpec(name="bench.timed", payload={"sent": sent}) for _ in range(batch))
+        took = time.perf_counter() - started
+        said = await worker.said()
+    return {"loaded_rate": count / took, "loaded_latency_ms_p50": said["p50"], "loaded_latency_ms_p99": said["p99"]}
+
+
 ROWS = (
     Row("enqueue, one caller", "enqueue_single", "/s"),
     Row("enqueue, 32 concurrent callers", "enqueue_32_callers", "/s"),
@@ -182,6 +209,9 @@ ROWS = (
     Row("start, two workers", "drain_2_start_ms", " ms"),
     Row("drain once started, one worker", "drain_1_once_started", "/s"),
     Row("drain once started, two workers", "drain_2_once_started", "/s"),
+    Row("CPU per drained task, one worker", "drain_1_cpu_us", " µs"),
+    Row("CPU per drained task, two workers", "drain_2_cpu_us", " µs"),
+    Row("WAL per drained task, one worker", "drain_1_wal_bytes", " B"),
     Row("limit, bare", "limit", "/s"),
     Row("limit, with history", "limit_with_history", "/s"),
     Row("one worker, of the bare limit", "drain_1_of_limit"),
@@ -191,6 +221,9 @@ ROWS = (
     Row("latency, p50", "latency_ms_p50", " ms"),
     Row("latency, p95", "latency_ms_p95", " ms"),
     Row("latency, p99", "latency_ms_p99", " ms"),
+    Row("load, half of the drain by one worker", "loaded_rate", "/s"),
+    Row("latency under that load, p50", "loaded_latency_ms_p50", " ms"),
+    Row("latency under that load, p99", "loaded_latency_ms_p99", " ms"),
     Row("idle worker: queries per second", "idle_queries_per_s"),
     Row("idle worker: transactions per second, counted by the server", "idle_transactions_per_s"),
     Row("idle worker: memory", "idle_rss_mb", " MB"),
@@ -199,6 +232,7 @@ ROWS = (
 POSTGRES, SQLITE = ("postgresql",), ("sqlite",)
 AIMS = (
     Aim("drain, one worker, of the bare limit", "drain_1_of_limit", at_least=0.6, stores=POSTGRES),
+    Aim("drain, two workers, of the bare limit", "drain_2_of_limit", at_least=0.6, stores=POSTGRES),
     Aim("drain, one worker, of the limit with history", "drain_1_of_limit_with_history", at_least=0.6, stores=POSTGRES),
     Aim("drain, one worker (twice PgQueuer's 13,000/s)", "drain_1", "/s", at_least=26_000, stores=POSTGRES),
     Aim("drain, two workers (twice PgQueuer's 17,600/s)", "drain_2", "/s", at_least=35_200, stores=POSTGRES),
@@ -207,6 +241,7 @@ AIMS = (
     Aim("enqueue, 32 callers (five times the best peer's single one, 1,900/s)", "enqueue_32_callers", "/s", at_least=9_500),
     Aim("latency p50", "latency_ms_p50", " ms", at_most=2.5, stores=POSTGRES),
     Aim("latency p99", "latency_ms_p99", " ms", at_most=5.5, stores=POSTGRES),
+    Aim("latency p99 at half the drain load", "loaded_latency_ms_p99", " ms", at_most=50.0),
     Aim("latency p50", "latency_ms_p50", " ms", at_most=2.0, stores=SQLITE),
     Aim("latency p99", "latency_ms_p99", " ms", at_most=5.0, stores=SQLITE),
     Aim("idle queries per second", "idle_queries_per_s", at_most=1.0),

@@ -1,8 +1,9 @@
-"""The worker processes of `bench.queue` and `bench.memory`: `drain`, `idle` and `steady`."""
+"""The worker processes of `bench.queue` and `bench.memory`: `drain`, `idle`, `timed` and `steady`."""
 
 from __future__ import annotations
 
 import asyncio
+import statistics
 import sys
 import time
 from collections import Counter
@@ -85,6 +86,30 @@ async def idle() -> None:
         tell_parent(statements=statements.total(), rss_mb=rss_mb())
 
 
+async def timed(count: str) -> None:
+    """Handle that many tasks that have the time of their call; say how long they took until their handlers."""
+    from treadle.cli.process.worker import calm_collector
+
+    engine = Engine(own_store(), settings=Settings())
+    took: list[int] = []
+    done = asyncio.Event()
+
+    @engine.handler("bench.timed")
+    async def timed(payload: dict[str, Any]) -> None:
+        took.append(time.time_ns() - payload["sent"])
+        if len(took) == int(count):
+            done.set()
+
+    async with engine:
+        calm_collector()
+        async with engine.worker():
+            tell_parent(ready=True)
+            await done.wait()
+            cuts = statistics.quantiles(took, n=100)
+            tell_parent(p50=cuts[49] / 1e6, p99=cuts[98] / 1e6)
+            await told()
+
+
 async def steady(name: str, every: str) -> None:
     """Run no-op tasks until ended, and say after every so many how much memory that takes."""
     from treadle.cli.process.worker import calm_collector
@@ -130,5 +155,5 @@ def count_statements() -> Counter[str]:
 
 if __name__ == "__main__":
     listen()
-    roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"drain": drain, "idle": idle, "steady": steady}
+    roles: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"drain": drain, "idle": idle, "timed": timed, "steady": steady}
     run_lasting(roles[sys.argv[1]](*sys.argv[2:]))

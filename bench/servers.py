@@ -67,7 +67,7 @@ async def counters(url: str) -> dict[str, float]:
     try:
         row = await connection.fetchrow(
             "select xact_commit + xact_rollback as transactions, tup_updated as updates, tup_inserted as inserts, "
-            "tup_fetched as fetches from pg_stat_database where datname = $1",
+            "tup_fetched as fetches, pg_current_wal_lsn() - '0/0'::pg_lsn as wal_written from pg_stat_database where datname = $1",
             urlsplit(url).path.strip("/"),
         )
         return {name: float(value) for name, value in row.items()}
