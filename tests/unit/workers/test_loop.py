@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from treadle.model.names import Lane
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.testing.contract.task_steps import claim, new_task, put
+from treadle.workers.claimer import FIRST_CLAIM, LaneGroup
 from treadle.workers.context import Context
 from treadle.workers.dependencies import WorkerOptions
 
@@ -445,3 +446,24 @@ async def test_a_worker_stopped_during_a_claim_does_not_wait_for_more(make_shop:
     shop.worker.stop_claiming()
     go_on.set()
     await asyncio.wait_for(running, BOUND)
+
+
+async def test_claims_begin_small_and_double_while_they_are_full(make_shop: MakeShop) -> None:
+    shop = make_shop(concurrency=2000)
+    sizes: list[int] = []
+
+    @shop.handler()
+    async def work(payload: Any) -> None:
+        pass
+
+    def start(tasks: Sequence[Task], group: LaneGroup, claimed_at: float) -> None:
+        sizes.append(len(tasks))
+
+    await enqueue_many(shop, 7 * FIRST_CLAIM + 1)
+    await shop.worker._claimer.refresh()
+    while await shop.worker._claimer.claim(start):
+        pass
+    assert sizes == [FIRST_CLAIM, 2 * FIRST_CLAIM, 4 * FIRST_CLAIM, 1]
+    await enqueue_many(shop, 2 * FIRST_CLAIM)
+    assert await shop.worker._claimer.claim(start)
+    assert sizes[-1] == FIRST_CLAIM
