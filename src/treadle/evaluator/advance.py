@@ -6,7 +6,7 @@ events; it commits `Changes` as a whole, or discards them and calls again later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from treadle.evaluator.blocks import begin_block, child_settled, expand, finish_block
@@ -33,13 +33,22 @@ from treadle.evaluator.records import (
     View,
 )
 from treadle.evaluator.retry import retry
-from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.states import (
+    BLOCK_EXECUTION_BEGIN,
+    BLOCK_EXECUTION_CONTINUE,
+    EVENT_TRANSMIT,
+    FACET_INIT_BEGIN,
+    FACET_SCRIPTS_BEGIN,
+    STATEMENT_ERROR,
+    WORKFLOW,
+)
 from treadle.evaluator.steps import begin_step, continue_after_event, continue_after_script, fail_step, part_settled
 from treadle.evaluator.waits import is_built_in_facet, is_waiting, stop_waiting, wait_again
 from treadle.lang.program import Program
 from treadle.model.states import RunState
 
 _ENDS = (Finished, Errored)
+_BEGIN, _SETTLED = Turn.BEGIN, Turn.SETTLED
 
 
 def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], limits: Limits | None = None) -> Changes | Need:
@@ -49,38 +58,70 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
     is proportional to the changes: the rows of the events' steps, their ancestors and steps that become ready; only the end of a
     foreach block needs all of its items.
     """
-    plan, limits = plan_of(program), limits or Limits()
-    draft = Draft(plan, run, view, limits)
-    missing: list[Missing] = []
-    expands = 0
-    for event in events:
-        if isinstance(event, Expand):
-            expands += 1
-            if expands > limits.blocks or draft.full or missing:
-                draft.again[event.block_id] = None
-                continue
-        try:
+    call = Advance(program, run, view, limits)
+    call.take(events)
+    return call.finish()
+
+
+class Advance:
+    """A call of `advance` that receives its events in parts: the result is that of one call with all of them.
+
+    The view must not change meanwhile.
+    """
+
+    __slots__ = ("_draft", "_expands", "_missing", "_new_draft", "_stopped")
+
+    def __init__(self, program: Program, run: RunRef, view: View, limits: Limits | None = None) -> None:
+        plan, limits = plan_of(program), limits or Limits()
+        self._new_draft = lambda: Draft(plan, run, view, limits)
+        self._draft = self._new_draft()
+        self._missing: list[Missing] = []
+        self._expands = 0
+        self._stopped: Changes | None = None
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Apply further events, in order."""
+        draft, missing = self._draft, self._missing
+        for event in events if self._stopped is None else ():
+            if isinstance(event, Expand):
+                self._expands += 1
+                if self._expands > draft.limits.blocks or draft.full or missing:
+                    draft.again[event.block_id] = None
+                    continue
             try:
-                reason = _take(draft, event)
-                if reason is not None:
-                    draft.ignored.append(Ignored(event, reason))
-                drain(draft)
-            except LimitReached as reached:
-                if not missing:
-                    return draft.stop(reached)
+                try:
+                    reason = _take(draft, event)
+                    if reason is not None:
+                        draft.ignored.append(Ignored(event, reason))
+                    drain(draft)
+                except LimitReached as reached:
+                    if not missing:
+                        self._stopped = draft.stop(reached)
+                        return
+            except Missing as each:
+                missing.append(each)
+                draft = self._draft = self._new_draft()  # only to collect further needs
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether rows are missing, so that `finish` will return a `Need`."""
+        return bool(self._missing)
+
+    def finish(self) -> Changes | Need:
+        """Return the changes of all events, or the need for more rows: a new call has to begin with those."""
+        missing = self._missing
+        if self._stopped is not None:
+            return self._stopped
+        try:
+            _withdraw_requested(self._draft)
         except Missing as each:
             missing.append(each)
-            draft = Draft(plan, run, view, limits)  # only to collect further needs
-    try:
-        _withdraw_requested(draft)
-    except Missing as each:
-        missing.append(each)
-    if missing:
-        rows = dict.fromkeys(row for each in missing for row in each.rows)
-        children = dict.fromkeys(row for each in missing for row in each.children_of)
-        blobs = dict.fromkeys(digest for each in missing for digest in each.blobs)
-        return Need(tuple(rows), tuple(children), tuple(blobs))
-    return draft.changes()
+        if missing:
+            rows = dict.fromkeys(row for each in missing for row in each.rows)
+            children = dict.fromkeys(row for each in missing for row in each.children_of)
+            blobs = dict.fromkeys(digest for each in missing for digest in each.blobs)
+            return Need(tuple(rows), tuple(children), tuple(blobs))
+        return self._draft.changes()
 
 
 def steps_of(events: Sequence[Event], limits: Limits) -> list[str]:
@@ -98,28 +139,29 @@ def drain(draft: Draft) -> None:
     A row is thus begun only after everything before it has ended or waits. A run of any size has few rows that have begun and
     not ended, and when the call is full, few blocks are left for the next one: at most the siblings at each level.
     """
+    agenda = draft.agenda
     stack: list[tuple[Turn, str]] = []
-    while draft.agenda or stack:
-        stack.extend(reversed(draft.agenda))
-        draft.agenda.clear()
+    while agenda or stack:
+        if agenda:
+            agenda.reverse()
+            stack += agenda
+            agenda.clear()
         turn, row_id = stack.pop()
         row = draft.edit(row_id)
-        match turn:
-            case Turn.BEGIN if draft.stopping:
-                withdraw(draft, row, State.FACET_INIT_BEGIN if row.is_step else State.BLOCK_EXECUTION_BEGIN)
-            case Turn.BEGIN:
+        if turn is _BEGIN:
+            if draft.stopping:
+                withdraw(draft, row, FACET_INIT_BEGIN if row.is_step else BLOCK_EXECUTION_BEGIN)
+            else:
                 (begin_step if row.is_step else begin_block)(draft, row)
-            case Turn.SETTLED:
-                if row.state is State.STATEMENT_ERROR:
-                    note_failure(draft, row)
-                parent = draft.edit(row.parent_id or "")
-                (part_settled if parent.is_step else child_settled)(draft, parent, row)
-            case Turn.MORE if not draft.stopping:
-                draft.again[row_id] = None
-            case Turn.MORE:
-                _stop_expanding(draft, row)
-            case _:
-                assert_never(turn)
+        elif turn is _SETTLED:
+            if row.state is STATEMENT_ERROR:
+                note_failure(draft, row)
+            parent = draft.edit(row.parent_id or "")
+            (part_settled if parent.is_step else child_settled)(draft, parent, row)
+        elif draft.stopping:
+            _stop_expanding(draft, row)
+        else:
+            draft.again[row_id] = None
 
 
 def _withdraw_requested(draft: Draft) -> None:
@@ -163,7 +205,7 @@ def _start(draft: Draft, event: Started) -> str | None:
     facet = draft.plan.program.find_facet(draft.run.workflow)
     if facet is None:
         raise LookupError(f"the program has no workflow {draft.run.workflow}")
-    row = draft.create(None, draft.run.root_place, StepKind.WORKFLOW, facet.id, facet=draft.run.workflow)
+    row = draft.create(None, draft.run.root_place, WORKFLOW, facet.id, facet=draft.run.workflow)
     row.params, row.stops = dict(event.inputs), event.stops
     draft.status = RunState.RUNNING
     return None
@@ -187,12 +229,12 @@ def finish(draft: Draft, event: Finished) -> str | None:
     if isinstance(row, str):
         return row
     stop_waiting(draft, row)
-    if row.state is State.EVENT_TRANSMIT and (wrong := misfit(draft, row, event.result)) is not None:
+    if row.state is EVENT_TRANSMIT and (wrong := misfit(draft, row, event.result)) is not None:
         fail_step(draft, row, _error(draft, row, wrong, "unexpected_result"), row.state)
-    elif row.state is State.EVENT_TRANSMIT:
+    elif row.state is EVENT_TRANSMIT:
         row.returns = {**row.returns, **event.result}
         continue_after_event(draft, row)
-    elif row.state is State.FACET_SCRIPTS_BEGIN:
+    elif row.state is FACET_SCRIPTS_BEGIN:
         row.params = {**row.params, **event.result}
         continue_after_script(draft, row)
     else:
@@ -225,7 +267,7 @@ def _err(draft: Draft, event: Errored) -> str | None:
 
 
 def _error(draft: Draft, row: StepRow, message: str, kind: str) -> StepError:
-    origin = "" if is_built_in_facet(draft, row) else "handler" if row.state is State.EVENT_TRANSMIT else "script"
+    origin = "" if is_built_in_facet(draft, row) else "handler" if row.state is EVENT_TRANSMIT else "script"
     return StepError(message=message, type=kind, path=row.path, step_id=row.id, origin=origin)
 
 
@@ -233,7 +275,7 @@ def _update(draft: Draft, event: Updated) -> str | None:
     row = _waiting(draft, event)
     if isinstance(row, str):
         return row
-    if row.state is not State.EVENT_TRANSMIT:
+    if row.state is not EVENT_TRANSMIT:
         return f"`{row.path}` waits for a script, which has no partial results"
     row.returns = {**row.returns, **event.partial}
     return None
@@ -254,14 +296,14 @@ def _expand(draft: Draft, event: Expand) -> str | None:
     block = None if row.is_step else draft.block_of(row)
     if block is None or block.script is not None:
         return f"`{row.path}` has nothing to expand"
-    if row.state is State.BLOCK_EXECUTION_BEGIN:
+    if row.state is BLOCK_EXECUTION_BEGIN:
         row = draft.edit(row.id)
         if draft.stopping:
             withdraw(draft, row, row.state)
         else:
             begin_block(draft, row)
         return None
-    if block.foreach is None or row.state is not State.BLOCK_EXECUTION_CONTINUE or row.expanded >= (row.total or 0):
+    if block.foreach is None or row.state is not BLOCK_EXECUTION_CONTINUE or row.expanded >= (row.total or 0):
         return f"`{row.path}` has nothing to expand"
     if draft.stopping:
         _stop_expanding(draft, draft.edit(row.id))

@@ -9,9 +9,19 @@ from treadle.evaluator.expressions import evaluate_condition, evaluate_json
 from treadle.evaluator.operators import EvaluationError, describe
 from treadle.evaluator.records import LogEntry, StepError, StepRow
 from treadle.evaluator.scope import BlockScope
-from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.states import (
+    BLOCK_EXECUTION_BEGIN,
+    BLOCK_EXECUTION_CONTINUE,
+    CASE,
+    CATCH,
+    ITEM,
+    SCHEMA,
+    STATEMENT_COMPLETE,
+    STATEMENT_ERROR,
+    STEP,
+)
 from treadle.evaluator.waits import await_script
-from treadle.lang.program import Block, Foreach, Schema, Step, Sys
+from treadle.lang.program import Block, Foreach, Step, Sys
 from treadle.model.values import Json
 
 
@@ -19,28 +29,28 @@ def begin_block(draft: Draft, row: StepRow) -> None:
     """Begin a block, item, case or catch; if the call has reached its row limit, leave it for another call."""
     block = draft.block_of(row)
     if draft.is_stopped(row):
-        draft.fail(row, stopped_at(row), State.BLOCK_EXECUTION_BEGIN)
+        draft.fail(row, stopped_at(row), BLOCK_EXECUTION_BEGIN)
         return
     if block.script is not None and row.parent_id is not None:
         await_script(draft, row, block.script, draft.get(row.parent_id))
         return
-    row.state = State.BLOCK_EXECUTION_BEGIN
+    row.state = BLOCK_EXECUTION_BEGIN
     if draft.full:
         draft.again[row.id] = None
         return
     try:
-        if block.foreach is not None and row.kind is not StepKind.ITEM:
+        if block.foreach is not None and row.kind is not ITEM:
             _begin_foreach(draft, row, block, block.foreach)
         elif block.when:
             _begin_cases(draft, row, block)
         else:
             _begin_statements(draft, row, block)
     except EvaluationError as error:
-        draft.fail(row, error_in(row, error), State.BLOCK_EXECUTION_BEGIN)
+        draft.fail(row, error_in(row, error), BLOCK_EXECUTION_BEGIN)
 
 
 def _begin_statements(draft: Draft, row: StepRow, block: Block) -> None:
-    row.state = State.BLOCK_EXECUTION_CONTINUE
+    row.state = BLOCK_EXECUTION_CONTINUE
     for statement in draft.plan.block(block).first:
         _start(draft, row, statement)
     if row.open == 0:
@@ -51,10 +61,9 @@ def _start(draft: Draft, row: StepRow, statement: Step | Sys) -> None:
     if isinstance(statement, Sys):
         _log(draft, row, statement)
         return
-    record = statement.call.is_value or isinstance(draft.plan.callee(statement.call.name), Schema)
-    kind = StepKind.SCHEMA if record else StepKind.STEP
-    ordinal = draft.plan.block(draft.block_of(row)).order[statement.name]
-    draft.create(row, statement.name, kind, statement.id, ordinal=ordinal, facet=statement.call.name)
+    plan = draft.plan.block(draft.block_of(row))
+    kind = SCHEMA if statement.name in plan.records else STEP
+    draft.create(row, statement.name, kind, statement.id, ordinal=plan.order[statement.name], facet=statement.call.name)
 
 
 def _log(draft: Draft, row: StepRow, statement: Sys) -> None:
@@ -86,7 +95,7 @@ def _begin_foreach(draft: Draft, row: StepRow, block: Block, foreach: Foreach) -
         raise EvaluationError(
             f"foreach `{foreach.variable}` has {len(elements)} elements; a run may have {limit} rows", "too_many_rows"
         )
-    row.state, row.total = State.BLOCK_EXECUTION_CONTINUE, len(elements)
+    row.state, row.total = BLOCK_EXECUTION_CONTINUE, len(elements)
     expand(draft, row, block, foreach, elements)
 
 
@@ -110,7 +119,7 @@ def expand(draft: Draft, row: StepRow, block: Block, foreach: Foreach, elements:
     stop = min(total, row.expanded + draft.limits.expand)
     while row.expanded < stop:
         index = row.expanded
-        draft.create(row, f"foreach-{index}", StepKind.ITEM, block.id, ordinal=index, loop={foreach.variable: elements[index]})
+        draft.create(row, f"foreach-{index}", ITEM, block.id, ordinal=index, loop={foreach.variable: elements[index]})
         row.expanded += 1
         if draft.full:
             break
@@ -128,9 +137,9 @@ def _begin_cases(draft: Draft, row: StepRow, block: Block) -> None:
             chosen.append(number)
     if not chosen:
         chosen = [number for number, case in enumerate(block.when) if case.condition is None]
-    row.state = State.BLOCK_EXECUTION_CONTINUE
+    row.state = BLOCK_EXECUTION_CONTINUE
     for number in chosen:
-        draft.create(row, f"when-case-{number}", StepKind.CASE, block.when[number].block.id, ordinal=number)
+        draft.create(row, f"when-case-{number}", CASE, block.when[number].block.id, ordinal=number)
     if not chosen:
         finish_block(draft, row)
 
@@ -144,7 +153,7 @@ def count_settled(parent: StepRow, child: StepRow) -> None:
     A withdrawn child counts after all that failed.
     """
     parent.open -= 1
-    if child.state is not State.STATEMENT_ERROR or child.kind is StepKind.CATCH:
+    if child.state is not STATEMENT_ERROR or child.kind is CATCH:
         return
     parent.failed += 1
     if parent.failed_first is None or _rank(child.error, child.ordinal) < _rank(parent.error, parent.failed_first):
@@ -161,7 +170,7 @@ def _rank(error: StepError | None, ordinal: int) -> tuple[bool, int]:
 def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
     """Handle a terminal step, item or case: start its dependents, or finish the block when nothing can move."""
     count_settled(row, child)
-    if child.state is State.STATEMENT_COMPLETE and child.kind in (StepKind.STEP, StepKind.SCHEMA):
+    if child.state is STATEMENT_COMPLETE and child.kind in (STEP, SCHEMA):
         plan = draft.plan.block(draft.block_of(row))
         for statement in plan.after.get(child.name, ()):
             if all(name == child.name or _is_complete(draft, row, name) for name in statement.depends):
@@ -174,7 +183,7 @@ def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
 
 def _is_complete(draft: Draft, row: StepRow, name: str) -> bool:
     found = draft.find_child(row, name)
-    return found is not None and found.state is State.STATEMENT_COMPLETE
+    return found is not None and found.state is STATEMENT_COMPLETE
 
 
 def finish_block(draft: Draft, row: StepRow) -> None:
@@ -182,24 +191,24 @@ def finish_block(draft: Draft, row: StepRow) -> None:
     block = draft.block_of(row)
     collects = collecting(block, row)
     if row.failed and collects is None:
-        draft.fail(row, row.error or first_error(draft, row), State.BLOCK_EXECUTION_CONTINUE)
+        draft.fail(row, row.error or first_error(draft, row), BLOCK_EXECUTION_CONTINUE)
         return
     if row.total is not None and _was_cut(draft, row):
         if draft.stopping:
-            withdraw(draft, row, State.BLOCK_EXECUTION_CONTINUE)
+            withdraw(draft, row, BLOCK_EXECUTION_CONTINUE)
         else:
-            draft.fail(row, stopped_at(row), State.BLOCK_EXECUTION_CONTINUE)
+            draft.fail(row, stopped_at(row), BLOCK_EXECUTION_CONTINUE)
         return
     merge = Merge(draft)
     scope = BlockScope(draft, row)
     try:
-        if block.when or (block.foreach is not None and row.kind is not StepKind.ITEM):
+        if block.when or (block.foreach is not None and row.kind is not ITEM):
             plan = draft.plan.block(block)
             if collects is not None:
                 merge.add(collects, [])
                 row.error = row.failed_first = None
             for child in draft.children(row) if block.when or block.yields or row.failed else ():
-                if collects is not None and child.state is State.STATEMENT_ERROR:
+                if collects is not None and child.state is STATEMENT_ERROR:
                     merge.add(collects, [_collected(draft, child)])
                 else:
                     merge.add_all(child.returns, plan.aliases)
@@ -207,7 +216,7 @@ def finish_block(draft: Draft, row: StepRow) -> None:
             _check_asserts(draft, block, scope)
             merge.add_yields(block, scope)
     except EvaluationError as error:
-        draft.fail(row, error_in(row, error), State.BLOCK_EXECUTION_CONTINUE)
+        draft.fail(row, error_in(row, error), BLOCK_EXECUTION_CONTINUE)
         return
     row.returns = merge.finish()
     draft.complete(row)
@@ -239,7 +248,7 @@ def _check_asserts(draft: Draft, block: Block, scope: BlockScope) -> None:
 
 def first_error(draft: Draft, row: StepRow) -> StepError:
     """Return the error of the first failed child."""
-    failed = [child for child in draft.children(row) if child.state is State.STATEMENT_ERROR]
+    failed = [child for child in draft.children(row) if child.state is STATEMENT_ERROR]
     first = min(failed, key=lambda child: _rank(child.error, child.ordinal), default=None)
     if first is not None and first.error is not None:
         return first.error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from treadle.evaluator.draft import Draft
 from treadle.evaluator.records import NOT_STARTED, StepError, StepRow
-from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.states import CATCH_CONTINUE, FACET_INIT_BEGIN, ITEM, State
 from treadle.lang.program import Block, Step
 
 
@@ -21,21 +21,21 @@ def next_catch(draft: Draft, row: StepRow, failed_in: State) -> tuple[int, Block
         return None
     statement = draft.statement_of(row)
     facet = draft.facet_of(row)
-    inner = facet.catch if facet is not None and failed_in is not State.FACET_INIT_BEGIN else None
+    inner = facet.catch if facet is not None and failed_in is not FACET_INIT_BEGIN else None
     clauses = (inner, statement.catch if isinstance(statement, Step) else None)
     return next(((n, clause) for n, clause in enumerate(clauses) if n >= row.caught and clause is not None), None)
 
 
 def collecting(block: Block, row: StepRow) -> str | None:
     """Return the return that collects the errors of a foreach's items, if it collects them."""
-    return block.foreach.failed if block.foreach is not None and row.kind is not StepKind.ITEM else None
+    return block.foreach.failed if block.foreach is not None and row.kind is not ITEM else None
 
 
 def is_handled(draft: Draft, row: StepRow) -> bool:
     """Return whether a catch or a collecting foreach above a failed row will handle the failure, or its own catch does so now."""
     if draft.stopping:
         return False
-    if row.state is State.CATCH_CONTINUE:
+    if row.state is CATCH_CONTINUE:
         return True
     while row.parent_id is not None:
         row = draft.get(row.parent_id)

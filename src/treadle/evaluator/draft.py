@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any
@@ -24,7 +23,7 @@ from treadle.evaluator.records import (
     View,
 )
 from treadle.evaluator.sizes import Sizes
-from treadle.evaluator.states import STEP_KINDS, State, StepKind
+from treadle.evaluator.states import STATEMENT_COMPLETE, STATEMENT_ERROR, STEP_KINDS, State, StepKind
 from treadle.lang.program import Block, Facet, Mixin, Step
 from treadle.model.ids import derived_id
 from treadle.model.states import RunState
@@ -59,6 +58,9 @@ class Turn(Enum):
     SETTLED = auto()
 
 
+_BEGIN, _SETTLED = Turn.BEGIN, Turn.SETTLED
+
+
 class Draft:
     """The working copy of one call. Rows from `edit` and `create` may be changed; their dicts are replaced, never mutated."""
 
@@ -77,6 +79,8 @@ class Draft:
         self.doomed = False
         self.dismissed: list[str] = []
         self.sizes = Sizes(limits)
+        self._root_id = run.root_id
+        self._nodes = plan.program.nodes
         self._born: dict[str, list[str]] = {}
         self._ids: dict[str, str] = {}
         """Derived ids, by place."""
@@ -122,7 +126,7 @@ class Draft:
         """Return the row for editing."""
         row = self.created.get(row_id) or self.updated.get(row_id)
         if row is None:
-            row = self.updated[row_id] = copy.copy(self.get(row_id))
+            row = self.updated[row_id] = self.get(row_id).__copy__()
             self._ids[row.place] = row_id
         return row
 
@@ -142,7 +146,7 @@ class Draft:
             self.edit(parent.id).open += 1
             self._born.setdefault(parent.id, []).append(row.id)
         self.created[row.id] = row
-        self.agenda.append((Turn.BEGIN, row.id))
+        self.agenda.append((_BEGIN, row.id))
         return row
 
     def _id_of(self, place: str) -> str:
@@ -154,7 +158,7 @@ class Draft:
     @property
     def stopping(self) -> bool:
         """Whether the run cannot succeed and starts nothing new."""
-        root = self.find(self.run.root_id)
+        root = self.find(self._root_id)
         return root is not None and root.stops and root.doom is not None
 
     @property
@@ -165,20 +169,21 @@ class Draft:
     # --- the program behind a row ----------------------------------------------------------------------------------
 
     def block_of(self, row: StepRow) -> Block:
-        node = self.plan.program.find_node(row.statement_id)
-        if not isinstance(node, Block):
+        node = self._nodes.get(row.statement_id)
+        if type(node) is not Block:
             raise LookupError(f"the program has no block {row.statement_id}")
         return node
 
     def statement_of(self, row: StepRow) -> Step | Mixin | Facet:
         """Return the step, alias or workflow of a step's row."""
-        node = self.plan.program.find_node(row.statement_id)
+        node = self._nodes.get(row.statement_id)
         if not isinstance(node, _STATEMENTS):
             raise LookupError(f"the program has no statement {row.statement_id}")
         return node
 
     def facet_of(self, row: StepRow) -> Facet | None:
-        return None if row.facet is None else self.plan.program.find_facet(row.facet)
+        plan = self.plan.facet(row.facet)
+        return None if plan is None else plan.facet
 
     def is_stopped(self, row: StepRow) -> bool:
         """Return whether a row is, or is within, a `failFast` foreach of which an item has failed."""
@@ -206,19 +211,19 @@ class Draft:
 
     def complete(self, row: StepRow) -> None:
         """Mark the row as complete."""
-        row.state, row.failed_in = State.STATEMENT_COMPLETE, None
-        self._settle(row, RunState.COMPLETED)
+        row.state, row.failed_in = STATEMENT_COMPLETE, None
+        if row.parent_id is None:
+            self.status = RunState.COMPLETED
+        else:
+            self.agenda.append((_SETTLED, row.id))
 
     def fail(self, row: StepRow, error: StepError, failed_in: State) -> None:
         """Mark the row as failed."""
-        row.state, row.error, row.failed_in = State.STATEMENT_ERROR, error, failed_in
-        self._settle(row, RunState.FAILED)
-
-    def _settle(self, row: StepRow, status: RunState) -> None:
+        row.state, row.error, row.failed_in = STATEMENT_ERROR, error, failed_in
         if row.parent_id is None:
-            self.status = status
+            self.status = RunState.FAILED
         else:
-            self.agenda.append((Turn.SETTLED, row.id))
+            self.agenda.append((_SETTLED, row.id))
 
     def stop(self, reached: LimitReached) -> Changes:
         """Return the changes that fail the run at a limit: only the step that reached it and its ancestors change.
@@ -229,7 +234,7 @@ class Draft:
         row: StepRow | None = reached.row
         while row is not None:
             row = self.edit(row.id)
-            row.state, row.error, row.failed_in = State.STATEMENT_ERROR, reached.error, row.state
+            row.state, row.error, row.failed_in = STATEMENT_ERROR, reached.error, row.state
             chain.insert(0, row)
             row = self.get(row.parent_id) if row.parent_id is not None else None
         new = [each for each in chain if each.id in self.created]
@@ -244,7 +249,7 @@ class Draft:
             doomed=self.doomed and self.status is not RunState.FAILED, dismissed=self.dismissed,
         )  # fmt: skip
         if self.status in (RunState.COMPLETED, RunState.FAILED):
-            root = self.get(self.run.root_id)
+            root = self.get(self._root_id)
             changes.outputs = dict(root.returns) if self.status is RunState.COMPLETED else None
             changes.error = root.error if self.status is RunState.FAILED else None
         return changes

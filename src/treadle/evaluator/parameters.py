@@ -11,20 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from treadle.evaluator.draft import Draft
 from treadle.evaluator.expressions import evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe, is_number, text
-from treadle.evaluator.plan import inputs_in, is_built_in, is_retry, is_timeout
+from treadle.evaluator.plan import FacetPlan, inputs_in, is_built_in, is_retry, is_timeout
 from treadle.evaluator.records import StepRow, Value
 from treadle.evaluator.scope import Scope, SignatureScope
 from treadle.lang.fits import misfits
 from treadle.lang.mixins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
-from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, OptionalType, Schema, Step
+from treadle.lang.program import Arg, Expr, Facet, MapLiteral, Mixin, Schema, Step
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import write
 
 
-def given_at_call(args: Iterable[Arg], mixins: Iterable[Mixin], scope: Scope) -> dict[str, Value]:
+def given_at_call(args: Iterable[Arg], mixins: Sequence[Mixin], scope: Scope) -> dict[str, Value]:
     """Return the arguments, and the values that call-site mixins add without overriding; an aliased mixin is one parameter."""
     given = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
-    for name, expr in _mixed_in(mixins):
+    for name, expr in _mixed_in(mixins) if mixins else ():
         if name not in given:
             given[name] = evaluate_named(name, expr, scope, "mixin argument")
     return given
@@ -40,7 +40,9 @@ def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
             yield from ((arg.name, arg.value) for arg in mixin.args)
 
 
-def with_defaults(draft: Draft, facet: Facet | Schema | None, given: dict[str, Value], namespace: str | None) -> dict[str, Value]:
+def with_defaults(
+    draft: Draft, facet: FacetPlan | Schema | None, given: dict[str, Value], namespace: str | None
+) -> dict[str, Value]:
     """Add the values of implicits (seen from the caller's namespace) and of the signature to the given ones.
 
     Optional fields of a schema are null.
@@ -49,19 +51,16 @@ def with_defaults(draft: Draft, facet: Facet | Schema | None, given: dict[str, V
         return given
     if isinstance(facet, Schema):
         return {**{field.name: None for field in facet.fields if field.default is not None}, **given}
+    if not facet.has_implicits:
+        return _fill(draft, dict(given), facet.pool) if facet.pool else given
     pool: dict[str, tuple[str, Expr]] = {}
-    for implicit in draft.plan.program.list_implicits(facet.qualified_name, namespace):
+    for implicit in draft.plan.program.list_implicits(facet.facet.qualified_name, namespace):
         for arg in implicit.call.args:
             pool.setdefault(arg.name, ("implicit", arg.value))
         for name, expr in _mixed_in(implicit.call.mixins):
             pool.setdefault(name, ("implicit", expr))
-    for mixin in facet.mixins:
-        if mixin.alias is None and not is_built_in(mixin):
-            for arg in mixin.args:
-                pool.setdefault(arg.name, ("mixin argument", arg.value))
-    for param in facet.params:
-        if param.default is not None:
-            pool.setdefault(param.name, ("default of", param.default))
+    for name, value in facet.pool.items():
+        pool.setdefault(name, value)
     return _fill(draft, dict(given), pool)
 
 
@@ -70,26 +69,23 @@ def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | Non
 
     Further names alone are accepted, and so are missing returns that nothing reads or that the step's blocks may still yield.
     """
-    facet, statement = draft.facet_of(row), draft.statement_of(row)
+    facet, program = draft.plan.facet(row.facet), draft.plan.program
     if facet is None:
         return None
-    wrong = [
-        problem
-        for each in facet.returns
-        if each.name in result and not each.reference
-        for problem in misfits(draft.plan.program, each.name, each.type, result[each.name])
-    ]
+    wrong: list[str] = []
+    for each in facet.checked:
+        if each.name in result:
+            wrong += misfits(program, each.name, each.type, result[each.name])
     if wrong:
         return f"the handler of `{row.facet}` returned a wrong value: {'; '.join(wrong)}"
-    if facet.blocks or (isinstance(statement, Step) and statement.body is not None):
-        return None
-    declared = [each.name for each in facet.returns]
-    unknown = [name for name in result if name not in declared]
-    known = {**row.params, **row.returns, **result}
-    needed = [each for each in facet.returns if each.default is None and not isinstance(each.type, OptionalType)]
-    missing = [each.name for each in needed if each.name not in known]
+    missing = [name for name in facet.required if name not in result and name not in row.params and name not in row.returns]
     if not missing:
         return None
+    statement = draft.statement_of(row)
+    if facet.facet.blocks or (isinstance(statement, Step) and statement.body is not None):
+        return None
+    declared = [each.name for each in facet.facet.returns]
+    unknown = [name for name in result if name not in declared]
     if not unknown:
         missing = [name for name in missing if row.name is not None and draft.plan.reads(row.name, name)]
         if not missing:
@@ -99,12 +95,12 @@ def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | Non
     return f"{instead}; it returns {', '.join(declared)}"
 
 
-def return_defaults(draft: Draft, facet: Facet | None, params: dict[str, Value], returns: dict[str, Value]) -> dict[str, Value]:
+def return_defaults(draft: Draft, facet: FacetPlan | None, params: dict[str, Value], returns: dict[str, Value]) -> dict[str, Value]:
     """Return the defaults of missing returns."""
-    if facet is None:
+    if facet is None or not facet.defaults:
         return {}
     scope = SignatureScope(draft, {**returns, **params})
-    missing = [each for each in facet.returns if each.default is not None and each.name not in returns]
+    missing = [each for each in facet.defaults if each.name not in returns]
     return {each.name: evaluate_named(each.name, each.default, scope, "default of") for each in missing if each.default}
 
 

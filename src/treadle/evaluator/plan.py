@@ -23,6 +23,8 @@ from treadle.lang.program import (
     MapLiteral,
     Mixin,
     Null,
+    OptionalType,
+    Param,
     Program,
     Schema,
     Step,
@@ -47,6 +49,30 @@ class BlockPlan:
     after: dict[str, list[Step | Sys]] = field(default_factory=dict)
     asserts: list[Sys] = field(default_factory=list)
     aliases: frozenset[str] = frozenset()
+    records: set[str] = field(default_factory=set)
+    """The steps that are values of a schema, or values as such, and call nothing."""
+
+
+@dataclass(slots=True)
+class FacetPlan:
+    """The parts of a facet's signature by use."""
+
+    facet: Facet
+    is_event: bool
+    aliases: tuple[tuple[int, Mixin], ...]
+    """The mixins that run as steps of their own, with their numbers."""
+    alias_names: frozenset[str]
+    checked: tuple[Param, ...]
+    """The returns whose values have a type; the others are steps."""
+    required: tuple[str, ...]
+    """The returns without a default that may not be missing."""
+    defaults: tuple[Param, ...]
+    """The returns with a default."""
+    pool: dict[str, tuple[str, Expr]]
+    """The values that the signature gives to missing parameters, by name, each with its origin."""
+    has_implicits: bool
+    has_options: bool
+    """Whether a mixin of the signature is `Timeout` or `Retry`."""
 
 
 @dataclass(slots=True)
@@ -54,6 +80,8 @@ class Plan:
     """Lookups in one program."""
 
     program: Program
+    facets: dict[str | None, FacetPlan | None] = field(default_factory=lambda: {None: None})
+    """The facets looked up so far (`facet`), by qualified name."""
     _blocks: dict[str, BlockPlan] = field(default_factory=dict)
     _fails_fast: bool | None = None
     _reads: frozenset[tuple[str, ...]] | None = None
@@ -76,8 +104,17 @@ class Plan:
         """Return the plan of a block."""
         plan = self._blocks.get(block.id)
         if plan is None or plan.block is not block:
-            plan = self._blocks[block.id] = _plan_block(block)
+            plan = self._blocks[block.id] = _plan_block(self, block)
         return plan
+
+    def facet(self, name: str | None) -> FacetPlan | None:
+        """Return the plan of the facet with this qualified name; None if it is not declared."""
+        try:
+            return self.facets[name]
+        except KeyError:
+            facet = self.program.find_facet(name or "")
+            plan = self.facets[name] = None if facet is None else _plan_facet(self.program, facet)
+            return plan
 
     def callee(self, name: str | None) -> Facet | Schema | None:
         """Return the facet or schema of this qualified name; None for an external facet."""
@@ -109,8 +146,11 @@ def _step_reads(program: Program) -> Iterator[tuple[str, ...]]:
             left.extend(getattr(each, part.name) for part in fields(each))
 
 
-def _plan_block(block: Block) -> BlockPlan:
+def _plan_block(program: Plan, block: Block) -> BlockPlan:
     plan = BlockPlan(block, {step.name: index for index, step in enumerate(block.steps)})
+    for step in block.steps:
+        if step.call.is_value or isinstance(program.callee(step.call.name), Schema):
+            plan.records.add(step.name)
     statements: list[Step | Sys] = [*block.steps, *block.sys]
     for statement in statements:
         if isinstance(statement, Sys) and statement.kind is SysKind.ASSERT:
@@ -122,6 +162,29 @@ def _plan_block(block: Block) -> BlockPlan:
                 plan.after.setdefault(name, []).append(statement)
     plan.aliases = frozenset(_aliases(block))
     return plan
+
+
+def _plan_facet(program: Program, facet: Facet) -> FacetPlan:
+    pool: dict[str, tuple[str, Expr]] = {}
+    for mixin in facet.mixins:
+        if mixin.alias is None and not is_built_in(mixin):
+            for arg in mixin.args:
+                pool.setdefault(arg.name, ("mixin argument", arg.value))
+    for param in facet.params:
+        if param.default is not None:
+            pool.setdefault(param.name, ("default of", param.default))
+    return FacetPlan(
+        facet=facet,
+        is_event=facet.is_event,
+        aliases=tuple((n, mixin) for n, mixin in enumerate(facet.mixins) if mixin.alias is not None and not is_built_in(mixin)),
+        alias_names=frozenset(mixin.alias for mixin in facet.mixins if mixin.alias),
+        checked=tuple(each for each in facet.returns if not each.reference),
+        required=tuple(each.name for each in facet.returns if each.default is None and not isinstance(each.type, OptionalType)),
+        defaults=tuple(each for each in facet.returns if each.default is not None),
+        pool=pool,
+        has_implicits=bool(program.list_implicits(facet.qualified_name, None)),
+        has_options=any(is_timeout(mixin) or is_retry(mixin) for mixin in facet.mixins),
+    )
 
 
 def is_fail_fast(block: Block) -> bool:

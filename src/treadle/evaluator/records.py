@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.evaluator.states import STEP_KINDS, TERMINAL, State, StepKind
+from treadle.evaluator.states import CREATED, STATEMENT_COMPLETE, STATEMENT_ERROR, STEP_KINDS, TERMINAL, State, StepKind
 from treadle.model.ids import derived_id
 from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_LIST, short_name
@@ -60,7 +60,7 @@ class StepRow(StoredRow, kw_only=True, omit_defaults=True, gc=False):
     """The last segment of the place: a step's name, an alias, or `block-0`, `foreach-3`, `when-case-1`, `catch-0`."""
     kind: StepKind
     facet: str | None = None
-    state: State = State.CREATED
+    state: State = CREATED
     ordinal: int = 0
     depth: int = 0
     """Number of enclosing steps."""
@@ -109,7 +109,7 @@ class StepRow(StoredRow, kw_only=True, omit_defaults=True, gc=False):
     @property
     def status(self) -> StepState:
         """The state in the vocabulary shared by the steps of all runs; one that did not start is canceled."""
-        stopped = self.state is State.STATEMENT_ERROR and self.error is not None and self.error.stopped
+        stopped = self.state is STATEMENT_ERROR and self.error is not None and self.error.stopped
         return StepState.CANCELED if stopped else status_of(self.state)
 
     @property
@@ -120,9 +120,9 @@ class StepRow(StoredRow, kw_only=True, omit_defaults=True, gc=False):
 
 def status_of(state: State) -> StepState:
     """Return an evaluator's state in the vocabulary shared by the steps of all runs."""
-    if state is State.STATEMENT_COMPLETE:
+    if state is STATEMENT_COMPLETE:
         return StepState.COMPLETED
-    return StepState.FAILED if state is State.STATEMENT_ERROR else StepState.RUNNING
+    return StepState.FAILED if state is STATEMENT_ERROR else StepState.RUNNING
 
 
 def path_of(place: str) -> str:

@@ -14,7 +14,7 @@ from typing import Protocol
 from treadle.evaluator.draft import Draft
 from treadle.evaluator.operators import EvaluationError, member
 from treadle.evaluator.records import StepRow, Value
-from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.states import CASE, ITEM, STATEMENT_COMPLETE
 from treadle.lang.program import Step
 from treadle.model.values import Json
 
@@ -113,7 +113,7 @@ class BlockScope:
             if not _holds_statements(self.draft, row) or name not in self.draft.plan.block(self.draft.block_of(row)).order:
                 continue
             found = self.draft.find_child(row, name)
-            if found is None or found.state is not State.STATEMENT_COMPLETE:
+            if found is None or found.state is not STATEMENT_COMPLETE:
                 raise EvaluationError(f"step `{name}` is not complete")
             return found
         raise EvaluationError(f"there is no step `{name}` here")
@@ -123,7 +123,7 @@ def _holds_statements(draft: Draft, row: StepRow) -> bool:
     """Return whether a row's children are the steps of its block; those of a foreach block are in its items."""
     if row.is_step:
         return False
-    if row.kind in (StepKind.ITEM, StepKind.CASE):
+    if row.kind in (ITEM, CASE):
         return True
     return draft.block_of(row).foreach is None
 

@@ -11,11 +11,23 @@ from treadle.evaluator.draft import Draft, error_in, stopped_at
 from treadle.evaluator.expressions import evaluate
 from treadle.evaluator.operators import EvaluationError
 from treadle.evaluator.parameters import given_at_call, retry_of, return_defaults, timeout_of, with_defaults
-from treadle.evaluator.plan import is_built_in
 from treadle.evaluator.records import StepError, StepRow, Value
 from treadle.evaluator.recursion import check_growth, check_limits
 from treadle.evaluator.scope import BlockScope, Scope, SignatureScope, attributes
-from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.states import (
+    BLOCK,
+    CATCH,
+    CATCH_CONTINUE,
+    FACET_INIT_BEGIN,
+    MIXIN,
+    MIXIN_BLOCKS_CONTINUE,
+    SCHEMA,
+    STATEMENT_BLOCKS_CONTINUE,
+    STATEMENT_CAPTURE_BEGIN,
+    STATEMENT_COMPLETE,
+    STATEMENT_ERROR,
+    State,
+)
 from treadle.evaluator.waits import await_handler, await_script
 from treadle.lang.program import Block, Mixin, Step
 
@@ -24,20 +36,20 @@ def begin_step(draft: Draft, row: StepRow) -> None:
     """Evaluate the parameters, then continue."""
     check_limits(draft, row)
     if draft.is_stopped(row):
-        draft.fail(row, stopped_at(row), State.FACET_INIT_BEGIN)
+        draft.fail(row, stopped_at(row), FACET_INIT_BEGIN)
         return
     try:
         _initialize(draft, row)
     except EvaluationError as error:
         check_growth(draft, row, error)
-        fail_step(draft, row, error_in(row, error), State.FACET_INIT_BEGIN)
+        fail_step(draft, row, error_in(row, error), FACET_INIT_BEGIN)
         return
-    facet = draft.facet_of(row)
-    if row.kind is StepKind.SCHEMA:
+    facet = draft.plan.facet(row.facet)
+    if row.kind is SCHEMA:
         row.params, row.returns = {}, row.params
         draft.complete(row)
-    elif facet is not None and facet.pre_script is not None:
-        await_script(draft, row, facet.pre_script, row)
+    elif facet is not None and facet.facet.pre_script is not None:
+        await_script(draft, row, facet.facet.pre_script, row)
     else:
         continue_after_script(draft, row)
 
@@ -59,13 +71,13 @@ def _initialize(draft: Draft, row: StepRow) -> None:
         given = given_at_call(statement.args, (), scope)
     else:
         scope, given = SignatureScope(draft, {}), row.params
-    facet = draft.facet_of(row)
-    callee = draft.plan.callee(row.facet) if row.kind is StepKind.SCHEMA else facet
-    row.params = with_defaults(draft, callee, given, draft.plan.program.namespace_of(row.statement_id))
+    facet = draft.plan.facet(row.facet)
+    schema = draft.plan.program.find_schema(row.facet or "") if facet is None and row.kind is SCHEMA else None
+    row.params = with_defaults(draft, facet or schema, given, draft.plan.program.namespace_of(row.statement_id))
     draft.sizes.check_sum(*row.params.values())
-    if facet is not None and facet.is_event:
-        row.timeout_for = timeout_of(draft, mixins, scope, facet, row.params)
-        row.policy = retry_of(draft, mixins, scope, facet, row.params)
+    if facet is not None and facet.is_event and (mixins or facet.has_options):
+        row.timeout_for = timeout_of(draft, mixins, scope, facet.facet, row.params)
+        row.policy = retry_of(draft, mixins, scope, facet.facet, row.params)
 
 
 # --- the stages ----------------------------------------------------------------------------------------------------
@@ -73,11 +85,11 @@ def _initialize(draft: Draft, row: StepRow) -> None:
 
 def continue_after_script(draft: Draft, row: StepRow, first: int = 0) -> None:
     """Run the signature's aliases one after another (a later one may read an earlier one), starting with `first`."""
-    facet = draft.facet_of(row)
-    for number, mixin in enumerate(facet.mixins if facet else ()):
-        if number >= first and mixin.alias is not None and not is_built_in(mixin):
-            row.state = State.MIXIN_BLOCKS_CONTINUE
-            draft.create(row, mixin.alias, StepKind.MIXIN, mixin.id, ordinal=number, facet=mixin.name)
+    facet = draft.plan.facet(row.facet)
+    for number, mixin in facet.aliases if facet else ():
+        if number >= first:
+            row.state = MIXIN_BLOCKS_CONTINUE
+            draft.create(row, mixin.alias or "", MIXIN, mixin.id, ordinal=number, facet=mixin.name)
             return
     if facet is not None and facet.is_event:
         await_handler(draft, row)
@@ -90,25 +102,25 @@ def _body(draft: Draft, row: StepRow) -> tuple[Block, ...]:
     statement = draft.statement_of(row)
     if isinstance(statement, Step) and statement.body is not None:
         return (statement.body,)
-    facet = draft.facet_of(row)
-    return facet.blocks if facet else ()
+    facet = draft.plan.facet(row.facet)
+    return facet.facet.blocks if facet else ()
 
 
 def continue_after_event(draft: Draft, row: StepRow) -> None:
     """Start all blocks of the body concurrently."""
     blocks = _body(draft, row)
-    row.state = State.STATEMENT_BLOCKS_CONTINUE
+    row.state = STATEMENT_BLOCKS_CONTINUE
     if blocks:
         _assume_defaults(draft, row)
     for number, block in enumerate(blocks):
-        draft.create(row, f"block-{number}", StepKind.BLOCK, block.id, ordinal=number)
+        draft.create(row, f"block-{number}", BLOCK, block.id, ordinal=number)
     if not blocks:
         capture(draft, row)
 
 
 def _assume_defaults(draft: Draft, row: StepRow) -> None:
     """Give missing returns their defaults where a body or catch can read them; one that has no value fails only at the end."""
-    facet, statement = draft.facet_of(row), draft.statement_of(row)
+    facet, statement = draft.plan.facet(row.facet), draft.statement_of(row)
     if facet is not None and (facet.is_event or (isinstance(statement, Step) and (statement.body or statement.catch))):
         with suppress(EvaluationError):
             row.returns = {**row.returns, **return_defaults(draft, facet, row.params, row.returns)}
@@ -117,10 +129,10 @@ def _assume_defaults(draft: Draft, row: StepRow) -> None:
 def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
     """Handle a terminal alias, block or catch of the step."""
     count_settled(row, child)
-    failed = child.state is State.STATEMENT_ERROR
-    if child.kind is StepKind.CATCH:
+    failed = child.state is STATEMENT_ERROR
+    if child.kind is CATCH:
         if failed and child.error is not None:
-            failed_in = row.failed_in or State.CATCH_CONTINUE
+            failed_in = row.failed_in or CATCH_CONTINUE
             if not child.error.stopped or row.error is None:
                 fail_step(draft, row, child.error, failed_in)
             elif draft.stopping:
@@ -132,7 +144,7 @@ def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
     elif row.open == 0:
         if row.failed:
             fail_step(draft, row, row.error or first_error(draft, row), row.state)
-        elif child.kind is StepKind.MIXIN:
+        elif child.kind is MIXIN:
             row.params = {**row.params, child.name: attributes(draft, child)}
             continue_after_script(draft, row, child.ordinal + 1)
         else:
@@ -141,28 +153,31 @@ def part_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
 
 def capture(draft: Draft, row: StepRow, catch: StepRow | None = None) -> None:
     """Merge the yields of the completed blocks (and the catch) into the returns, add defaults, and complete the step."""
-    merge = Merge(draft)
-    blocks = _body(draft, row) if row.failed_in in (None, State.STATEMENT_BLOCKS_CONTINUE, State.STATEMENT_CAPTURE_BEGIN) else ()
-    for number, block in enumerate(blocks):
-        child = draft.find_child(row, f"block-{number}")
-        if child is not None and child.state is State.STATEMENT_COMPLETE:
-            merge.add_all(child.returns, draft.plan.block(block).aliases)
-    if catch is not None:
-        merge.add_all(catch.returns, draft.plan.block(draft.block_of(catch)).aliases)
+    blocks = _body(draft, row) if row.failed_in in (None, STATEMENT_BLOCKS_CONTINUE, STATEMENT_CAPTURE_BEGIN) else ()
     returns = dict(row.returns)
-    facet = draft.facet_of(row)
-    aliases = {mixin.alias for mixin in facet.mixins if mixin.alias} if facet else set()
-    for name, value in merge.finish().items():
-        if name in aliases and isinstance(value, dict) and isinstance(row.params.get(name), dict):
+    facet = draft.plan.facet(row.facet)
+    for name, value in _merged(draft, row, blocks, catch).items() if blocks or catch is not None else ():
+        if facet and name in facet.alias_names and isinstance(value, dict) and isinstance(row.params.get(name), dict):
             value = {**row.params[name], **value}
         returns[name] = value
     try:
         returns |= return_defaults(draft, facet, row.params, returns)
     except EvaluationError as error:
-        fail_step(draft, row, error_in(row, error), row.failed_in or State.STATEMENT_CAPTURE_BEGIN)
+        fail_step(draft, row, error_in(row, error), row.failed_in or STATEMENT_CAPTURE_BEGIN)
         return
     row.returns = returns
     draft.complete(row)
+
+
+def _merged(draft: Draft, row: StepRow, blocks: tuple[Block, ...], catch: StepRow | None) -> dict[str, Value]:
+    merge = Merge(draft)
+    for number, block in enumerate(blocks):
+        child = draft.find_child(row, f"block-{number}")
+        if child is not None and child.state is STATEMENT_COMPLETE:
+            merge.add_all(child.returns, draft.plan.block(block).aliases)
+    if catch is not None:
+        merge.add_all(catch.returns, draft.plan.block(draft.block_of(catch)).aliases)
+    return merge.finish()
 
 
 # --- errors --------------------------------------------------------------------------------------------------------
@@ -180,8 +195,8 @@ def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) ->
         return
     number, clause = found
     _assume_defaults(draft, row)
-    row.state, row.caught = State.CATCH_CONTINUE, number + 1
-    catch = draft.create(row, catch_name(row, number), StepKind.CATCH, clause.id, ordinal=number)
+    row.state, row.caught = CATCH_CONTINUE, number + 1
+    catch = draft.create(row, catch_name(row, number), CATCH, clause.id, ordinal=number)
     catch.params = {"error": error.message, "error_type": error.type}
 
 

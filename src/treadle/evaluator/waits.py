@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from treadle.evaluator.draft import Draft
 from treadle.evaluator.records import ScriptRequest, StepRow, TaskRequest, Value
-from treadle.evaluator.states import State, StepKind
+from treadle.evaluator.states import BLOCK, BLOCK_EXECUTION_BEGIN, EVENT_TRANSMIT, FACET_SCRIPTS_BEGIN
 from treadle.lang.program import Script
 from treadle.model.ids import derived_id
 
 
 def await_handler(draft: Draft, row: StepRow) -> None:
     """Wait for the handler of the row's event facet; it receives all parameters."""
-    row.state = State.EVENT_TRANSMIT
+    row.state = EVENT_TRANSMIT
     _request(draft, row, "event", row.params)
 
 
 def await_script(draft: Draft, row: StepRow, script: Script, owner: StepRow) -> None:
     """Wait for a script that runs on its owner's attributes: a block's script also sees an event's results."""
-    row.state = State.BLOCK_EXECUTION_BEGIN if row.kind is StepKind.BLOCK else State.FACET_SCRIPTS_BEGIN
+    row.state = BLOCK_EXECUTION_BEGIN if row.kind is BLOCK else FACET_SCRIPTS_BEGIN
     place = script.location
     request = ScriptRequest(
         code=script.code,
@@ -55,9 +55,9 @@ def task_id_of(row: StepRow, what: str = "event") -> str:
 
 def is_waiting(draft: Draft, row: StepRow) -> bool:
     """Return whether a row waits for a task."""
-    if row.state is State.BLOCK_EXECUTION_BEGIN:
+    if row.state is BLOCK_EXECUTION_BEGIN:
         return draft.block_of(row).script is not None
-    return row.state in (State.EVENT_TRANSMIT, State.FACET_SCRIPTS_BEGIN)
+    return row.state in (EVENT_TRANSMIT, FACET_SCRIPTS_BEGIN)
 
 
 def stop_waiting(draft: Draft, row: StepRow) -> None:
@@ -68,7 +68,7 @@ def stop_waiting(draft: Draft, row: StepRow) -> None:
 
 def wait_again(draft: Draft, row: StepRow) -> None:
     """Request the task again: the same one, unless the row has been retried since."""
-    if row.state is State.EVENT_TRANSMIT:
+    if row.state is EVENT_TRANSMIT:
         await_handler(draft, row)
         return
     facet = draft.facet_of(row)
