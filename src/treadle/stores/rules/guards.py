@@ -36,6 +36,11 @@ Name = tuple[str, str, str | None]
 """The namespace, entity and name of a record."""
 
 
+_OF_FINISHED = frozenset({Revive, Amend})
+_RARE = frozenset({PutRun, MoveRun, PutRecord, ChangeRecord})
+"""Rows that change what the guards of later units are compared with."""
+
+
 class GuardedTask(NamedTuple):
     """The stored values of a task that a guard names."""
 
@@ -61,6 +66,11 @@ def has_rows(unit: Unit) -> bool:
     return bool(unit.rows or unit.also) or unit.run is not None
 
 
+def has_rare_rows(unit: Unit) -> bool:
+    """Whether the unit has new or moved runs or records."""
+    return any(type(row) in _RARE for row in unit.rows)
+
+
 def new_runs(unit: Unit) -> list[PutRun]:
     """Return the new runs of the unit."""
     return [row for row in unit.rows if isinstance(row, PutRun)]
@@ -83,13 +93,25 @@ def name_of(record: Record) -> Name:
 
 def task_key(unit: Unit) -> TaskKey:
     """Return the key of the task that guards the unit."""
-    finished = isinstance(unit.settlement, Revive | Amend) or only_sees(unit)
+    finished = type(unit.settlement) in _OF_FINISHED or only_sees(unit)
     return (unit.guard.task_id if unit.guard else "", finished)
+
+
+def task_keys(units: Iterable[Unit]) -> set[TaskKey]:
+    """Return the keys of all tasks that guard the units."""
+    keys = {task_key(unit) for unit in units if unit.guard}
+    keys.update((claim.task_id, False) for unit in units for claim, _ in unit.also)
+    return keys
 
 
 def only_sees(unit: Unit) -> bool:
     """Whether the unit is guarded by the end of a task, which it does not change."""
     return unit.settlement is None and isinstance(unit.guard, Seen)
+
+
+def kinds_of(units: Iterable[Unit]) -> set[type]:
+    """Return the kinds of rows in the units."""
+    return {type(row) for unit in units for row in unit.rows}
 
 
 def split(unit: Unit) -> list[Unit]:
@@ -139,6 +161,8 @@ class Snapshot:
                 return DEFERRED
         if lost := tuple(part.guard.task_id for part in parts if part.guard and not self._holds(part)):
             return Answer(Verdict.CLAIM_LOST, lost=lost) if has_rows(unit) else CLAIM_LOST
+        if not has_rare_rows(unit):
+            return None
         for put in new_runs(unit):
             if put.run.id in self.runs:
                 return DONE
@@ -178,6 +202,8 @@ class Snapshot:
                 self.tasks.pop(task_key(part), None)
         if unit.run is not None:
             self.runs[unit.run.run_id] += 1
+        if not has_rare_rows(unit):
+            return
         for row in unit.rows:
             if isinstance(row, MoveRun):
                 (self.ended.add if row.to_state in RUN.final else self.ended.discard)(row.run_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from treadle.kernel.store.records import Await
+from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.model.records import Record
 from treadle.stores.postgres.commit.messages import receiving_runs
@@ -16,10 +16,10 @@ from treadle.stores.rules.guards import (
     Snapshot,
     TaskKey,
     changed_records,
+    kinds_of,
     name_of,
     new_records,
-    split,
-    task_key,
+    task_keys,
 )
 from treadle.stores.statements import load_statements
 
@@ -28,17 +28,18 @@ _SQL = load_statements(__package__, "guards.sql")
 
 async def take_snapshot(connection: Connection, units: Sequence[Unit]) -> Snapshot:
     """Lock and return the tasks, runs and records that guard the units, and the runs that receive messages."""
-    receiving = receiving_runs(units)
+    kinds = kinds_of(units)
+    receiving = receiving_runs(units) if PutMessage in kinds else set()
     wanted = {unit.run.run_id for unit in units if unit.run is not None} | receiving
-    wanted |= {row.run_id for unit in units for row in unit.rows if isinstance(row, Await)}
+    if Await in kinds:
+        wanted |= {row.run_id for unit in units for row in unit.rows if isinstance(row, Await)}
     known = await connection.fetch(_SQL["lock_runs"], plain(sorted(wanted))) if wanted else []
     runs, ended = {row[0]: row[1] for row in known}, {row[0] for row in known if row[2]}
-    keys = {task_key(part) for unit in units for part in split(unit) if part.guard}
-    tasks = await _lock_tasks(connection, keys, receiving)
+    tasks = await _lock_tasks(connection, task_keys(units), receiving)
+    if PutRecord not in kinds and ChangeRecord not in kinds:
+        return Snapshot(tasks, runs, ended)
     new = new_records(units)
     record_ids = {change.record_id for change in changed_records(units)} | {record.id for record in new}
-    if not record_ids:
-        return Snapshot(tasks, runs, ended)
     records = {row[0]: row[1] for row in await connection.fetch(_SQL["lock_records"], sorted(record_ids))}
     return Snapshot(tasks, runs, ended, records=records, names=await find_holders(connection, new))
 
@@ -49,7 +50,7 @@ async def _lock_tasks(connection: Connection, keys: set[TaskKey], receiving: Set
     for finished, statement in ((False, "lock_tasks"), (True, "lock_finished")):
         task_ids = sorted(task_id for task_id, ended in keys if ended is finished)
         if receiving and not finished:
-            rows = await connection.fetch(_SQL["lock_tasks_and_receivers"], task_ids, sorted(receiving))
+            rows = await connection.fetch(_SQL["lock_tasks_and_receivers"], plain(task_ids), plain(sorted(receiving)))
         else:
             rows = await connection.fetch(_SQL[statement], plain(task_ids)) if task_ids else []
         found |= {(row[0], finished): GuardedTask(*row) for row in rows}

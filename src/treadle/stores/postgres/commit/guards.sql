@@ -13,9 +13,9 @@ select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks
   tasks.namespace, tasks.limit_key, tasks.wake_at is not null as asleep
 from tasks
 join (
-  select given.id from unnest($1::uuid[]) as given (id)
+  select given.id from unnest($1::text::uuid[]) as given (id)
   union
-  select own.id from unnest($2::uuid[]) as given (run_id) join tasks as own on own.run_id = given.run_id and own.step_id is null
+  select own.id from unnest($2::text::uuid[]) as given (run_id) join tasks as own on own.run_id = given.run_id and own.step_id is null
 ) as wanted on tasks.id = wanted.id
 order by tasks.id
 for update of tasks;

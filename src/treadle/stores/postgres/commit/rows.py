@@ -158,7 +158,10 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
     kinds = _Kinds()
     for position, unit in units.items():
         for row in unit.rows:
-            kinds.add(position, row)
+            if type(row) is PutSteps:
+                kinds.steps.update([(step.id, step) for step in row.steps])
+            else:
+                kinds.add(position, row)
     await _bump_runs(connection, [unit for unit in units.values() if unit.run is not None])
     if flows := [kinds.flows[flow_id].flow for flow_id in sorted(kinds.flows)]:
         columns = ([f.id for f in flows], [f.namespace for f in flows], [f.sources for f in flows], [f.program for f in flows])

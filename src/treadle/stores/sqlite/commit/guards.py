@@ -16,8 +16,7 @@ from treadle.stores.rules.guards import (
     name_of,
     new_records,
     new_runs,
-    split,
-    task_key,
+    task_keys,
 )
 from treadle.stores.sqlite.connection.connect import to_json
 from treadle.stores.statements import load_statements
@@ -35,7 +34,7 @@ def take_snapshot(connection: apsw.Connection, units: Sequence[Unit]) -> Snapsho
     names = [name_of(record) for record in records if record.name is not None]
     known = _find(connection, "find_runs", "ids", run_ids)
     return Snapshot(
-        tasks=_find_tasks(connection, {task_key(part) for unit in units for part in split(unit) if part.guard}),
+        tasks=_find_tasks(connection, task_keys(units)),
         runs={row[0]: row[1] for row in known},
         ended={row[0] for row in known if row[2]},
         run_keys={(row[0], row[1]): row[2] for row in _find(connection, "find_runs_by_key", "rows", run_keys)},

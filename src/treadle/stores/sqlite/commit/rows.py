@@ -40,7 +40,7 @@ from treadle.model.errors import IllegalMove
 from treadle.model.records import Message
 from treadle.model.runs import Step, deadline_task_id
 from treadle.model.tags import KEPT_LIMIT
-from treadle.stores.rules.guards import new_runs
+from treadle.stores.rules.guards import has_rare_rows, new_runs
 from treadle.stores.rules.settlements import kept_answer
 from treadle.stores.sqlite.commit.messages import await_messages, put_messages, take_messages
 from treadle.stores.sqlite.commit.records import put_items, write_records
@@ -56,16 +56,22 @@ _decode = msgspec.json.Decoder().decode
 
 def write_heads(connection: apsw.Connection, units: Iterable[Unit], now: int) -> None:
     """Write the new runs, the records, and the next version of the run of each unit."""
+    bumps: dict[str, tuple[int, int]] = {}
     for unit in units:
-        for put in new_runs(unit):
-            connection.execute(_SQL["insert_run"], msgspec.structs.asdict(put.run) | {"now": now})
-        write_records(connection, unit, now)
+        if has_rare_rows(unit):
+            for put in new_runs(unit):
+                connection.execute(_SQL["insert_run"], msgspec.structs.asdict(put.run) | {"now": now})
+            write_records(connection, unit, now)
         if unit.run is not None:
-            added = sum(row.added for row in unit.rows if isinstance(row, PutSteps))
-            connection.execute(_SQL["bump_run"], {"id": unit.run.run_id, "added": added})
+            count, added = bumps.get(unit.run.run_id, (0, 0))
+            added += sum([row.added for row in unit.rows if type(row) is PutSteps])
+            bumps[unit.run.run_id] = count + 1, added
+    if bumps:
+        rows = [(run_id, count, added) for run_id, (count, added) in bumps.items()]
+        connection.execute(_SQL["bump_runs"], {"rows": to_json(rows)})
 
 
-def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now: int, keys: set[Key]) -> dict[int, set[int]]:
+def write_rows(connection: apsw.Connection, rows: Sequence[tuple[int, Row]], now: int, keys: set[Key]) -> dict[int, set[int]]:
     """Write the other rows of units, each with the index of its unit; return the lanes in which tasks became ready, by unit.
 
     Adds the limit keys of affected tasks to `keys`. Messages go last: a run that ends or begins to wait in the same call
@@ -74,14 +80,16 @@ def write_rows(connection: apsw.Connection, rows: Iterable[tuple[int, Row]], now
     lanes: dict[int, set[int]] = {}
     sent: list[tuple[int, Message]] = []
     appended: list[AppendStream] = []
+    if steps := {step.id: step for _, row in rows if type(row) is PutSteps for step in row.steps}:
+        put_steps(connection, list(steps.values()), now)
     for index, row in rows:
         match row:
             case PutRun() | PutRecord() | ChangeRecord():
                 pass  # `write_heads` wrote it
             case MoveRun():
                 _move_run(connection, row, now)
-            case PutSteps(steps=steps):
-                put_steps(connection, steps, now)
+            case PutSteps():
+                pass  # written above, with those of all units
             case PutInbox(step_id, inbox):
                 connection.execute(_SQL["put_inbox"], {"step_id": step_id, "inbox": inbox})
             case ClearInbox(step_ids):

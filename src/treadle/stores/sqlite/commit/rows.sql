@@ -1,6 +1,9 @@
--- name: bump_run
--- Raise the version of the run, and add the number of new steps.
-update runs set version = version + 1, steps = steps + :added where id = :id;
+-- name: bump_runs
+-- Raise the versions of runs (id, by how much, new steps), and add their number of new steps.
+update runs
+set version = version + (r.value ->> 1), steps = steps + (r.value ->> 2)
+from jsonb_each(:rows) as r
+where runs.id = r.value ->> 0;
 
 -- name: insert_run
 -- Insert a run.
