@@ -43,12 +43,17 @@ class Settler:
         self._external_jobs = external_jobs
 
     def alone(self, task: Task, token: Claim | Seen, decided: Finish | Park) -> Unit | None:
-        """Return the unit of a task whose end has no consequences; None if the task needs `settle`."""
+        """Return the unit of a task whose end needs no other decision: one without a run, or the child of a function, which is
+        sent a message; None if the task needs `settle`.
+        """
         kind = type(decided)
         if kind is not Finish and kind is not Park:
             return None
-        if task.run_id is not None or task.state == TaskState.AWAITING_EXTERNAL or task.kind in self._by_kind:
+        if task.state == TaskState.AWAITING_EXTERNAL or task.kind in self._by_kind:
             return None
+        if task.run_id is not None:
+            is_child = kind is Finish and task.step_id is not None and is_function(task.flow_id)
+            return self._functions.child_end(task, token, decided) if is_child else None  # type: ignore[arg-type]
         if kind is Park:
             return Unit(token, decided)
         if is_function(task.flow_id):

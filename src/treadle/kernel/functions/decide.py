@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from treadle.kernel.functions.steps import FLOW_PREFIX, VALUE_LIMIT, VOID, Recorded, lane_name, make_step
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, MoveRun, PutRun, Row, tag_rows
-from treadle.kernel.store.value_store import ValueStore
+from treadle.kernel.store.value_store import ValueStore, small_text
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import derived_id
 from treadle.model.names import FUNCTION, Lane, check_name
@@ -95,8 +95,10 @@ def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> 
 
 def task_message(task: Task, finish: Finish, value_store: ValueStore) -> PutMessage:
     """The message with the end of a child task, for the waiting function; the result is in stored form."""
-    body = {"state": finish.state, "result": finish.result, "error": decode(finish.error)}
-    text = value_store.seal(encode(body, "message", 2 * VALUE_LIMIT))
+    body = {"state": finish.state, "result": finish.result}
+    if finish.error is not None:
+        body["error"] = decode(finish.error)
+    text = value_store.seal(small_text(body) or encode(body, "message", 2 * VALUE_LIMIT))
     return PutMessage(Message(id=task.id, run_id=task.run_id or "", step_id=task.step_id, body=text))
 
 

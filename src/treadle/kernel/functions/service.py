@@ -224,6 +224,11 @@ class Functions(Messages):
 
     async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Answer:
         """Commit the end of a task of a function's run with its message or the end of the run itself, and `more`."""
+        if task.step_id is not None:
+            reach("advance.before_commit")
+            answer = await self._committer.submit(self.child_end(task, guard, finish, more))
+            reach("advance.after_commit")
+            return answer
         finish, blobs = self._value_store.pack_end(finish, task.root_id)
 
         async def attempt() -> Answer:
@@ -234,17 +239,25 @@ class Functions(Messages):
             except IllegalMove as error:
                 raise Stale from error  # the run changed its state meanwhile
             reach("advance.after_commit")
-            if answer.verdict is Verdict.DONE and task.step_id is None:
+            if answer.verdict is Verdict.DONE:
                 self.finished(task.run_id or "")
             return answer
 
         return await self._committer.transact(attempt, f"end a task of the run {task.run_id}")
 
+    def child_end(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Unit:
+        """Return the unit that ends a child task and sends the message about it; its result is plain JSON."""
+        finish, blobs = self._value_store.pack_end(finish, task.root_id)
+        return Unit(guard, finish, rows=(*more, *blobs, *self._child_rows(task, finish)))
+
+    def _child_rows(self, task: Task, finish: Finish) -> tuple[Row, ...]:
+        told = task_message(task, finish, self._value_store)  # the function handles a failure, or fails itself
+        return (told, Dismiss(task.run_id or "", (task.id,))) if finish.state == TaskState.FAILED else (told,)
+
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store with the end of a function run's task; the result is in stored form."""
         if task.step_id is not None:
-            told = task_message(task, finish, self._value_store)  # the function handles a failure, or fails itself
-            return (), (told, Dismiss(task.run_id or "", (task.id,))) if finish.state == TaskState.FAILED else (told,)
+            return (), self._child_rows(task, finish)
         run = await self._store.find_run(task.run_id or "")
         if run is None or run.finished:
             return (), ()

@@ -8,12 +8,13 @@ step that an operator's retry repeats leaves its row as `void`; the new row's id
 from __future__ import annotations
 
 import hashlib
+from operator import attrgetter
 from typing import Any
 
 from msgspec import UNSET
 
 from treadle.kernel.store.units import PutBlob
-from treadle.kernel.store.value_store import BIG, ValueStore, ref_json, unwrapped, wrapped
+from treadle.kernel.store.value_store import BIG, ValueStore, ref_json, small_text, unwrapped, wrapped
 from treadle.model.errors import FunctionNotFound, InvalidInput, UnreadableValue
 from treadle.model.ids import derived_id
 from treadle.model.runs import Step
@@ -197,18 +198,31 @@ def completed_body(place: str, text: str, began_at: int, about: str, redo: int =
     return f'{head},"about":{encode(about)},"value":{text}}}' if about else f'{head},"value":{text}}}'
 
 
+_optional = attrgetter("error", "wake_at", "task_id", "of", "version", "on_parent_close", "began_at", "ended_at", "about")
+_OPTIONAL = ("error", "wake_at", "task_id", "of", "version", "on_parent_close", "began_at", "ended_at", "about")
+_counted = attrgetter("failures", "timed_out", "redo", "attempt", "doubtful")
+_COUNTED = ("failures", "timed_out", "redo", "attempt", "doubtful")
+_NOTHING = (0, False, 0, 0, False)
+
+
 def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
     """The stored form; a `BlobRef` value is stored separately."""
+    return _stored(run_id, recorded, value_store, encode(_parts(recorded), "step", 2 * VALUE_LIMIT))
+
+
+def _parts(recorded: Recorded) -> dict[str, Json]:
+    """The parts of the body."""
     parts: dict[str, Json] = {"place": recorded.place} if recorded.more is UNSET else {**recorded.more, "place": recorded.place}
-    for name in ("error", "wake_at", "task_id", "of", "version", "on_parent_close", "began_at", "ended_at", "about"):
-        if (value := getattr(recorded, name)) is not None:
-            parts[name] = value
-    for name in ("failures", "timed_out", "redo", "attempt", "doubtful"):
-        if value := getattr(recorded, name):
-            parts[name] = value
+    parts |= {name: value for name, value in zip(_OPTIONAL, _optional(recorded), strict=True) if value is not None}
+    if (counts := _counted(recorded)) != _NOTHING:
+        parts |= {name: value for name, value in zip(_COUNTED, counts, strict=True) if value}
     if recorded.value is not None:
         ref = isinstance(recorded.value, BlobRef)
         parts["value"] = ref_json(recorded.value) if ref else wrapped(recorded.value)
+    return parts
+
+
+def _stored(run_id: str, recorded: Recorded, value_store: ValueStore, body: str) -> Step:
     return Step(
         id=recorded.id,
         run_id=run_id,
@@ -218,7 +232,7 @@ def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
         name=recorded.name,
         facet=None,
         state=recorded.state,
-        body=value_store.seal(encode(parts, "step", 2 * VALUE_LIMIT)),
+        body=value_store.seal(body),
     )
 
 
@@ -251,10 +265,17 @@ def fold_text(text: str, value: Json, root_id: str, value_store: ValueStore) -> 
     return text, ()
 
 
-def folded(run_id: str, recorded: Recorded, root_id: str, value_store: ValueStore) -> tuple[Step, tuple[PutBlob, ...]]:
-    """The stored form of a step with a value of any size, and its separately stored parts."""
+def folded(
+    run_id: str, recorded: Recorded, root_id: str, value_store: ValueStore, *, checked: bool = False
+) -> tuple[Step, tuple[PutBlob, ...]]:
+    """The stored form of a step with a value of any size, and its separately stored parts.
+
+    A `checked` value was read from the store, so that it is known to be JSON.
+    """
     value = recorded.value
     blobs: tuple[PutBlob, ...] = ()
+    if (checked or value is None) and (body := small_text(_parts(recorded))) is not None:
+        return _stored(run_id, recorded, value_store, body), blobs
     if value is not None and isinstance(value, dict | list | str):
         text = encode(value, "value", 2**31)
         _, blobs = fold_text(text, value, root_id, value_store)

@@ -249,7 +249,7 @@ class Inbox:
         recorded = wait.recorded
         self._remove(wait)
         if recorded.kind not in (STEP, EFFECT):
-            self._journal.write(recorded, wait.next_unit())
+            self._journal.write(recorded, wait.next_unit(), checked=True)
             wait.error = error_of(recorded)
             wait.value = recorded.value
         if wait.on_done is not None:

@@ -282,11 +282,12 @@ class Journal:
         """Return how often an operator had the step at the place repeated."""
         return self.history.redo(place) if self.history else 0
 
-    def write(self, recorded: Recorded, unit: PendingUnit) -> None:
-        """Add the step's row to a unit that will be committed later."""
+    def write(self, recorded: Recorded, unit: PendingUnit, *, checked: bool = False) -> None:
+        """Add the step's row to a unit that will be committed later; a `checked` value was read from the store."""
         self.decided()
         execution = self._execution
-        step, blobs = folded(execution.run_id, recorded, execution.root_id, execution.runtime.value_store)
+        value_store = execution.runtime.value_store
+        step, blobs = folded(execution.run_id, recorded, execution.root_id, value_store, checked=checked)
         unit.rows += blobs
         unit.steps[recorded.id] = step
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from treadle.kernel.store.records import Await, PutMessage, TakeMessages
 from treadle.kernel.store.units import Unit
 from treadle.model.records import Message
-from treadle.stores.postgres.connection.connect import Connection, sparse
+from treadle.stores.postgres.connection.connect import Connection, plain, words
 from treadle.stores.postgres.limits import Key
 from treadle.stores.statements import load_statements
 
@@ -32,10 +32,10 @@ async def put_messages(
     messages = [message for _, message in sent]
     woken = await connection.fetch(
         _SQL["put_messages"],
-        [message.id for message in messages],
-        [message.run_id for message in messages],
-        sparse([message.step_id for message in messages]),
-        sparse([message.name for message in messages]),
+        plain([message.id for message in messages]),
+        plain([message.run_id for message in messages]),
+        words([message.step_id for message in messages]),
+        words([message.name for message in messages]),
         [message.body for message in messages],
     )
     for run_id, lane_id, hold, namespace, limit_key in woken:
@@ -50,7 +50,9 @@ async def take_messages(connection: Connection, taken: Sequence[TakeMessages]) -
     """Delete messages that runs consumed."""
     places = sorted({(row.run_id, message_id) for row in taken for message_id in row.message_ids})
     if places:
-        await connection.execute(_SQL["take_messages"], [place[0] for place in places], [place[1] for place in places])
+        await connection.execute(
+            _SQL["take_messages"], plain([place[0] for place in places]), plain([place[1] for place in places])
+        )
 
 
 async def await_messages(connection: Connection, awaits: Sequence[Await]) -> None:

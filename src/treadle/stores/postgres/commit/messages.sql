@@ -5,7 +5,7 @@
 with inserted as (
   insert into mail (id, run_id, step_id, name, body, at)
   select given.id, given.run_id, given.step_id, given.name, given.body, (select treadle_now())
-  from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[]) with ordinality
+  from unnest($1::text::uuid[], $2::text::uuid[], $3::text::uuid[], $4::text::text[], $5::text[]) with ordinality
     as given (id, run_id, step_id, name, body, number)
   join runs on runs.id = given.run_id and runs.finished_at is null
   order by given.number
@@ -29,7 +29,7 @@ returning tasks.run_id::text, tasks.lane_id, tasks.hold, tasks.namespace, tasks.
 
 -- name: take_messages
 -- Delete messages ($2) that runs ($1) consumed.
-delete from mail using unnest($1::uuid[], $2::uuid[]) as given (run_id, id) where mail.id = given.id and mail.run_id = given.run_id;
+delete from mail using unnest($1::text::uuid[], $2::text::uuid[]) as given (run_id, id) where mail.id = given.id and mail.run_id = given.run_id;
 
 -- name: await_messages
 -- Set the number of messages that runs await, and add the number of new steps.
