@@ -69,12 +69,10 @@ class Advance:
     The view must not change meanwhile.
     """
 
-    __slots__ = ("_draft", "_expands", "_missing", "_new_draft", "_stopped")
+    __slots__ = ("_draft", "_expands", "_missing", "_stopped")
 
     def __init__(self, program: Program, run: RunRef, view: View, limits: Limits | None = None) -> None:
-        plan, limits = plan_of(program), limits or Limits()
-        self._new_draft = lambda: Draft(plan, run, view, limits)
-        self._draft = self._new_draft()
+        self._draft = Draft(plan_of(program), run, view, limits or Limits())
         self._missing: list[Missing] = []
         self._expands = 0
         self._stopped: Changes | None = None
@@ -100,7 +98,7 @@ class Advance:
                         return
             except Missing as each:
                 missing.append(each)
-                draft = self._draft = self._new_draft()  # only to collect further needs
+                draft = self._draft = Draft(draft.plan, draft.run, draft.view, draft.limits)  # only to collect further needs
 
     @property
     def is_incomplete(self) -> bool:

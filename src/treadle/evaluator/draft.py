@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from enum import Enum, auto
 from typing import Any
 
@@ -126,7 +127,7 @@ class Draft:
         """Return the row for editing."""
         row = self.created.get(row_id) or self.updated.get(row_id)
         if row is None:
-            row = self.updated[row_id] = self.get(row_id).__copy__()
+            row = self.updated[row_id] = copy(self.get(row_id))
             self._ids[row.place] = row_id
         return row
 
