@@ -15,7 +15,14 @@ from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 from tests.schemas import schema_url
 
+from treadle.kernel.store.crashpoints import arm
+from treadle.kernel.store.retention import DAY_FOR, Retention
+from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.verify import verify
 from treadle.model.errors import SchemaBehind, StoreReadOnly
+from treadle.model.ids import uuid7
+from treadle.stores import make_store
+from treadle.testing.contract.task_steps import claim_one, get, new_task, put, settle, succeed
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "hardening.md"
 ROLES = ("owner", "worker", "reader")
@@ -80,3 +87,38 @@ async def test_a_worker_needs_only_the_documented_privileges(urls: dict[str, str
         assert len(await reader.kernel.reads.list_tasks()) > 3
         with pytest.raises(StoreReadOnly):
             await reader.enqueue("shop.Work", {"n": 9})
+
+
+@pytest.mark.new_schema
+@pytest.mark.parametrize("point", ["partitions.bounded", "partitions.validated"])
+async def test_a_worker_ends_later_tasks_after_a_crash_in_the_first_split(urls: dict[str, str], point: str) -> None:
+    """The split leaves a bound about two days ahead; without the owner, a task with an id after it must end nevertheless."""
+    owner = make_store(urls["owner"], SystemClock())
+    await owner.open()
+
+    def crash(name: str) -> None:
+        if name == point:
+            raise KeyboardInterrupt(name)
+
+    arm(crash)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            await owner.prepare(Retention(owner).rules)
+    finally:
+        arm(None)
+    await owner.close()
+
+    worker = make_store(urls["worker"], SystemClock())
+    await worker.open()
+    task_id = uuid7(await worker.now() + 30 * DAY_FOR, bytes(10))
+    await put(worker, new_task(id=task_id))
+    await settle(worker, (await claim_one(worker)).claim, succeed())
+    assert (await get(worker, task_id)).finished
+    assert (await verify(worker)).holds
+    await worker.close()
+
+    owner = make_store(urls["owner"], SystemClock())
+    await owner.open()
+    await owner.prepare(Retention(owner).rules)  # an id is after the new bound: it is left for later
+    assert (await verify(owner)).holds
+    await owner.close()

@@ -44,8 +44,11 @@ POINTS = (
     "move.paused",
     "move.copying",
     "move.copied",
+    "move.fenced",
     "move.switched",
     "move.removing",
+    "partitions.bounded",
+    "partitions.validated",
 )
 
 _armed: Callable[[str], None] | None = None

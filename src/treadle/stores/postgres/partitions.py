@@ -2,7 +2,8 @@
 
 Both tables have partitions with the same bounds. The first one, `rest`, is what existed before, and takes over the ids of
 partitions that were dropped; `default` has whatever has no partition of its own. Changing partitions takes the role that owns
-the schema. With another role, rows are removed one by one.
+the schema. With another role, rows are removed one by one. A crash during the first split leaves a constraint on new ids; any role
+removes it when an id does not fit (`treadle_open_rest`), and the next pass of the owner begins the split again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
+from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.queries import Pruned, Rules
 from treadle.model.ids import id_time
 from treadle.stores.postgres.commit.settlements import open_rest
@@ -141,8 +143,10 @@ class Partitions(Part):
             if await connection.fetchval(_SQL["has_later_ids"], upper_id):
                 return
         await self._do(connection, "bound_rest", upper_id)
+        reach("partitions.bounded")
         try:
             await self._do(connection, "validate", "rest")
+            reach("partitions.validated")
             await self._do(connection, "open_parts", upper_id)
         except asyncpg.PostgresError:
             async with self._connector.session(connection, _SETTINGS):

@@ -36,14 +36,7 @@ where tasks.id = given.id and exists (select from finished where finished.id = g
 
 -- name: open_rest
 -- Remove the bounds of the first partitions, which are not attached with them yet: the split starts again later.
-do $$
-begin
-  if (select upper_id is null from treadle_parts() where part = 'rest') then
-    alter table finished_rest drop constraint if exists bounds;
-    alter table log_rest drop constraint if exists bounds;
-  end if;
-end
-$$;
+select treadle_open_rest();
 
 -- name: park
 -- Give locked tasks new values and no owner, unless it stays, and log the move of those that are not quiet.

@@ -1,0 +1,18 @@
+drop function treadle_open_rest();
+drop function treadle_unfence_namespace(text);
+drop function treadle_fence_namespace(text);
+drop function treadle_switch_fences(text);
+drop trigger moved on flow_versions;
+drop trigger moved on handler_registrations;
+drop trigger moved on handler_keys;
+drop trigger moved on limits;
+drop trigger moved_in on limits;
+drop trigger moved on mail;
+drop trigger moved on records;
+drop trigger moved on runs;
+drop trigger moved on finished;
+drop trigger moved on tasks;
+drop trigger moved_in on tasks;
+drop function treadle_refuse_moved_mail();
+drop function treadle_refuse_moved();
+drop table moved_namespaces;

@@ -1,0 +1,18 @@
+drop trigger if exists tasks_moved_in;
+drop trigger if exists tasks_moved;
+drop trigger if exists finished_moved_in;
+drop trigger if exists finished_moved;
+drop trigger if exists runs_moved_in;
+drop trigger if exists runs_moved;
+drop trigger if exists records_moved_in;
+drop trigger if exists records_moved;
+drop trigger if exists mail_moved_in;
+drop trigger if exists limits_moved_in;
+drop trigger if exists limits_moved;
+drop trigger if exists handler_keys_moved_in;
+drop trigger if exists handler_keys_moved;
+drop trigger if exists handler_registrations_moved_in;
+drop trigger if exists handler_registrations_moved;
+drop trigger if exists flow_versions_moved_in;
+drop trigger if exists flow_versions_moved;
+drop table moved_namespaces;
