@@ -61,3 +61,25 @@ def test_a_killed_move_is_completed_by_the_same_command(treadle: Treadle, placed
     assert treadle("tasks", "show", task_id, "--namespace", "red", **placed).code == 0
     assert "new.db" in treadle("namespaces", "list", **placed).out
     assert treadle("enqueue", "greet", "--namespace", "red", **placed).code == 0
+
+
+def test_a_running_worker_follows_further_namespaces_and_leaves_when_its_own_is_moved(treadle: Treadle, placed: dict[str, str]):
+    def finished_in(name: str, store: str) -> None:
+        shown = treadle("enqueue", "greet", "--wait", "--namespace", name, "--json", **placed)
+        assert json.loads(shown.out)["state"] == "completed", shown.err
+        task_id = json.loads(shown.out)["id"]
+        assert treadle("tasks", "show", task_id, "--namespace", name, "--store", store).code == 0
+
+    target = f"sqlite:///{treadle.folder}/new.db"
+    serving = treadle.started("serve", "--namespace", "red", "--json", **placed)
+    working = treadle.started("worker", "--handlers", "jobs", "--namespace", "red", "--also", "blue", "--json", **placed)
+    with serving as server, working as worker:
+        finished_in("blue", f"sqlite:///{treadle.folder}/blue.db")
+        moved = treadle("namespaces", "move", "blue", "--to", target, "--wait", "30", **placed)
+        assert moved.code == 0, moved.err
+        finished_in("blue", target)
+        moved = treadle("namespaces", "move", "red", "--to", target, "--wait", "30", **placed)
+        assert moved.code == 0, moved.err
+        for process in (worker, server):
+            assert process.process.wait() == 5
+            assert process.err.wait_for("namespace red was moved")

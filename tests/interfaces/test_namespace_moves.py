@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from treadle.kernel.store.crashpoints import arm
 from treadle.kernel.store.namespace_copy import Digest, NamespaceRows
 from treadle.kernel.store.namespace_tables import REMOVAL
 from treadle.kernel.store.system import SystemClock
-from treadle.model.errors import ListDraining, Refused
+from treadle.model.errors import NamespaceMoved, Refused
 from treadle.stores import make_store
 from treadle.testing.contract.task_steps import MINUTE
 from treadle.wiring.namespace_move import NamespaceMove
@@ -151,7 +151,7 @@ async def test_a_namespace_moves_with_everything_and_leaves_the_others_alone(sce
 async def test_work_goes_on_at_the_new_place_and_is_refused_at_the_old_one(scene: Scene):
     async with scene.engine() as old:
         await scene.mover().move(scene.target)
-        with pytest.raises(ListDraining):
+        with pytest.raises(NamespaceMoved):
             await old.enqueue("work")
     async with scene.engine() as engine:
         assert not (await engine.enqueue("work", {"text": "x" * 20_000}, idempotency_key="once")).created
@@ -220,6 +220,7 @@ POINTS = [
     ("move.copying", 1, "source"),
     ("move.copying", 9, "source"),
     ("move.copied", 1, "source"),
+    ("move.fenced", 1, "source"),
     ("move.switched", 1, "target"),
     ("move.removing", len(REMOVAL) + 12, "target"),
 ]
@@ -254,6 +255,35 @@ async def test_a_namespace_with_held_tasks_is_not_moved(two_files: Scene):
         assert (await scene.digest(scene.source)).differences(before) == []
         assert (await engine.enqueue("work")).created
     assert read_directory(scene.path).namespaces["red"] == scene.source
+
+
+async def test_from_the_last_comparison_on_every_change_is_refused_at_the_old_place(scene: Scene):
+    before = await scene.digest(scene.source)
+    async with crashing("move.fenced", 1):
+        await scene.mover().move(scene.target)
+    async with scene.engine() as old:
+        (failed,) = await old.kernel.reads.list_tasks(states=("failed",))
+        (waiting,) = await old.kernel.reads.list_tasks(task_list="slow")
+        (run,) = await old.kernel.run_reads.list_runs(states=("running",))
+        changes: list[Callable[[], Awaitable[Any]]] = [
+            lambda: old.enqueue("work"),
+            lambda: old.start("ask", {}),
+            lambda: old.cancel(waiting.id),
+            lambda: old.runs.cancel(run.id),
+            lambda: old.retry(failed.id),
+            lambda: old.signal(run.id, "go", 1),
+            lambda: old.kernel.tokens.create("late", ["read"]),
+            lambda: old.schedules.create("late", cron="0 4 * * *", task="work"),
+            lambda: old.kernel.lists.limit_key("printer", 7),
+            lambda: old.kernel.flows.publish("late", [("shop.afl", FLOW)]),
+        ]
+        for change in changes:
+            with pytest.raises(NamespaceMoved, match="nothing was written"):
+                await change()
+    async with scene.engine("blue") as other, other.worker():
+        assert await other.result((await other.enqueue("work", {"text": "ab"})).id, timeout=BOUND) == {"size": 2}
+    await scene.mover().move(scene.target)
+    assert (await scene.digest(scene.target)).differences(before) == []
 
 
 async def test_a_namespace_that_changes_during_the_copy_is_not_switched(two_files: Scene):

@@ -1,7 +1,8 @@
-"""Move a namespace with its history to another store: pause it, copy, compare, verify, switch the directory, remove the source.
+"""Move a namespace with its history to another store: pause, copy, verify, fence, compare, switch the directory, remove the source.
 
 The journal, a file beside the directory, names the move and its phase. A move that was interrupted is continued by the same call:
-before the switch it begins anew with an empty copy, after it only removes the source. No transaction spans both databases.
+before the switch it begins anew with an empty copy, after it only removes the source. No transaction spans both databases. From the
+last comparison on, the source refuses changes to the namespace's work, so that nothing can be lost between that and the switch.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class NamespaceMove:
         journal = msgspec.structs.replace(self._find_journal(journal.target) or journal, phase=SWITCHED)
         self._write(journal)
         reach("move.switched")
+        await source.fence_namespace(self._namespace)
         await self._set_lists(target, journal.lists)
         if not keep:
             self._progress("removing the source")
@@ -125,18 +127,22 @@ class NamespaceMove:
         reach("move.paused")
         try:
             await self._refuse_held(source, wait)
+            await target.unfence_namespace(self._namespace)  # it may have been there before
             digest = await copy_namespace(source, target, self._namespace, self._progress)
             reach("move.copied")
             self._progress("verifying the copy")
             if problems := await self._verify(journal.target, self._namespace):
                 raise Refused(f"The copy has problems, so nothing was switched: {problems[0]} ({len(problems)} in all).")
             self._progress("comparing the source with the copy")
+            await source.fence_namespace(self._namespace)
+            reach("move.fenced")
             if differ := (await NamespaceRows(source, self._namespace).digest()).differences(digest):
                 raise Refused(
                     f"The namespace {self._namespace} changed while it was copied ({'; '.join(differ)}), so nothing was switched: "
                     "stop the programs that use it, and try again."
                 )
         except Refused:
+            await source.unfence_namespace(self._namespace)
             await self._set_lists(source, journal.lists)
             await NamespaceRows(target, self._namespace).remove()
             self._forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ from treadle.cli.command import option
 from treadle.cli.output.messages import tell_note
 from treadle.cli.process.engines import load_engines
 from treadle.cli.process.local_token import entrance
+from treadle.cli.process.places import leave_when_moved
 from treadle.cli.process.worker import announce, calm_collector, listening, opened, stop_signal
 from treadle.cli.session import Session
 from treadle.model.errors import MissingDependency
@@ -71,6 +73,7 @@ async def serve(
         server = await listening(engine, options)
         assert server is not None
         calm_collector()
+        leaving = asyncio.create_task(leave_when_moved(engine, stop))
         async with server:
             event, shown = await entrance(engine, server)
             event = {"event": "started", "store": engine.kernel.store.url, **event, "pid": os.getpid()}
@@ -81,6 +84,7 @@ async def serve(
             ]
             announce(session, event, lines)
             await stop.wait()
+        await leaving
     announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
 
 

@@ -45,8 +45,8 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
     if not engines:
         return [Engine(session.settings.store, settings=session.settings)]
     for engine in dict.fromkeys(engines):
-        own = engine.kernel.settings
-        use_store(engine, session.chosen.store, replace(own, namespace=session.chosen.namespace or own.namespace))
+        own, chosen = engine.kernel.settings, session.chosen
+        use_store(engine, chosen.store, replace(own, namespace=chosen.namespace or own.namespace, store=chosen.store or own.store))
     first, *others = dict.fromkeys(engines)
     for other in others:
         for handler in other.kernel.registry:

@@ -44,6 +44,18 @@ class ListDraining(Refused):
         self.task_list = task_list
 
 
+class NamespaceMoved(Refused):
+    code = "namespace_moved"
+
+    def __init__(self, shown: str, namespace: str | None = None) -> None:
+        which = "The namespace" if namespace is None else f"The namespace {namespace}"
+        super().__init__(
+            f"{which} was moved from {shown} to another store, or is being moved; nothing was written. The directory names its "
+            "store: `treadle namespaces list` shows it; restart a program that was started with a fixed store."
+        )
+        self.namespace = namespace
+
+
 class RetriesUsedUp(Refused):
     code = "retries_used_up"
 

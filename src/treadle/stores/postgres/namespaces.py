@@ -60,6 +60,14 @@ class Namespaces(Part):
     async def reserve_seqs(self, connection: Connection, count: int) -> int:
         return int(await connection.fetchval(_SQL["reserve_seqs"], count))
 
+    @reads
+    async def fence_namespace(self, connection: Connection, namespace: str) -> None:
+        await connection.execute(_SQL["fence"], namespace)
+
+    @reads
+    async def unfence_namespace(self, connection: Connection, namespace: str) -> None:
+        await connection.execute(_SQL["unfence"], namespace)
+
 
 async def _page_end(connection: Connection, namespace: str, table: str, key: RowKey, limit: int) -> RowKey | None:
     found = await connection.fetchrow(_FORMS["page_end", table], namespace, limit, *key)

@@ -44,3 +44,11 @@ select count(*) from tasks where namespace = $1 and owner_id is not null;
 -- name: reserve_seqs
 -- Reserve $1 numbers of moves, with room for those that others take meanwhile; return the last one before them.
 select setval('treadle_seq', last_value + 1000000 + $1::bigint) - $1::bigint from treadle_seq;
+
+-- name: fence
+-- Refuse changes to the work of the namespace, once transactions that began before have ended.
+select treadle_fence_namespace($1::text);
+
+-- name: unfence
+-- Allow changes to the work of the namespace again.
+select treadle_unfence_namespace($1::text);

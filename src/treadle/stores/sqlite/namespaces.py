@@ -68,6 +68,17 @@ class Namespaces(Part):
     def reserve_seqs(self, connection: apsw.Connection, count: int) -> int:
         return int(read_value(connection, _SQL["reserve_seqs"], {"count": count}))
 
+    @writes
+    def fence_namespace(self, connection: apsw.Connection, namespace: str) -> None:
+        connection.execute(_SQL["fence"], {"namespace": namespace, "now": self._clock.now()})
+        connection.execute(_SQL["create_fences"])
+
+    @writes
+    def unfence_namespace(self, connection: apsw.Connection, namespace: str) -> None:
+        connection.execute(_SQL["unfence"], {"namespace": namespace})
+        if not read_value(connection, _SQL["count_moved"]):
+            connection.execute(_SQL["drop_fences"])
+
 
 def _values(namespace: str, table: str, after: RowKey | None, limit: int) -> dict[str, Any]:
     known = BY_NAME[table]

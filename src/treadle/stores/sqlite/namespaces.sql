@@ -48,3 +48,108 @@ select count(*) from tasks where namespace = :namespace and owner_id is not null
 -- name: reserve_seqs
 -- Reserve numbers of moves; return the last one before them.
 update seqs set value = value + :count where name = 'move' returning value - :count;
+
+-- name: fence
+-- Refuse changes to the work of the namespace. Changes that a server makes for all namespaces (waking, takeovers, admission, refills)
+-- pass: a move copies their input, and the new place makes them again.
+insert into moved_namespaces (namespace, moved_at) values (:namespace, :now) on conflict do nothing;
+
+-- name: create_fences
+-- Create the triggers that refuse changes.
+create trigger if not exists tasks_moved_in before insert on tasks
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists tasks_moved before update on tasks
+when new.version <> old.version and new.takeovers <= old.takeovers and new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists finished_moved_in before insert on finished
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists finished_moved before update on finished
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists runs_moved_in before insert on runs
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists runs_moved before update on runs
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists records_moved_in before insert on records
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists records_moved before update on records
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists mail_moved_in before insert on mail
+when (select namespace from runs where id = new.run_id) in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists limits_moved_in before insert on limits
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists limits_moved before update on limits
+when (new.max_running, new.rate, new.burst) is not (old.max_running, old.rate, old.burst)
+  and new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists handler_keys_moved_in before insert on handler_keys
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists handler_keys_moved before update on handler_keys
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists handler_registrations_moved_in before insert on handler_registrations
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists handler_registrations_moved before update on handler_registrations
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists flow_versions_moved_in before insert on flow_versions
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+create trigger if not exists flow_versions_moved before update on flow_versions
+when new.namespace in (select namespace from moved_namespaces) begin
+  select raise(abort, 'namespace moved');
+end;
+
+-- name: unfence
+-- Allow changes to the work of the namespace again.
+delete from moved_namespaces where namespace = :namespace;
+
+-- name: count_moved
+-- Count the moved namespaces.
+select count(*) from moved_namespaces;
+
+-- name: drop_fences
+-- Drop the triggers that refuse changes.
+drop trigger if exists tasks_moved_in;
+drop trigger if exists tasks_moved;
+drop trigger if exists finished_moved_in;
+drop trigger if exists finished_moved;
+drop trigger if exists runs_moved_in;
+drop trigger if exists runs_moved;
+drop trigger if exists records_moved_in;
+drop trigger if exists records_moved;
+drop trigger if exists mail_moved_in;
+drop trigger if exists limits_moved_in;
+drop trigger if exists limits_moved;
+drop trigger if exists handler_keys_moved_in;
+drop trigger if exists handler_keys_moved;
+drop trigger if exists handler_registrations_moved_in;
+drop trigger if exists handler_registrations_moved;
+drop trigger if exists flow_versions_moved_in;
+drop trigger if exists flow_versions_moved;

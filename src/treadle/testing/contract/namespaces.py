@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from treadle.kernel.store.namespace_copy import NamespaceRows
 from treadle.kernel.store.namespace_tables import BY_NAME, REMOVAL, SETTINGS, TABLES
 from treadle.kernel.store.units import PutBlob, Unit
+from treadle.model.errors import NamespaceMoved
 from treadle.model.names import Lane
-from treadle.testing.contract.task_steps import put_and_claim, put_one, settle, succeed
+from treadle.testing.contract.task_steps import MINUTE, get, park, put_and_claim, put_one, settle, succeed
 
 RED, BLUE = (Lane(namespace, "handler", "default", "work") for namespace in ("red", "blue"))
 
@@ -68,3 +71,38 @@ async def test_reserved_numbers_are_not_given_to_moves(store):
     await settle(store, task.claim, succeed())
     (row,) = await read_all(store, "red", "finished", 10)
     assert row["seq"] > first + 1000
+
+
+async def test_the_work_of_a_fenced_namespace_does_not_change(store, clock):
+    held, waiting = await put_and_claim(store, lane=RED), await put_one(store, RED, delay=MINUTE)
+    others = await put_and_claim(store, lane=BLUE)
+    for _ in range(2):
+        await store.fence_namespace("red")
+    before = await NamespaceRows(store, "red").digest()
+    with pytest.raises(NamespaceMoved):
+        await put_one(store, RED)
+    with pytest.raises(NamespaceMoved):
+        await settle(store, held.claim, succeed())
+    with pytest.raises(NamespaceMoved):
+        await settle(store, held.claim, park(held, "retry"))
+    assert (await NamespaceRows(store, "red").digest()).differences(before) == []
+    assert await settle(store, others.claim, succeed())
+    await put_one(store, BLUE, delay=MINUTE)
+    await clock.advance(MINUTE)
+    await store.wake(100)  # it wakes tasks of all namespaces
+    assert (await get(store, waiting.id)).wake_at is None
+    await NamespaceRows(store, "red").remove()
+    assert (await NamespaceRows(store, "red").digest()).rows == {}
+
+
+async def test_a_namespace_that_is_no_longer_fenced_goes_on(store):
+    held = await put_and_claim(store, lane=RED)
+    await store.fence_namespace("red")
+    await store.fence_namespace("blue")
+    for _ in range(2):
+        await store.unfence_namespace("red")
+    assert await settle(store, held.claim, succeed())
+    with pytest.raises(NamespaceMoved):
+        await put_one(store, BLUE)
+    await store.unfence_namespace("blue")
+    await put_one(store, BLUE)

@@ -47,3 +47,12 @@ class NamespaceStore(StoreClock, Protocol):
 
     async def reserve_seqs(self, count: int) -> int:
         """Reserve that many numbers of moves, and return the number before the first of them."""
+
+    async def fence_namespace(self, namespace: str) -> None:
+        """Refuse further changes to the work of the namespace with `NamespaceMoved`; its rows can still be removed.
+
+        Applies to all processes, until `unfence_namespace`. Changes that began before have ended when this returns. Idempotent.
+        """
+
+    async def unfence_namespace(self, namespace: str) -> None:
+        """Allow changes to the work of the namespace again. Idempotent."""

@@ -11,6 +11,7 @@ import asyncpg
 from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,
+    NamespaceMoved,
     SchemaBehind,
     StoreBusy,
     StoreError,
@@ -30,6 +31,10 @@ REPEATABLE = (
 """Errors after which a commit may be repeated immediately: nothing was written, and the conflicting transaction has ended."""
 
 
+MOVED = "TR001"
+"""The code of errors that triggers of moved namespaces raise (migration 28)."""
+
+
 @contextmanager
 def translated(shown: str) -> Iterator[None]:
     """Translate errors raised in the block; `shown` is the database's URL without its password."""
@@ -47,6 +52,8 @@ def translated(shown: str) -> Iterator[None]:
 def meaning(error: Exception, shown: str) -> TreadleError | None:
     """Return the translated error, or None for one that only a bug in this code can cause."""
     match error:
+        case asyncpg.PostgresError() if error.sqlstate == MOVED:
+            return NamespaceMoved(shown, _first_line(error))
         case asyncpg.ReadOnlySQLTransactionError():
             return StoreReadOnly(f"{shown} takes no writes now: it is a standby, or set to read only. Use the primary's URL.")
         case asyncpg.DiskFullError():

@@ -11,6 +11,7 @@ from treadle.kernel.store.failure import report_failure
 from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,
+    NamespaceMoved,
     SchemaBehind,
     StoreBusy,
     StoreDamaged,
@@ -113,6 +114,8 @@ def _meaning(error: apsw.Error, shown: str) -> TreadleError | None:
             return StoreUnavailable(f"Reading or writing {shown} failed ({error}). Look at the disk and the system's log.")
         case apsw.ConnectionClosedError():
             return StoreUnavailable(f"The store {shown} is closed.")
+        case apsw.ConstraintError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_CONSTRAINT_TRIGGER:
+            return NamespaceMoved(shown)
         case apsw.ConstraintError() | apsw.MismatchError():
             return InvalidInput(f"The database refuses these rows, and nothing was written: {error}.")
         case apsw.TooBigError():
