@@ -40,6 +40,9 @@ KEEP_RECORDS_FOR = 30 * DAY_FOR
 WINDOW = 1000
 """The number of ends that one page of the scan reads."""
 
+FIRST_WINDOW = 50
+"""The number of ends that the first page reads: if the oldest ends are too recent, the scan stops there."""
+
 ROWS = 1000
 """The approximate number of rows that one transaction removes; other writers wait for it."""
 
@@ -136,7 +139,8 @@ class Retention:
             if dropped.more:
                 return report, START
         cursor = None if after == START else after
-        page = await self._store.find_prunable(rules, cursor, WINDOW, count=dry_run, patient=older_than is None)
+        window = WINDOW if cursor else FIRST_WINDOW
+        page = await self._store.find_prunable(rules, cursor, window, count=dry_run, patient=older_than is None)
         if dry_run:
             report.trees, report.tasks = page.trees, page.tasks
             return report, page.cursor
