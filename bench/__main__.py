@@ -15,11 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 from bench import results
 from bench.benchmark import BENCHMARKS, Benchmark, Figures, Found, load, say
 from bench.processes import stop_at_sigterm
-from bench.servers import temporary_store
+from bench.servers import kept_store, temporary_store
 from treadle.settings import child_environment
 
 
@@ -65,6 +67,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--store", metavar="KIND|URL", help="only sqlite or postgresql, or the store of that URL, which is written to"
     )
+    parser.add_argument("--folder", type=Path, metavar="FOLDER", help="use the stores in that folder, and keep them")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="another size, such as tasks=200000")
     parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--no-write", action="store_true", help="leave RESULTS.md as it is")
@@ -79,11 +82,18 @@ def measured(benchmark: Benchmark, options: argparse.Namespace) -> Found:
         if wanted not in (None, kind):
             continue
         say(f"{benchmark.NAME} on {kind}")
-        with contextlib.nullcontext(options.store) if "://" in (options.store or "") else temporary_store(kind) as url:
+        with store_of(kind, options) as url:
             found[kind] = figures_of(benchmark.NAME, url, [*options.set, *(["--quick"] if options.quick else [])])
     if not found:
         say(f"{benchmark.NAME} is not measured on {options.store}: left out")
     return found
+
+
+def store_of(kind: str, options: argparse.Namespace) -> AbstractContextManager[str]:
+    """The URL of the store to measure on."""
+    if "://" in (options.store or ""):
+        return contextlib.nullcontext(options.store)
+    return kept_store(kind, options.folder) if options.folder else temporary_store(kind)
 
 
 def figures_of(name: str, url: str, settings: Sequence[str]) -> Figures:

@@ -27,6 +27,7 @@ BENCHMARKS = (
     "turns",
     "growth",
     "big_tables",
+    "churn",
     "search",
     "takeover",
     "memory",

@@ -22,7 +22,7 @@ from typing import Any
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import LABELS, Aim, Row, by_store, judged, median, ratios, spread
 from bench.growth import BATCH, IDS, LANE, insert
-from bench.history import INDEXES, fill, finished_bytes, live_bytes, log_position, table_bytes
+from bench.history import INDEXES, fill, fill_partitions, finished_bytes, live_bytes, log_position, table_bytes
 from bench.results import table
 from bench.servers import second_store
 from treadle.kernel.store.ports import Store
@@ -70,6 +70,7 @@ class Sizes:
     """`rows` finished tasks, measured in `rounds` of `times` calls; `churn` rounds of `tasks`."""
 
     rows: int = 1_000_000
+    sqlite_rows: int = 1_000_000
     rounds: int = 5
     times: int = 20
     tasks: int = 5_000
@@ -79,36 +80,49 @@ class Sizes:
 
 
 SIZES = Sizes()
-QUICK = Sizes(rows=100_000, rounds=2, times=5, tasks=500, churn=4)
+QUICK = Sizes(rows=100_000, sqlite_rows=100_000, rounds=2, times=5, tasks=500, churn=4)
 
 
 async def measure(url: str, sizes: Sizes) -> Figures:
     """Fill one store, call both, prune the full one, and churn the other."""
-    figures: Figures = {"rows": sizes.rows, "rounds": sizes.rounds, "times": sizes.times}
+    rows = sizes.sqlite_rows if url.startswith("sqlite") else sizes.rows
+    figures: Figures = {"rows": rows, "rounds": sizes.rounds, "times": sizes.times}
+    full = await open_full(url, rows, sizes.parts)
+    figures["bytes_per_task"] = await table_bytes(url) / rows
+    figures |= {f"bytes_{name}": size / rows for name, size in (await finished_bytes(url)).items()}
     async with second_store(url) as other_url:
-        empty, full = [make_store(each, SystemClock()) for each in (other_url, url)]
+        empty = make_store(other_url, SystemClock())
         await empty.open()
-        await full.open()
-        for store in (empty, full):
-            await store.lane_ids([LANE])
-            if isinstance(store, PostgresStore) and store is full:
-                await store.split(await begin(store), await store.now() + 14 * DAY, WEEKS * 7 * DAY // sizes.parts)
-            await store.prepare(Retention(store).rules)
+        await empty.lane_ids([LANE])
+        await empty.prepare(Retention(empty).rules)
         await fill(other_url, SMALL, WEEKS * 7 * DAY, await empty.now())
-        began, before = time.perf_counter(), await table_bytes(url)
-        await fill(url, sizes.rows, WEEKS * 7 * DAY, await full.now())
-        figures["fill_s"] = time.perf_counter() - began
-        figures["bytes_per_task"] = (await table_bytes(url) - before) / sizes.rows
-        figures |= {f"bytes_{name}": size / sizes.rows for name, size in (await finished_bytes(url)).items()}
-        say(f"{sizes.rows:,} tasks in {figures['fill_s']:.0f} s")
         await check_sample(full)
         figures |= await compare(empty, full, sizes)
-        figures |= await prune(full, url, "prune_full", 0.5 if "postgresql" in url else min(0.5, 200_000 / sizes.rows))
+        figures |= await prune(full, url, "prune_full", 0.5 if "postgresql" in url else min(0.5, 200_000 / rows))
         if isinstance(empty, PostgresStore):  # in SQLite's file, the live tasks cannot be told from the history
             figures |= await churn(empty, other_url, sizes)
         await empty.close()
         await full.close()
     return figures | await row_by_row(url)
+
+
+async def open_full(url: str, rows: int, parts: int) -> Store:
+    """Open the store with the long history, which is written unless it is there."""
+    store = make_store(url, SystemClock())
+    await store.open()
+    await store.lane_ids([LANE])
+    if await store.find_last_seq():
+        return store
+    began = time.perf_counter()
+    if isinstance(store, PostgresStore):
+        start = await begin(store)
+        await store.split(start, start + (WEEKS + 2) * 7 * DAY, WEEKS * 7 * DAY // parts)
+        await store.prepare(Retention(store).rules)
+        await fill_partitions(url, rows, WEEKS * 7 * DAY, start + WEEKS * 7 * DAY)
+    else:
+        await fill(url, rows, WEEKS * 7 * DAY, await store.now())
+    say(f"{rows:,} tasks in {time.perf_counter() - began:.0f} s")
+    return store
 
 
 async def row_by_row(url: str) -> Figures:

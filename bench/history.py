@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from bench.benchmark import say
@@ -106,15 +107,20 @@ from made
 
 async def fill(url: str, rows: int, span: int, now: int, *, analyze: bool = True) -> None:
     """Write `rows` finished tasks of the last `span` ms before `now`, oldest first."""
-    start = now - span
+    for first, count, since, length in _chunks(rows, now - span, span):
+        await _fill_some(url, first, count, since, length)
+        if first and first % 1_000_000 == 0:
+            say(f"{first:,} tasks are there")
+    if analyze and not url.startswith("sqlite"):
+        await execute(url, "vacuum (analyze) finished, log, runs, steps")
+
+
+def _chunks(rows: int, start: int, span: int) -> Iterator[tuple[int, int, int, int]]:
+    """The number of the first task, the number of tasks, the first instant and the time of each chunk."""
     for done in range(0, rows, CHUNK):
         count = min(CHUNK, rows - done)
         since = start + span * done // rows
-        await _fill_some(url, done, count, since, start + span * (done + count) // rows - since)
-        if done and done % 1_000_000 == 0:
-            say(f"{done:,} tasks are there")
-    if analyze and not url.startswith("sqlite"):
-        await execute(url, "vacuum (analyze) finished, log, runs, steps")
+        yield done, count, since, start + span * (done + count) // rows - since
 
 
 async def _fill_some(url: str, first: int, count: int, start: int, span: int) -> None:
@@ -126,7 +132,7 @@ async def _fill_some(url: str, first: int, count: int, start: int, span: int) ->
 
     connection = apsw.Connection(url.removeprefix("sqlite:///"))
     connection.set_busy_timeout(60_000)
-    connection.execute("pragma cache_size = -200000; pragma synchronous = off")
+    connection.execute("pragma cache_size = -1000000; pragma synchronous = off")
     with connection:
         taken = "update seqs set value = value + ? where name = 'move' returning value"
         (last,) = connection.execute(taken, (4 * count,)).fetchall()[0]
@@ -135,6 +141,72 @@ async def _fill_some(url: str, first: int, count: int, start: int, span: int) ->
         for statement in _FILL_SQLITE:
             connection.execute(statement, {name: values[name] for name in values if f":{name}" in statement})
     connection.close()
+
+
+_PARTITIONS = """
+select part, lower_id, upper_id, treadle_id_time(lower_id) as starts_at, treadle_id_time(upper_id) as ends_at
+from treadle_parts()
+where treadle_id_time(lower_id) >= $1 and treadle_id_time(upper_id) <= $2
+order by lower_id
+"""
+
+_INDEXES = """
+select pg_get_indexdef(i.indexrelid) as index, k.conname as name, pg_get_constraintdef(k.oid) as key
+from pg_index as i left join pg_constraint as k on k.conindid = i.indexrelid and k.conrelid = i.indrelid
+where i.indrelid = $1::text::regclass
+order by i.indexrelid
+"""
+
+_OPTIONS = "select array_to_string(reloptions, ', ') from pg_class where oid = $1::text::regclass"
+
+
+async def fill_partitions(url: str, rows: int, span: int, now: int) -> None:
+    """Write the same rows into new partitions that take the places of the empty ones, and build their indexes at the end.
+
+    Each partition is one transaction, so that a server with `wal_level = minimal` writes no log for it. The tables are filled
+    under their usual names in a schema of their own. The bounds of the partitions must be those of the history.
+    """
+    connection = await connect(url)
+    schema = parse_address(url).schema
+    await connection.execute(f"set statement_timeout = 0; set search_path = {schema}; set maintenance_work_mem = '1GB'")
+    lane_id = await connection.fetchval("select min(id) from lanes")
+    parts = await connection.fetch(_PARTITIONS, now - span, now)
+    chunks = list(_chunks(rows, now - span, span))
+    for part in parts:
+        async with connection.transaction():
+            await connection.execute(f"create schema filling; set search_path = filling, {schema}")
+            for parent in ("finished", "log"):
+                like = "including defaults including constraints including storage"
+                await connection.execute(f"create table filling.{parent} (like {schema}.{parent} {like})")
+            for chunk in chunks:
+                if part["starts_at"] <= chunk[2] < part["ends_at"]:
+                    await connection.execute(_FILL_POSTGRES, *chunk, lane_id, timeout=None)
+            await connection.execute(f"set search_path = {schema}")
+            for parent, key in (("finished", "id"), ("log", "entity_id")):
+                await _replace(connection, schema, parent, key, part)
+            await connection.execute("drop schema filling")
+        say(f"partition {part['part']} is there")
+    await connection.execute("vacuum (analyze) finished, log, runs, steps", timeout=None)
+    await connection.execute("checkpoint", timeout=None)
+    await connection.close()
+
+
+async def _replace(connection: Any, schema: str, parent: str, key: str, part: Any) -> None:
+    """Put the filled table in the place of an empty partition."""
+    name = f"{parent}_{part['part']}"
+    indexes, options = await connection.fetch(_INDEXES, name), await connection.fetchval(_OPTIONS, name)
+    lower, upper = f"'{part['lower_id']}'", f"'{part['upper_id']}'"
+    await connection.execute(f"drop table {name}")
+    await connection.execute(f"alter table filling.{parent} rename to {name}")
+    await connection.execute(f"alter table filling.{name} set schema {schema}")
+    await connection.execute(f"alter table {name} set ({options})")
+    for each in indexes:
+        if each["key"] is None:
+            await connection.execute(each["index"].replace(" ONLY ", " "), timeout=None)
+        else:
+            await connection.execute(f"alter table {name} add constraint {each['name']} {each['key']}", timeout=None)
+    await connection.execute(f"alter table {name} add constraint bounds check ({key} >= {lower} and {key} < {upper})", timeout=None)
+    await connection.execute(f"alter table {parent} attach partition {name} for values from ({lower}) to ({upper})", timeout=None)
 
 
 async def execute(url: str, statement: str, *values: object) -> Any:

@@ -19,15 +19,21 @@ ADMIN = "template1"
 @contextmanager
 def temporary_store(kind: str) -> Iterator[str]:
     """The URL of a fresh store of that kind (`sqlite` or `postgresql`), removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
-        if kind == "sqlite":
-            yield f"sqlite:///{Path(folder) / 'bench.db'}"
-            return
-        server = _private_postgres().get_server(Path(folder) / "pg", cleanup_mode="stop")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
+    with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder, kept_store(kind, Path(folder)) as url:
+        yield url
+
+
+@contextmanager
+def kept_store(kind: str, folder: Path) -> Iterator[str]:
+    """The URL of the store of that kind in a folder, created if it is not there, and kept."""
+    if kind == "sqlite":
+        yield f"sqlite:///{folder / 'bench.db'}"
+        return
+    server = _private_postgres().get_server(folder / "pg", cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
 
 
 @asynccontextmanager
