@@ -46,10 +46,8 @@ limit $7::bigint;
 -- name: list_some_tasks_with_words
 -- List ended tasks whose error has the words $6, in any order.
 select created_at, id::text
-from finished
-where treadle_words(error) @@ $6::text::tsquery and error is not null and coalesce(namespace, '') = $1::text and $2::text = 'task'
-  and (created_at + 0, id) < ($3::bigint, $4::uuid) and created_at + 0 >= $5::bigint
-limit $7::bigint;
+from treadle_some_with_words($1::text, $3::bigint, $4::uuid, $5::bigint, $6::text::tsquery, $7::bigint)
+where $2::text = 'task';
 
 -- name: list_new_tasks_with_words
 -- List ended tasks whose error has the words $6, newest first, among the $9 newest errors; $8 is a part of each of these errors.

@@ -1,3 +1,4 @@
+drop function treadle_some_with_words(text, bigint, uuid, bigint, tsquery, bigint);
 drop function treadle_open_rest();
 drop function treadle_unfence_namespace(text);
 drop function treadle_fence_namespace(text);

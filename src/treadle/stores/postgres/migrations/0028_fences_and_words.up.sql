@@ -1,5 +1,5 @@
--- Namespaces that were moved to another store, whose work may not change here any more; and the end of an unfinished split of
--- partitions by a role that does not own them.
+-- Namespaces that were moved to another store, whose work may not change here any more; the end of an unfinished split of
+-- partitions by a role that does not own them; and the search of errors with a plan that is kept.
 
 create table moved_namespaces (
   namespace text primary key,
@@ -101,5 +101,21 @@ begin
     execute format('alter function %s set search_path = %I, pg_temp', name, current_schema());
   end loop;
   perform treadle_switch_fences('disable');
+end
+$$;
+
+-- Ended tasks whose errors have the words of the query, in any order. The session plans it once, as planning for all partitions takes
+-- several times as long as finding a rare word, and without scans of tables, whatever size these had then. (`coalesce` and `+ 0` leave
+-- only the index of words.)
+create function treadle_some_with_words(namespace_ text, before_at bigint, before_id uuid, after_at bigint, query tsquery, most bigint)
+returns table (created_at bigint, id uuid)
+language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path from current as $$
+begin
+  return query
+    select f.created_at, f.id
+    from finished as f
+    where treadle_words(f.error) @@ query and f.error is not null and coalesce(f.namespace, '') = namespace_
+      and (f.created_at + 0, f.id) < (before_at, before_id) and f.created_at + 0 >= after_at
+    limit most;
 end
 $$;
