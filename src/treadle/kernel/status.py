@@ -6,9 +6,11 @@ measured. `problems.py` finds the problems in it.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.api.system import ScheduleFiring
@@ -133,6 +135,30 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
         failing=tuple(await _failing(store, depths)),
         unknown=tuple(each.unknown_at or 0 for each in await store.list_unknown(EffectFilter(namespace), UNKNOWN)),
     )
+
+
+class StatusReads:
+    """The status of one namespace. One read runs at a time; callers who ask meanwhile share the next one.
+
+    A read counts all live tasks, so that many callers of a large queue would otherwise occupy the store with the same work.
+    Nobody gets a status that was read before they asked.
+    """
+
+    def __init__(self, store: Store, clock: Clock, schedules: Schedules, watchers: Watchers, *, namespace: str) -> None:
+        self._read = partial(read_status, store, clock, schedules, watchers, namespace)
+        self._reading = asyncio.Lock()
+        self._begun = 0
+        self._known: Status | None = None
+
+    async def read(self) -> Status:
+        """Return the status as of now."""
+        begun = self._begun
+        async with self._reading:
+            known = self._known
+            if known is None or self._begun == begun:  # none that began since has succeeded
+                self._begun, self._known = self._begun + 1, None
+                self._known = known = await self._read()
+            return known
 
 
 async def _failing(store: Store, depths: Sequence[LaneDepth]) -> list[Task]:

@@ -24,10 +24,9 @@ class System(Group, SystemApi):
 
     async def status(self) -> Status:
         from treadle.kernel.problems import find_problems
-        from treadle.kernel.status import read_status
 
         engine, namespace = self.engine, self.engine.kernel.settings.namespace
-        found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.watchers, namespace)
+        found = await engine.kernel.trigger_services.status.read()
         problems = find_problems(found)
         depths = found.users_depths
         return Status(

@@ -20,7 +20,7 @@ from treadle.kernel.runs.service import Runs
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.settler import Settler
-from treadle.kernel.status import read_status
+from treadle.kernel.status import StatusReads
 from treadle.kernel.triggers.target import Starters
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
@@ -151,8 +151,8 @@ class TriggerServices:
         self.declarations = Declarations(store, committer, self.schedules, kernel.emit, namespace=namespace)
         self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
         self.alerts.seal = kernel.value_store.seal
-        status = partial(read_status, store, kernel.clock, self.schedules, self.watchers, namespace)
-        reads = AlertReads(store, status, namespace=namespace)
+        self.status = StatusReads(store, kernel.clock, self.schedules, self.watchers, namespace=namespace)
+        reads = AlertReads(store, self.status.read, namespace=namespace)
         self.alert_evaluator = AlertEvaluator(store, committer, self.alerts, reads, ids, namespace=namespace)
 
     def scanner(self, source_reader: SourceReader) -> WatcherScanner:
