@@ -1,9 +1,10 @@
 """One server under load: a large queue, many waiting calls and many event streams.
 
 One process (`treadle serve`) has a backlog of queued tasks. Long polls wait at it, half of them for the result of a task and half
-for a task to claim; streams follow all events. Eight callers take turns with enqueueing, claiming and completing, and reading a
-list, a task and the status; the time of each call is measured, and the resident memory of the server twenty times. Memory is *flat*
-if the median of the last fifth of these samples is at most 1.1 times that of the second fifth (the first fifth is warm-up).
+for a task to claim, each for 20 s and then again, evenly distributed over time; streams follow all events. Eight callers take turns
+with enqueueing, claiming and completing, and reading a list, a task and the status; the time of each call is measured, and the
+resident memory of the server twenty times. Memory is *flat* if the median of the last fifth of these samples is at most 1.1 times
+that of the second fifth (the first fifth is warm-up).
 
 The issue's size is `python -m bench load --set queued=500000 --set polls=2000 --set streams=200 --set seconds=600`.
 """
@@ -74,8 +75,9 @@ class Load:
         finally:
             connection.close()
 
-    async def poll(self, number: int) -> None:
-        """Wait for a result, or for a task to claim, again and again."""
+    async def poll(self, number: int, after: float) -> None:
+        """Wait for a result, or for a task to claim, again and again, first after a delay: clients do not start together."""
+        await asyncio.sleep(after)
         claim = json.dumps({"worker_id": self.worker, "names": [NOBODY], "wait_for": WAIT}).encode()
         async with self.connect() as connection:
             while True:
@@ -136,7 +138,7 @@ async def _run(load: Load, pid: int, sizes: Sizes) -> Figures:
         registered = await connection.post("/workers", json.dumps({"name": "bench", "handlers": [WORK, NOBODY]}).encode())
         load.worker = json.loads(registered)["worker_id"]
     begin = rss_mb(pid)
-    waiters = [asyncio.create_task(load.poll(number)) for number in range(sizes.polls)]
+    waiters = [asyncio.create_task(load.poll(number, WAIT * number / sizes.polls)) for number in range(sizes.polls)]
     waiters += [asyncio.create_task(load.follow()) for _ in range(sizes.streams)]
     callers = [asyncio.create_task(load.call(time.perf_counter() + sizes.seconds)) for _ in range(CALLERS)]
     series: list[float] = []
