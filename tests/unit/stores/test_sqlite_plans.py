@@ -122,6 +122,7 @@ INDEXES = {
     },
     "retention": {
         "find_window": {"finished_seq"},
+        "find_runs_window": {"finished_root"},
         "list_prunable": {"tasks_root", "finished_root", "runs_root"},
         "count_members": {"finished_root"},
         "list_members": {"finished_root"},

@@ -21,7 +21,8 @@ from (
 );
 
 -- name: find_runs_window
--- Read the next runs in order of id: the last id, their number, and the trees of expired runs without a finished task.
+-- Read the next runs in order of id: the last id, their number, and the trees of expired runs without a finished task. (`+` leaves only
+-- the index by id: others would read all runs of the namespace.)
 select max(id), count(*), json_group_array(distinct root_id) filter (where expired)
 from (
   select r.id, r.root_id,
@@ -31,7 +32,7 @@ from (
     and not exists (select 1 from finished as f where f.id = r.root_id)
     and not exists (select 1 from finished as f where f.root_id = r.root_id and f.root_id <> f.id) as expired
   from runs as r left join lists as k on k.namespace = r.namespace and k.task_list = r.task_list
-  where r.namespace = :namespace and r.id > :after_id and r.id < :until_id
+  where +r.namespace = :namespace and r.id > :after_id and r.id < :until_id
   order by r.id
   limit :limit
 );
