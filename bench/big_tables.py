@@ -4,25 +4,30 @@ The full store gets `rows` finished tasks of the last four weeks by set-based st
 canceled, of which 5 % were retried once (a row in the log), and for each hundred tasks a finished run with three steps and a
 task of its own; on PostgreSQL, each week is a partition. The other store gets 4,000 of them, so that every call finds
 something. `store verify` checks a sample. Both stores get the same calls, in turns; the median of the calls of a round counts,
-and the median of the rounds is reported. *Enqueue*, *claim* and *settle* are batches of 250; the others are single calls. A
-common word is in half of all errors: with fewer than 1,000 of them, its search reads them all, and with more, the newest ones;
-it is not among the aims. *Prune, nothing due* is a pass that removes nothing. At the end, the older half (on SQLite at most
-200,000 tasks) of the history is pruned; the time, and on PostgreSQL the write-ahead log, are given per removed task, beside the
-same for a history of 20,000 tasks that is removed row by row. *Churn*: the same number of tasks is enqueued and ended again and
-again; the bytes of the live tasks and their indexes must not grow.
+and the median of the rounds is reported; CPU time is that of the process and of its sessions with PostgreSQL. *Enqueue*,
+*claim* and *settle* are batches of 250; the others are single calls. A common word is in half of all errors: with fewer than
+1,000 of them, its search reads them all, and with more, the newest ones; it is not among the aims. *Prune, nothing due* is a
+pass that removes nothing. At the end, the oldest part (on SQLite at most 200,000 tasks) of the history is pruned; the time,
+and on PostgreSQL the write-ahead log, are given per removed task, beside the same for a history of 20,000 tasks that is removed
+row by row. *Churn*: the same number of tasks is enqueued and ended again and again; the bytes of the live tasks and their
+indexes must not grow.
+
+Long histories can be written before: `python -m bench.filling FOLDER`, then `python -m bench big_tables --folder FOLDER`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import LABELS, Aim, Row, by_store, judged, median, ratios, spread
 from bench.growth import BATCH, IDS, LANE, insert
-from bench.history import INDEXES, fill, fill_partitions, finished_bytes, live_bytes, log_position, table_bytes
+from bench.history import INDEXES, execute, fill, fill_partitions, finished_bytes, live_bytes, log_position, table_bytes
 from bench.results import table
 from bench.servers import second_store
 from treadle.kernel.store.ports import Store
@@ -32,7 +37,7 @@ from treadle.kernel.store.retention import Retention
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Finish, Unit
 from treadle.kernel.store.verify import verify_page
-from treadle.model.tasks import NewTask
+from treadle.model.tasks import NewTask, Task
 from treadle.stores import make_store
 from treadle.stores.postgres import PostgresStore
 
@@ -67,7 +72,7 @@ CALLS = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """`rows` finished tasks, measured in `rounds` of `times` calls; `churn` rounds of `tasks`."""
+    """`rows` finished tasks on PostgreSQL, measured in `rounds` of `times` calls; `churn` rounds of `tasks`."""
 
     rows: int = 1_000_000
     sqlite_rows: int = 1_000_000
@@ -77,6 +82,8 @@ class Sizes:
     churn: int = 20
     parts: int = 4
     """Partitions of the history on PostgreSQL; as many as with the default retention, a week each."""
+    pruned: float = 0.5
+    """The share of the history that is pruned at the end on PostgreSQL; 0 for none."""
 
 
 SIZES = Sizes()
@@ -97,8 +104,9 @@ async def measure(url: str, sizes: Sizes) -> Figures:
         await empty.prepare(Retention(empty).rules)
         await fill(other_url, SMALL, WEEKS * 7 * DAY, await empty.now())
         await check_sample(full)
-        figures |= await compare(empty, full, sizes)
-        figures |= await prune(full, url, "prune_full", 0.5 if "postgresql" in url else min(0.5, 200_000 / rows))
+        figures |= await compare(empty, full, sizes, CpuMeter(url))
+        share = sizes.pruned if "postgresql" in url else min(sizes.pruned, 200_000 / rows)
+        figures |= await prune(full, url, "prune_full", share) if share else {}
         if isinstance(empty, PostgresStore):  # in SQLite's file, the live tasks cannot be told from the history
             figures |= await churn(empty, other_url, sizes)
         await empty.close()
@@ -150,45 +158,81 @@ async def check_sample(store: Store) -> None:
         raise SystemExit(f"the history does not hold ({report.checked} checked): {report.problems[:3]}")
 
 
-async def compare(empty: Store, full: Store, sizes: Sizes) -> Figures:
+async def compare(empty: Store, full: Store, sizes: Sizes, meter: CpuMeter) -> Figures:
     """The medians of each call on both stores, round by round, and their ratios."""
     found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in CALLS}
+    used: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in CALLS}
     calls = [await calls_on(store) for store in (empty, full)]
     for number in range(sizes.rounds + 1):
         for which in (0, 1) if number % 2 else (1, 0):
-            took = await batches([empty, full][which], sizes.times)
+            await meter.find_backends()
+            took = await batches([empty, full][which], sizes.times, meter)
             for name, call in calls[which].items():
-                took[name] = [await timed(call) for _ in range(sizes.times)]
+                took[name] = [await timed(call, meter) for _ in range(sizes.times)]
             if number:  # the first round warms
                 for name, times in took.items():
-                    found[name][which].append(median(times))
+                    found[name][which].append(median([each.wall for each in times]))
+                    used[name][which].append(median([each.cpu for each in times]))
         say(f"round {number} of {sizes.rounds}")
     figures: Figures = {}
     for name, (under, over) in found.items():
         figures |= {f"{name}_empty_us": under, f"{name}_us": over, f"{name}_ratio": ratios(over, under)}
-    figures["worst_ratio"] = max(median(figures[f"{name}_ratio"]) for name in CALLS if name != "search_common")
+        figures[f"{name}_cpu_ratio"] = ratios(*reversed(used[name]))
+    for kind in ("ratio", "cpu_ratio"):
+        figures[f"worst_{kind}"] = max(median(figures[f"{name}_{kind}"]) for name in CALLS if name != "search_common")
     return figures
 
 
-async def timed(call: Callable[[], Awaitable[Any]]) -> float:
+class Taken(NamedTuple):
     """Microseconds of one call."""
-    began = time.perf_counter()
+
+    wall: float
+    cpu: float
+
+
+class CpuMeter:
+    """The CPU time of this process and, on PostgreSQL, of the sessions of both stores."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._backends: list[Path] = []
+
+    async def find_backends(self) -> None:
+        """Find the sessions; those that a call opens and closes are not counted."""
+        if not self._url.startswith("sqlite"):
+            found = await execute(self._url, "select pid from pg_stat_activity where backend_type = 'client backend'")
+            self._backends = [Path(f"/proc/{row[0]}/schedstat") for row in found]
+
+    def now(self) -> float:
+        """Microseconds that were used up to now."""
+        used = time.process_time() * 1e6
+        for each in self._backends:
+            with suppress(OSError):
+                used += int(each.read_text().split()[0]) / 1000
+        return used
+
+
+async def timed(call: Callable[[], Awaitable[Any]], meter: CpuMeter) -> Taken:
+    used, began = meter.now(), time.perf_counter()
     await call()
-    return (time.perf_counter() - began) * 1e6
+    return Taken((time.perf_counter() - began) * 1e6, meter.now() - used)
 
 
-async def batches(store: Store, times: int) -> dict[str, list[float]]:
-    """Microseconds of enqueueing, claiming and settling batches."""
+async def batches(store: Store, times: int, meter: CpuMeter) -> dict[str, list[Taken]]:
+    """The costs of enqueueing, claiming and settling batches."""
     lane_ids = list((await store.lane_ids([LANE])).values())
-    took: dict[str, list[float]] = {"enqueue": [], "claim": [], "settle": []}
+    took: dict[str, list[Taken]] = {"enqueue": [], "claim": [], "settle": []}
     for _ in range(times):
         rows = tuple(NewTask(id=IDS.new_id(), lane=LANE) for _ in range(BATCH))
-        took["enqueue"].append(await timed(lambda rows=rows: store.commit([Unit(tasks=rows)])))  # type: ignore[misc]
-        began = time.perf_counter()
-        tasks = await store.claim(lane_ids, "bench", 60_000, BATCH)
-        took["claim"].append((time.perf_counter() - began) * 1e6)
+        took["enqueue"].append(await timed(lambda rows=rows: store.commit([Unit(tasks=rows)]), meter))  # type: ignore[misc]
+        tasks: list[Task] = []
+
+        async def claim(tasks: list[Task] = tasks) -> None:
+            tasks += await store.claim(lane_ids, "bench", 60_000, BATCH)
+
+        took["claim"].append(await timed(claim, meter))
         units = [Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks]
-        took["settle"].append(await timed(lambda units=units: store.commit(units)))  # type: ignore[misc]
+        took["settle"].append(await timed(lambda units=units: store.commit(units), meter))  # type: ignore[misc]
     return took
 
 
@@ -266,6 +310,7 @@ async def churn(store: Store, url: str, sizes: Sizes) -> Figures:
 
 AIMS = (
     Aim("the worst operation against an empty store", "worst_ratio", at_most=1.3),
+    Aim("the same, CPU time", "worst_cpu_ratio", at_most=1.3),
     Aim("live table and indexes, second half of the churn against the first", "churn_growth", at_most=1.3, stores=("postgresql",)),
 )
 
@@ -284,7 +329,8 @@ _ROWS = (
 def show(found: Found) -> str:
     """The calls of each store, the costs of removal, and the aims."""
     each = next(iter(found.values()))
-    text = f"{each['rows']:,} finished tasks; {each['rounds']} rounds of {each['times']} calls."
+    sizes = ", ".join(f"{figures['rows']:,} on {LABELS[store]}" for store, figures in found.items())
+    text = f"Finished tasks: {sizes}; {each['rounds']} rounds of {each['times']} calls."
     for store, figures in found.items():
         rows = [
             (
@@ -292,8 +338,9 @@ def show(found: Found) -> str:
                 spread(figures[f"{name}_empty_us"]),
                 spread(figures[f"{name}_us"]),
                 spread(figures[f"{name}_ratio"]),
+                spread(figures[f"{name}_cpu_ratio"]),
             )
             for name, what in CALLS.items()
         ]
-        text += f"\n\n{LABELS[store]}:\n\n{table(('', 'empty store, µs', 'full store, µs', 'ratio'), rows)}"
+        text += f"\n\n{LABELS[store]}:\n\n{table(('', 'empty store, µs', 'full store, µs', 'ratio', 'ratio of CPU time'), rows)}"
     return f"{text}\n\n{by_store(found, _ROWS)}\n\n{judged(found, AIMS)}"

@@ -105,11 +105,13 @@ end
 $$;
 
 -- Ended tasks whose errors have the words of the query, in any order. The session plans it once, as planning for all partitions takes
--- several times as long as finding a rare word, and without scans of tables, whatever size these had then. (`coalesce` and `+ 0` leave
+-- several times as long as finding a rare word, and without scans of tables, whatever size these had then. The memory holds the
+-- positions of a common word; less makes that several times slower. (`coalesce` and `+ 0` leave
 -- only the index of words.)
 create function treadle_some_with_words(namespace_ text, before_at bigint, before_id uuid, after_at bigint, query tsquery, most bigint)
 returns table (created_at bigint, id uuid)
-language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path from current as $$
+language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set work_mem = '64MB'
+set search_path from current as $$
 begin
   return query
     select f.created_at, f.id
