@@ -75,8 +75,12 @@ def _folders() -> Iterator[Path]:
 
 
 def guard(place: Path) -> None:
-    """Stop all servers below the folder and remove it once this process has ended, whatever way it ends."""
-    ends = 'for each in $(find "$2" -maxdepth 2 -name postmaster.pid); do kill -INT "$(head -n 1 "$each")"; done; rm -rf "$2"'
+    """End all programs of the folder and remove it once this process has ended, whatever way it ends.
+
+    A program with a file `*.pid` is killed before the servers, which it might start again.
+    """
+    ends = 'for each in "$2"/*.pid; do [ -f "$each" ] && kill -KILL "$(cat "$each")"; done; '
+    ends += 'for each in $(find "$2" -maxdepth 2 -name postmaster.pid); do kill -INT "$(head -n 1 "$each")"; done; rm -rf "$2"'
     script = f'while kill -0 "$1" 2>/dev/null && [ -d "$2" ]; do sleep 1; done; {ends}'
     # In the background of a shell that ends at once, which outlives a run that is killed.
     background = ["sh", "-c", f"({script}) </dev/null >/dev/null 2>&1 &", "guardian", str(os.getpid()), str(place)]

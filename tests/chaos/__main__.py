@@ -9,6 +9,7 @@ import signal
 import sys
 
 from tests.chaos import failover
+from tests.chaos.patroni import missing
 from tests.chaos.play import play
 from tests.chaos.report import as_json, as_markdown, as_text
 from tests.chaos.stage import Plan
@@ -27,6 +28,9 @@ def main() -> int:
         "--failover",
         action="store_true",
         help="fail over a PostgreSQL cluster of three servers, with synchronous and with asynchronous replication (20,000 items)",
+    )
+    parser.add_argument(
+        "--patroni", action="store_true", help="with --failover: let Patroni with etcd promote, with synchronous replication"
     )
     parser.add_argument("--replication", choices=("synchronous", "asynchronous"), help="with --failover: only this one")
     parser.add_argument("--seconds", type=float, default=200, help="maximum duration of the faults on each store")
@@ -74,6 +78,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _fail_over(options: argparse.Namespace) -> int:
+    if options.patroni:
+        return _fail_over_by_patroni(options)
     runs = []
     for kind in [options.replication] if options.replication else ("synchronous", "asynchronous"):
         tasks = options.tasks or 20_000
@@ -92,6 +98,21 @@ def _fail_over(options: argparse.Namespace) -> int:
             kind = "synchronous" if each.synchronous else "asynchronous"
             results.write(f"failover-{kind}", f"Failover with {kind} replication", failover.as_markdown([each]), _command())
     return int(any(each.broken for each in runs))
+
+
+def _fail_over_by_patroni(options: argparse.Namespace) -> int:
+    if (reason := missing()) is not None:
+        _say(reason)
+        return 2
+    plan = Plan("patroni", options.tasks or 20_000, options.seed, 0, options.lease, options.workers, keep=options.keep)
+    _say(f"{plan.store}: starting")
+    done = asyncio.run(failover.fail_over_by_patroni(plan, _say, failover.BY_PATRONI))
+    print(json.dumps([failover.as_json(done)], indent=2) if options.json else failover.as_text(done), flush=True)
+    if options.record:
+        from bench import results
+
+        results.write("failover-patroni", "Failover by Patroni", failover.as_markdown([done]), _command())
+    return int(bool(done.broken))
 
 
 def _say(line: str) -> None:

@@ -46,15 +46,41 @@ wal_retrieve_retry_interval = 200ms
 """Processes are killed here, never the machine, so nothing needs to reach the disk."""
 
 
+class Gate:
+    """The only way to a port for all others; it ends with this process."""
+
+    def __init__(self, target: int) -> None:
+        self.port = free_port()
+        command = [sys.executable, "-m", "tests.chaos.gate", str(self.port), str(target)]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def await_ready(self) -> None:
+        """Wait until connections can pass."""
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline()
+
+    def shut(self) -> None:
+        """Let nothing pass; connections hang."""
+        self._process.send_signal(signal.SIGUSR1)
+
+    def reopen(self) -> None:
+        """Let new connections pass; old ones are gone."""
+        self._process.send_signal(signal.SIGUSR2)
+
+    def destroy(self) -> None:
+        self._process.kill()
+        self._process.communicate(timeout=BOUND)
+
+
 class Node:
     """One server of the cluster and its gate."""
 
     def __init__(self, place: Path, name: str, installation: Installation) -> None:
         self.name, self._installation = name, installation
         self.data, self._log = place / name, place / f"{name}.log"
-        self.port, self.gate_port = free_port(), free_port()
-        command = [sys.executable, "-m", "tests.chaos.gate", str(self.gate_port), str(self.port)]
-        self._gate = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # it ends with its input
+        self.port = free_port()
+        self._gate = Gate(self.port)
+        self.gate_port = self._gate.port
 
     def configure(self, **settings: str) -> None:
         """Change settings; they hold from the next start or reload on."""
@@ -63,8 +89,7 @@ class Node:
 
     def await_gate(self) -> None:
         """Wait until clients can pass the gate."""
-        assert self._gate.stdout is not None
-        assert self._gate.stdout.readline()
+        self._gate.await_ready()
 
     def start(self) -> None:
         self._control("start", "-w", "-t", str(int(BOUND)), "-l", str(self._log), "-o", f"-p {self.port}")
@@ -91,21 +116,25 @@ class Node:
 
     def kill(self) -> None:
         """SIGKILL to all processes of the server, as if the machine had died."""
-        pid = self.pid
-        assert pid is not None
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for each in (pid, *map(int, children)):
-            with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
-        wait_until(lambda: not any(_lives(each) for each in (pid, *map(int, children))))
+        processes = self.processes()
+        send(signal.SIGKILL, *processes)
+        wait_until(lambda: not any(_lives(each) for each in processes))
         (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def processes(self) -> list[int]:
+        """The pids of the server, its first process first; none if it does not run."""
+        pid = self.pid
+        try:
+            return [] if pid is None else [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+        except (FileNotFoundError, ProcessLookupError):
+            return []
 
     def isolate(self) -> None:
         """Cut it off from clients and standbys; it goes on by itself."""
-        self._gate.send_signal(signal.SIGUSR1)
+        self._gate.shut()
 
     def reconnect(self) -> None:
-        self._gate.send_signal(signal.SIGUSR2)
+        self._gate.reopen()
 
     def ask(self, query: str) -> Any:
         """The first value of a query, past the gate."""
@@ -114,8 +143,7 @@ class Node:
             return None if row is None else row[0]
 
     def destroy(self) -> None:
-        self._gate.kill()
-        self._gate.communicate(timeout=BOUND)
+        self._gate.destroy()
         if self.pid is not None:
             with suppress(RuntimeError):
                 self.stop("immediate")
@@ -252,6 +280,13 @@ def wait_until(holds: Any, bound: float = BOUND) -> None:
         if clock.monotonic() > until:
             raise TimeoutError("the cluster did not come to the state that was waited for")
         time.sleep(0.02)
+
+
+def send(number: signal.Signals, *pids: int) -> None:
+    """Send the signal to each process that still exists."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _lives(pid: int) -> bool:

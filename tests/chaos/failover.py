@@ -1,8 +1,8 @@
 """Failovers of a real cluster under load: the primary is killed or cut off, a standby is promoted, and the old primary comes back.
 
-With synchronous replication every promise must hold. With asynchronous replication the last commits are lost: the workers, which
-remember what is gone, are started again, as docs/how-to/postgresql.md says; the judge counts what was acknowledged and is gone,
-and the rows that are left must agree with each other and come to an end.
+A standby is promoted by hand, or by Patroni. With synchronous replication every promise must hold. With asynchronous
+replication the last commits are lost: the workers, which remember what is gone, are started again, as docs/how-to/postgresql.md
+says; the judge counts what was acknowledged and is gone, and the rows that are left must agree with each other and come to an end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from bench.results import table
 from tests.chaos.client import read_acks
 from tests.chaos.cluster import Cluster, Node, cluster
+from tests.chaos.patroni import LOOP_WAIT, TTL, PatroniCluster, PatroniNode, patroni_cluster
 from tests.chaos.play import LOOK_EVERY, Played, Run, play_on
 from tests.chaos.stage import Plan, Stage
 from tests.chaos.storms import RESTARTED
@@ -23,6 +24,8 @@ from tests.chaos.storms import RESTARTED
 from treadle import Engine
 
 KILLED, ISOLATED = "killed", "cut off from clients and standbys"
+SUSPENDED, FROZEN = "left running while its Patroni was stopped", "frozen (SIGSTOP)"
+BY_PATRONI = (KILLED, ISOLATED, SUSPENDED, FROZEN)
 
 NOTICED_AFTER = 1.0
 """Seconds from the fault to the promotion: those that who promotes takes to notice."""
@@ -30,6 +33,7 @@ NOTICED_AFTER = 1.0
 LAGS_FOR = 1.0
 """Seconds for which no standby receives anything before the fault, with asynchronous replication."""
 
+FINISHED = "select array_agg(id::text) from treadle.finished"
 ROWS = "select (select count(*) from treadle.finished) + (select coalesce(max(seq), 0) from treadle.log)"
 
 
@@ -47,29 +51,53 @@ class Failover:
 
 
 class FailoverRun(Run):
-    """A run whose only faults are failovers."""
+    """A run whose only faults are failovers, each after its share of the work was sent."""
 
-    def __init__(self, stage: Stage, say: Callable[[str], None], machines: Cluster, ways: Sequence[str]) -> None:
+    def __init__(self, stage: Stage, say: Callable[[str], None], ways: Sequence[str]) -> None:
         super().__init__(stage, say)
-        self._machines, self._ways = machines, ways
+        self._ways = ways
         self.failovers: list[Failover] = []
 
     async def _rage(self, engine: Engine) -> None:
-        """One failover after another, each after its share of the work was sent."""
         for number, way in enumerate(self._ways, 1):
             await self._until_sent(engine, self._plan.tasks * number // (len(self._ways) + 1))
-            old = await self._fail_over(way)
-            before = await asyncio.to_thread(old.ask, ROWS)
-            await self._until_sent(engine, self._plan.tasks * (2 * number + 1) // (2 * (len(self._ways) + 1)))
-            if await asyncio.to_thread(old.ask, ROWS) != before:
-                self._problems.append(f"{old.name} was written to after the failover")
-            await asyncio.to_thread(self._rebuild, old)
+            await self._suffer(engine, way, self._plan.tasks * (2 * number + 1) // (2 * (len(self._ways) + 1)))
+
+    async def _suffer(self, engine: Engine, way: str, count: int) -> None:
+        """One failover: the old primary is as it was until that many submissions were acknowledged, then a standby."""
+        raise NotImplementedError
 
     async def _until_sent(self, engine: Engine, count: int) -> None:
         """Wait until so many submissions were acknowledged."""
         while len(read_acks(self._stage.acks)) < count and not await self._is_done(engine):
             self._check_client()
             await asyncio.sleep(LOOK_EVERY)
+
+    async def play(self) -> Played:
+        played = await super().play()
+        ends = [*(later.at for later in self.failovers[1:]), self._clock.now()]
+        for failover, end in zip(self.failovers, ends, strict=True):
+            settled = [task.finished_at for task in played.evidence.tasks.values() if task.finished_at]
+            failover.first = _seconds(failover, [at for at in settled if at >= failover.promoted_at])
+            begun = [_seconds(failover, _begun(path, failover.promoted_at, end)) for path in self._stage.folder.glob("*.diary")]
+            failover.all = max((each for each in begun if each is not None), default=None)
+        return played
+
+
+class ByHand(FailoverRun):
+    """Failovers by the one who runs the test; the old primary comes back as such, for all who ask it."""
+
+    def __init__(self, stage: Stage, say: Callable[[str], None], ways: Sequence[str], machines: Cluster) -> None:
+        super().__init__(stage, say, ways)
+        self._machines = machines
+
+    async def _suffer(self, engine: Engine, way: str, count: int) -> None:
+        old = await self._fail_over(way)
+        before = await asyncio.to_thread(old.ask, ROWS)
+        await self._until_sent(engine, count)
+        if await asyncio.to_thread(old.ask, ROWS) != before:
+            self._problems.append(f"{old.name} was written to after the failover")
+        await asyncio.to_thread(self._rebuild, old)
 
     async def _fail_over(self, way: str) -> Node:
         """Returns the old primary, which takes writes again for all who ask it."""
@@ -104,15 +132,36 @@ class FailoverRun(Run):
         self._machines.rejoin(old)
         self._machines.await_standbys(2)
 
-    async def play(self) -> Played:
-        played = await super().play()
-        ends = [*(later.at for later in self.failovers[1:]), self._clock.now()]
-        for failover, end in zip(self.failovers, ends, strict=True):
-            settled = [task.finished_at for task in played.evidence.tasks.values() if task.finished_at]
-            failover.first = _seconds(failover, [at for at in settled if at >= failover.promoted_at])
-            begun = [_seconds(failover, _begun(path, failover.promoted_at, end)) for path in self._stage.folder.glob("*.diary")]
-            failover.all = max((each for each in begun if each is not None), default=None)
-        return played
+
+class ByPatroni(FailoverRun):
+    """Failovers by Patroni, which also makes the old primary a standby as soon as it can."""
+
+    def __init__(self, stage: Stage, say: Callable[[str], None], ways: Sequence[str], machines: PatroniCluster) -> None:
+        super().__init__(stage, say, ways)
+        self._machines = machines
+
+    async def _suffer(self, engine: Engine, way: str, count: int) -> None:
+        old, at = self._machines.primary, self._clock.now()
+        self._tell(f"{self._now()} the primary {old.name} is {way}")
+        acts = {KILLED: old.kill, ISOLATED: old.isolate, SUSPENDED: old.suspend_patroni, FROZEN: old.freeze}
+        await asyncio.to_thread(acts[way])
+        await asyncio.to_thread(self._machines.await_promotion)
+        self.failovers.append(Failover(way, at, self._clock.now()))
+        self._tell(f"{self._now()} {self._machines.primary.name} is the primary")
+        await self._until_sent(engine, count)
+        if way == SUSPENDED:
+            await asyncio.to_thread(self._compare, old)
+        heal = {KILLED: old.start, ISOLATED: old.reconnect, SUSPENDED: old.resume, FROZEN: old.resume}
+        await asyncio.to_thread(heal[way])
+        await asyncio.to_thread(self._machines.await_standbys, 2)
+        self._tell(f"{self._now()} {old.name} is a standby")
+
+    def _compare(self, old: PatroniNode) -> None:
+        """The old primary still takes writes; all that it shows must exist on the new one."""
+        if old.ask("select pg_is_in_recovery()"):
+            self._problems.append(f"{old.name} was demoted although its Patroni was stopped: nothing was tested")
+        alone = set(old.ask(FINISHED) or ()) - set(self._machines.primary.ask(FINISHED) or ())
+        self._problems.extend(f"task {task_id} is finished on {old.name} only" for task_id in sorted(alone))
 
 
 def _begun(diary: Path, after: int, before: int) -> list[int]:
@@ -133,6 +182,7 @@ class FailedOver:
     version: str
     played: Played
     failovers: list[Failover]
+    by_patroni: bool = False
 
     @property
     def lost(self) -> list[str]:
@@ -160,10 +210,10 @@ class FailedOver:
 async def fail_over(plan: Plan, say: Callable[[str], None], *, synchronous: bool, ways: Sequence[str]) -> FailedOver:
     """Do it; no process is left."""
     with cluster(synchronous=synchronous) as machines:
-        runs: list[FailoverRun] = []
+        runs: list[ByHand] = []
 
         def run(stage: Stage, tell: Callable[[str], None]) -> Run:
-            runs.append(FailoverRun(stage, tell, machines, ways))
+            runs.append(ByHand(stage, tell, ways, machines))
             return runs[-1]
 
         version = str(machines.primary.ask("show server_version"))
@@ -171,12 +221,27 @@ async def fail_over(plan: Plan, say: Callable[[str], None], *, synchronous: bool
         return FailedOver(synchronous, version, played, runs[-1].failovers)
 
 
+async def fail_over_by_patroni(plan: Plan, say: Callable[[str], None], ways: Sequence[str]) -> FailedOver:
+    """Do it with Patroni; no process is left."""
+    with patroni_cluster() as machines:
+        runs: list[ByPatroni] = []
+
+        def run(stage: Stage, tell: Callable[[str], None]) -> Run:
+            runs.append(ByPatroni(stage, tell, ways, machines))
+            return runs[-1]
+
+        version = str(machines.primary.ask("show server_version"))
+        played = await play_on(plan, say, lambda folder: machines.url, run)
+        return FailedOver(True, version, played, runs[-1].failovers, by_patroni=True)
+
+
 def as_text(done: FailedOver) -> str:
     """The report of one run."""
     kind = "synchronous" if done.synchronous else "asynchronous"
     plan, verdict = done.played.plan, done.played.verdict
     lines = [
-        f"failover of PostgreSQL {done.version}, {kind} replication: {plan.tasks:,} items of work, {plan.workers} workers, "
+        f"failover of PostgreSQL {done.version} by {'Patroni' if done.by_patroni else 'hand'}, {kind} replication: "
+        f"{plan.tasks:,} items of work, {plan.workers} workers, "
         f"leases of {plan.lease:g} s, {done.played.seconds:.0f} s",
         *(
             f"  {each.way}: promoted after {(each.promoted_at - each.at) / 1000:.1f} s; work resumed {each.first} s after that, "
@@ -197,6 +262,7 @@ def as_json(done: FailedOver) -> dict[str, Any]:
     """The report as JSON."""
     return {
         "synchronous": done.synchronous,
+        "by_patroni": done.by_patroni,
         "postgresql": done.version,
         "tasks": done.played.plan.tasks,
         "failovers": [
@@ -236,8 +302,16 @@ def as_markdown(runs: Sequence[FailedOver]) -> str:
     ]
     plan = runs[0].played.plan
     about = (
-        f"PostgreSQL {runs[0].version}: a primary and two standbys on one machine, with fsync off (unlike the line above); "
-        f"{plan.workers} workers with leases of {plan.lease:g} s. A standby is promoted {NOTICED_AFTER:g} s after the fault; the "
-        "old primary then comes back and takes writes, until it is rebuilt as a standby."
+        f"PostgreSQL {runs[0].version}: a primary and two standbys on one machine, with fsync off on all of them (the line above "
+        "states the setting of the server of other benchmarks): a commit waits for the memory of a standby, not for a disk. "
+        f"{plan.workers} workers with leases of {plan.lease:g} s. "
     )
-    return f"{about}\n\n{table(head, rows)}"
+    by_hand = (
+        f"A standby is promoted {NOTICED_AFTER:g} s after the fault; the old primary then comes back and takes writes, until it is "
+        "rebuilt as a standby."
+    )
+    by_patroni = (
+        f"Debian's Patroni with one etcd promotes, with `synchronous_mode`, a `ttl` of {TTL} s (default 30) and a `loop_wait` of "
+        f"{LOOP_WAIT} s (default 10): the time until the promotion is Patroni's. It makes the old primary a standby by itself."
+    )
+    return f"{about}{by_patroni if runs[0].by_patroni else by_hand}\n\n{table(head, rows)}"

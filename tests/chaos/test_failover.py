@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.chaos.cluster import Cluster, Node, cluster, wait_until
-from tests.chaos.failover import ISOLATED, KILLED, as_text, fail_over
+from tests.chaos.failover import BY_PATRONI, ISOLATED, KILLED, as_text, fail_over, fail_over_by_patroni
+from tests.chaos.patroni import missing
 from tests.chaos.stage import Plan
 from tests.limits import BOUND
 
@@ -20,7 +21,7 @@ from treadle.model.tasks import NewTask
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection import failover
 from treadle.stores.postgres.connection.connect import HOT
-from treadle.testing.contract.task_steps import new_task
+from treadle.testing.contract.task_steps import claim, new_task, put_and_claim, settle, succeed
 
 pytestmark = pytest.mark.xdist_group("failover")
 
@@ -158,6 +159,54 @@ async def test_what_no_standby_has_is_never_acknowledged(three: Cluster, monkeyp
         assert three.standbys[0].ask("select pg_is_in_recovery()")
 
 
+async def test_an_isolated_primary_acknowledges_nothing_to_a_process_that_reaches_only_it(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cut off from its standbys and is not fenced; the process knows no other server, and nothing of the failover."""
+    monkeypatch.setattr("treadle.stores.postgres.tasks.LONGEST_COMMIT", 1.0)
+    old, alone = three.primary, f"postgresql://postgres@127.0.0.1:{three.primary.port}/postgres"  # past the gate
+    async with opened(alone) as store:
+        held, queued = await put_and_claim(store), new_task()
+        await put(store, queued)
+        old.isolate()
+        three.fail_over()
+        with pytest.raises(StoreUnavailable):
+            await put(store, unheard := new_task())
+        with pytest.raises(StoreUnavailable):
+            await settle(store, held.claim, succeed())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await claim(store, owner="old")  # so that no handler starts
+        async with opened(alone) as beginner:  # nor is anything acknowledged to a process that starts now
+            with pytest.raises(StoreUnavailable):
+                await put(beginner, new_task())
+        assert old.ask(WAITS_FOR_A_STANDBY) >= 3, "their commits wait forever, and nobody sees them"
+        assert old.ask("select count(*) from treadle.finished") == 0
+
+        async with opened(host(three.primary)) as right:
+            assert await right.expire_leases_of(["owner-1"]) == 1
+            await right.wake(100)
+            (again,) = [task for task in await claim(right, owner="new") if task.id == held.id]
+            assert again.claim_version == held.claim_version + 1
+            assert await settle(right, again.claim, succeed('{"by":"new"}')) is Verdict.DONE
+            assert await right.find_task(unheard.id) is None
+
+        with pytest.raises(StoreUnavailable, match="overtaken"):  # this process has seen the new primary meanwhile
+            await put(store, new_task())
+    old.stop("immediate")
+    three.rejoin(old)
+    old.reconnect()
+    failover._newest.clear()  # as in a process that knows nothing
+    with pytest.raises(StoreUnavailable, match="is a standby"):
+        async with opened(alone):
+            pass
+    async with opened(three.url) as store:
+        assert await settle(store, held.claim, succeed('{"by":"old"}')) is Verdict.CLAIM_LOST
+        (ended,) = await store.find_finished([held.id])
+        assert (ended.state, ended.result) == ("completed", '{"by":"new"}')
+        assert await store.find_task(unheard.id) is None
+
+
 async def test_a_statement_that_takes_too_long_is_abandoned_and_not_canceled(three: Cluster) -> None:
     """PostgreSQL completes a commit without its standby when it is canceled."""
     async with opened(three.url) as store:
@@ -188,3 +237,14 @@ def test_work_goes_on_after_failovers(synchronous: bool) -> None:
     assert not done.broken, as_text(done)
     assert bool(done.lost) is not synchronous, as_text(done)
     assert [each.way for each in done.failovers] == [KILLED, ISOLATED]
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_work_goes_on_after_failovers_by_patroni() -> None:
+    """The old primary is killed, cut off, left without its Patroni (so that two servers take writes), and frozen."""
+    plan = Plan("patroni", 400, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
+    done = asyncio.run(fail_over_by_patroni(plan, lambda line: None, BY_PATRONI))
+    assert not done.broken, as_text(done)
+    assert not done.lost, as_text(done)
+    assert [each.way for each in done.failovers] == list(BY_PATRONI)
