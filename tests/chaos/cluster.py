@@ -49,9 +49,9 @@ wal_retrieve_retry_interval = 200ms
 class Gate:
     """The only way to a port for all others; it ends with this process."""
 
-    def __init__(self, target: int) -> None:
-        self.port = free_port()
-        command = [sys.executable, "-m", "tests.chaos.gate", str(self.port), str(target)]
+    def __init__(self, target: int, address: str = "127.0.0.1", port: int | None = None) -> None:
+        self.port = port or free_port()
+        command = [sys.executable, "-m", "tests.chaos.gate", str(self.port), str(target), address]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def await_ready(self) -> None:
