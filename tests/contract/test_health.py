@@ -91,6 +91,7 @@ async def test_an_open_snapshot_is_found(store, postgres_server):
             "replication",
         ),
         ({"settings": GOOD.settings | {"standbys": "0", "synchronous_standby_names": "s"}}, "replication"),
+        ({"settings": GOOD.settings | {"sessions": "off"}}, "takeover"),
         ({"settings": GOOD.settings | {"data_checksums": "off"}}, "page checksums"),
         ({"settings": GOOD.settings | {"connections": "95"}}, "connections"),
     ],

@@ -13,12 +13,15 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from tests.crash.own_server import POOLER, own_server, pgbouncer
+from tests.crash.scene import Scene, until
+from tests.crash.test_takeover import LEASE, leases_end_at, stop_keeping, until_tied
 from tests.fork_server import ROOT
 from tests.installations import Installation, list_installations
 from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
 from treadle import TaskSpec
+from treadle.kernel.store.health import findings
 from treadle.kernel.store.system import SystemClock
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import child_environment
@@ -83,6 +86,41 @@ async def test_work_passes_pgbouncer(mode: str, caplog: pytest.LogCaptureFixture
             assert "PgBouncer does not support LISTEN" not in caplog.text
             await work_through(f"{pooled}?pgbouncer=1", count=3)
             assert "PgBouncer does not support LISTEN" in caplog.text
+
+
+@pytest.mark.skipif(POOLER is None, reason="PgBouncer is missing: apt-get install pgbouncer")
+@pytest.mark.parametrize("direct", [True, False], ids=["with direct_url", "without direct_url"])
+async def test_takeover_behind_pgbouncer(direct: bool, tmp_path: Path) -> None:
+    """With a way to the database itself, the session shows that a worker of another machine is dead; otherwise its lease ends."""
+    lease = LEASE if direct else 5
+    with own_server(INSTALLATIONS[-1]) as server:
+        server.start()
+        with pgbouncer(server, "transaction") as port:
+            pooled = f"postgresql://postgres@127.0.0.1:{port}/postgres?pgbouncer=1"
+            scene = Scene(f"{pooled}&direct_url={quote(server.url, safe='')}" if direct else pooled, tmp_path)
+            try:
+                async with scene.engine:
+                    store = scene.engine.kernel.store
+                    (found,) = [each for each in findings(await store.health()) if each.name == "takeover"]
+                    assert found.verdict == ("ok" if direct else "warn")
+                    first = await scene.start_worker("--lease", lease, "--kernel", "one")
+                    task = await scene.engine.enqueue("hang_once")
+                    await until(lambda: len(scene.effects("start")) == 1, first)
+                    second = await scene.start_worker("--lease", lease, "--kernel", "two")
+                    if direct:
+                        await until_tied(scene, first, second)
+                    stop_keeping(first)
+                    await first.ended()
+                    ends_at = await leases_end_at(scene)
+                    (ended,) = await scene.finished([task.id])
+                    assert (ended.state, ended.attempt, ended.takeovers) == ("completed", 2, 1)
+                    assert ended.finished_at is not None
+                    assert (ended.finished_at < ends_at) is direct
+                    assert len(second.events("PresumedDead")) == direct
+                    (dead,) = [each for each in await store.list_servers() if each.pid == first.pid]
+                    assert (dead.evidence, dead.session) == ("session" if direct else None, None)
+            finally:
+                scene.destroy()
 
 
 async def test_a_password_that_changes_is_read_from_its_file(tmp_path: Path) -> None:

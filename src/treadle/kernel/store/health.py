@@ -67,6 +67,15 @@ def _postgres(health: Health) -> Iterator[Finding]:
     if not unsafe:
         yield Finding("durability", "ok", "commits are flushed")
     yield _replication(settings)
+    if settings.get("sessions") == "off":
+        found = "PgBouncer without direct_url: no process has a session with the database"
+        do = (
+            "Add direct_url=, with the address of the database itself, to the URL of workers: until then, work of a process that "
+            "dies on another machine waits for its lease, and workers poll every second."
+        )
+        yield Finding("takeover", "warn", found, do)
+    else:
+        yield Finding("takeover", "ok", "sessions with the database show which processes live")
     if settings.get("data_checksums") == "off":
         do = "Stop the server and run `pg_checksums --enable --pgdata DIRECTORY`. Without them, damaged pages are not detected."
         yield Finding("page checksums", "warn", "data_checksums is off", do)

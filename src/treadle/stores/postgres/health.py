@@ -34,7 +34,7 @@ class HealthReport(Part):
         snapshot = await connection.fetchrow(_SQL["find_oldest_snapshot"])
         row = await connection.fetchrow(_SQL["find_settings"])
         assert row is not None
-        settings = dict(row)
+        settings = dict(row) | {"sessions": "on" if self._address.has_sessions else "off"}
         size, server = settings.pop("bytes"), settings.pop("server_version")
         return Health(
             tables=tuple(tables),

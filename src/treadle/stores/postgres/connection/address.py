@@ -54,6 +54,11 @@ class Address:
     direct_servers: tuple[Server, ...] = field(repr=False)
 
     @property
+    def has_sessions(self) -> bool:
+        """Whether a connection can be a session of its own: not behind a pooler without a `direct_url`."""
+        return not self.pgbouncer or self.direct_dsn != self.dsn
+
+    @property
     def channel(self) -> str:
         """The NOTIFY channel of the schema; channels belong to the whole database."""
         return f"treadle_{self.schema}"

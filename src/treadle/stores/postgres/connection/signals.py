@@ -88,9 +88,10 @@ class Listener:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _listen(self) -> None:
-        if self._connector.address.pgbouncer and self._connector.address.direct_dsn == self._connector.address.dsn:
+        if not self._connector.address.has_sessions:
             _log.warning(
-                "PgBouncer does not support LISTEN: polling for work every second instead. Set direct_url to the server's own URL."
+                "PgBouncer does not support LISTEN: polling for work every second instead, and work of a process that dies on "
+                "another machine waits for its lease. Set direct_url to the server's own URL."
             )
             self._ready.set()
             while True:
