@@ -17,6 +17,7 @@ import apsw
 import psycopg
 import pytest
 from tests.crash.private_server import private_server
+from tests.crash.test_lease_keeper import keepers_of
 from tests.dispatch.scenes import Scene, issue, sleeping, until
 from tests.interfaces.engines import SHARED, url_of
 from tests.limits import BOUND
@@ -40,6 +41,11 @@ async def status(coordinator: AgentCoordinator, task_id: str) -> TaskStatus:
 
 async def is_(coordinator: AgentCoordinator, task_id: str, wanted: TaskStatus) -> bool:
     return await status(coordinator, task_id) is wanted
+
+
+async def logged(coordinator: AgentCoordinator, task_id: str) -> bool:
+    """Whether there is a log line, which is written after the commit."""
+    return bool(await coordinator.get_logs(task_id))
 
 
 # --- 1. full workflow ---
@@ -262,6 +268,31 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
         assert (await engine.kernel.verify()).problems == ()
 
 
+@pytest.mark.parametrize("kind", SHARED)
+async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease_expires(kind, request, tmp_path):
+    """A worker on the same machine sees that the process and its lease keeper have ended."""
+    url = url_of(kind, request, tmp_path)
+    async with Engine(url, settings=Settings()) as engine, AgentCoordinator(engine) as coordinator:
+        task_id = await coordinator.enqueue(issue())
+        with a_process("dequeue", url) as process:
+            assert await told(process) == [task_id, "doomed"]
+            ends_at = (await engine.get_task(task_id)).wake_at
+            for pid in (process.pid, *keepers_of(process.pid)):
+                os.kill(int(pid), signal.SIGKILL)
+            process.wait()
+
+        async def back() -> bool:
+            return await coordinator.dequeue("worker-2") is not None
+
+        async with engine.worker():  # one that looks for dead servers when it starts, and from then on
+            await until(back)
+        assert await engine.kernel.store.now() < ends_at
+        (dead,) = [each for each in await engine.kernel.store.list_servers() if each.pid == process.pid]
+        assert (dead.state, dead.evidence) == ("stopped", "process")
+        await coordinator.update_status(task_id, "completed")
+        assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["expire", "succeed"]
+
+
 async def test_task_stays_in_running_state_while_its_worker_renews_the_lease(shared):
     """Two minutes with a lease of one: the lease renewer renews, so that nobody else gets it."""
     holder, other = [AgentCoordinator(await shared.open_engine()) for _ in range(2)]
@@ -295,6 +326,7 @@ async def test_timeout_mechanism_reclaims_task(coordinator, scene):
     found = await coordinator.get_task(task_id)
     assert found is not None
     assert (found.attempts, found.error) == (1, None)
+    await until(lambda: logged(coordinator, task_id))
     (line,) = await coordinator.get_logs(task_id)
     assert line.message == "The attempt took longer than 3600 s and was stopped."
     with pytest.raises(ClaimLost):

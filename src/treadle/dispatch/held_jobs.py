@@ -1,7 +1,7 @@
 """The dequeued jobs of a coordinator: claims that the lease renewer renews until they are settled, lost, or time out.
 
-While the process holds jobs, it is registered as a server, like every worker. When it dies, its leases expire; a crash needs no
-other repair.
+While the process holds jobs, it is registered as a server and shows the same evidence as a worker. When it dies, workers see that
+and take its jobs over, or its leases expire; a crash needs no other repair. A coordinator does not look for dead servers itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
+from treadle.kernel.store.queries import Roll
+from treadle.kernel.takeover.service import Presence
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
 from treadle.model.tasks import Claim, LogLine, Server, Task
 from treadle.version import VERSION
@@ -56,7 +58,9 @@ class HeldJobs:
         self._lost: OrderedDict[str, Claim] = OrderedDict()
         self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
+        self._presence = self._new_presence()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_tasks: set[asyncio.Future[None]] = set()
         self._opening = asyncio.Lock()
 
     def __len__(self) -> int:
@@ -79,9 +83,11 @@ class HeldJobs:
                 self.describe,
                 engine.kernel.emit,
                 kept_by=engine.kernel.leases_kept_by(self.owner_id, self.lease_for),
+                on_beat=self._on_beat,
             )
             self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.kernel.emit)
             engine.kernel.committer.on_fenced.append(self._fenced)
+            await self._presence.attend()
 
     async def close(self) -> None:
         """Stop renewing; held jobs become free when their lease expires. Idempotent."""
@@ -91,10 +97,30 @@ class HeldJobs:
             self.state = "stopped"
             self._engine.kernel.committer.on_fenced.remove(self._fenced)
             await self._stop_renewing()
+            await asyncio.gather(*self._loop_tasks)
+            await self._presence.leave()
             self._lease_renewer = self._stop_renewing = None
             for holding in list(self._held.values()):
                 self.lose(holding)
             self.owner_id = self._engine.kernel.ids.new_id()
+            self._presence = self._new_presence()
+
+    def _new_presence(self) -> Presence:
+        kernel = self._engine.kernel
+        return Presence(
+            kernel.store, kernel.clock, kernel.emit, self.owner_id, self._machine.identity, enabled=kernel.settings.fast_takeover
+        )
+
+    def _on_beat(self, roll: Roll) -> None:
+        """Take note of the answer to a heartbeat; called in the lease renewer's thread."""
+        self._presence.note(roll)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._after_beat)
+
+    def _after_beat(self) -> None:
+        if self.state == "running" and self._presence.has_changed:
+            self._loop_tasks.add(task := asyncio.ensure_future(self._presence.attend()))
+            task.add_done_callback(self._loop_tasks.discard)
 
     def describe(self) -> Server:
         """Return the row of this coordinator in `servers`; also called in the lease renewer's thread."""
@@ -112,6 +138,7 @@ class HeldJobs:
             failed=self.failed,
             running=len(self._held),
             service_name="dispatch",
+            process=self._presence.process,
             namespace=self._engine.kernel.settings.namespace,
         )
 
