@@ -45,6 +45,7 @@ ORDER = (
     "chaos",
     "failover-synchronous",
     "failover-asynchronous",
+    "failover-patroni",
     "attack",
 )
 """The sections, as a reader wants them."""
@@ -57,25 +58,26 @@ ratios within one section, not figures of different sections. The figures are ex
 """
 
 
-def write(name: str, title: str, body: str, command: str) -> None:
-    """Put this section in the place of the one that was there."""
+def write(name: str, title: str, body: str, command: str, *, server: str | None = None) -> None:
+    """Put this section in the place of the one that was there. `server`: the database, if it is not that of benchmarks."""
     if name not in ORDER:
         raise ValueError(f"{name} has no place in RESULTS.md: add it to ORDER")
     sections = _read()
-    sections[name] = f"## {title}: `{command}`\n\n{machine()}\n\n{body.strip()}\n"
+    sections[name] = f"## {title}: `{command}`\n\n{machine(server)}\n\n{body.strip()}\n"
     text = HEAD + "".join(f"\n<!-- begin {each} -->\n{sections[each]}<!-- end {each} -->\n" for each in ORDER if each in sections)
     RESULTS.write_text(text)
 
 
-def machine() -> str:
-    """A one-line description of the machine."""
+def machine(server: str | None = None) -> str:
+    """A one-line description of the machine and of its database."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = ", ".join(f"{package} {metadata.version(package)}" for package in ("treadle", "apsw", "asyncpg"))
     load = os.getloadavg()[0]
+    database = server or f"PostgreSQL {postgres_version()} (private server, default settings, fsync on)"
     return (
         f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release().partition('-')[0]}, "
-        f"CPython {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, PostgreSQL {postgres_version()} "
-        f"(private server, default settings, fsync on), {versions}; load {load:.1f} at the end."
+        f"CPython {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, "
+        f"{database}, {versions}; load {load:.1f} at the end."
     )
 
 

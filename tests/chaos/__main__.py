@@ -73,7 +73,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.record:
         from bench import results
 
-        results.write("chaos", "Chaos with real processes", as_markdown(played), _command())
+        server = f"PostgreSQL {results.postgres_version()} (private server, fsync off)"
+        results.write("chaos", "Chaos with real processes", as_markdown(played), _command(), server=server)
     return int(any(each.verdict.problems for each in played))
 
 
@@ -96,7 +97,8 @@ def _fail_over(options: argparse.Namespace) -> int:
 
         for each in runs:
             kind = "synchronous" if each.synchronous else "asynchronous"
-            results.write(f"failover-{kind}", f"Failover with {kind} replication", failover.as_markdown([each]), _command())
+            title = f"Failover with {kind} replication"
+            results.write(f"failover-{kind}", title, failover.as_markdown([each]), _command(), server=failover.server(each))
     return int(any(each.broken for each in runs))
 
 
@@ -111,7 +113,8 @@ def _fail_over_by_patroni(options: argparse.Namespace) -> int:
     if options.record:
         from bench import results
 
-        results.write("failover-patroni", "Failover by Patroni", failover.as_markdown([done]), _command())
+        text = failover.as_markdown([done])
+        results.write("failover-patroni", "Failover by Patroni", text, _command(), server=failover.server(done))
     return int(bool(done.broken))
 
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,13 +23,18 @@ from tests.chaos.cluster import NAMES, Gate, Node, free_port, send, wait_until
 from tests.installations import Installation, as_user, guard, list_installations, server_user
 from tests.limits import BOUND
 
+from treadle.kernel.store.system import SystemClock
+
 PATRONI, ETCD = shutil.which("patroni"), shutil.which("etcd")
 
 NEWEST = 15
 """The newest PostgreSQL that Debian's Patroni 3.0 knows."""
 
-TTL, LOOP_WAIT, RETRY_TIMEOUT = 20, 2, 5
+TTL, LOOP_WAIT, RETRY_TIMEOUT = 20, 4, 5
 """Seconds: a leader that is not heard of for TTL loses the lock. Patroni's defaults are 30, 10 and 10."""
+
+CYCLE_ENDS = b"the leader with the lock"
+"""The leader's Patroni logs this at the end of each cycle, then rests until LOOP_WAIT after the cycle began."""
 
 LEADER = "select not pg_is_in_recovery()"
 STREAMING = "select count(*) from pg_stat_replication where state = 'streaming'"
@@ -95,9 +101,22 @@ class PatroniNode(Node):
         return []
 
     def suspend_patroni(self) -> None:
-        """SIGSTOP to Patroni: PostgreSQL goes on as the primary that it was, and nobody demotes it."""
+        """SIGSTOP to Patroni: PostgreSQL goes on as the primary that it was, and nobody demotes it.
+
+        It is stopped between two cycles. Patroni 3.0 that is stopped within one, after it has read the leader's key in etcd 3 and
+        before it renews it, overwrites the key of the next leader when it continues (`Etcd3._update_leader` compares nothing).
+        """
         assert self._patroni is not None
-        send(signal.SIGSTOP, self._patroni.pid)
+        clock, log = SystemClock(), self._place / f"{self.name}-patroni.log"
+        before, at = log.read_bytes().count(CYCLE_ENDS), clock.monotonic()
+        while True:
+            send(signal.SIGSTOP, self._patroni.pid)
+            ended, since = log.read_bytes().count(CYCLE_ENDS) > before, clock.monotonic() - at
+            if ended and since < LOOP_WAIT / 4:  # since the previous look, at which the cycle had not ended
+                return
+            before, at = log.read_bytes().count(CYCLE_ENDS), clock.monotonic()
+            send(signal.SIGCONT, self._patroni.pid)
+            time.sleep(0.05)
 
     def freeze(self) -> None:
         """SIGSTOP to Patroni and all processes of PostgreSQL, as if the machine hung."""

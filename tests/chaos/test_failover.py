@@ -243,7 +243,7 @@ def test_work_goes_on_after_failovers(synchronous: bool) -> None:
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_work_goes_on_after_failovers_by_patroni() -> None:
     """The old primary is killed, cut off, left without its Patroni (so that two servers take writes), and frozen."""
-    plan = Plan("patroni", 400, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
+    plan = Plan("patroni", 600, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
     done = asyncio.run(fail_over_by_patroni(plan, lambda line: None, BY_PATRONI))
     assert not done.broken, as_text(done)
     assert not done.lost, as_text(done)

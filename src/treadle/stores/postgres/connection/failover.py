@@ -5,8 +5,8 @@ off and comes back still has its old timeline: a process that has seen the new o
 of each database cluster is in the memory of the process. It is not in the database: the old primary would not have it. A new
 process therefore asks all servers of the URL, also standbys, and refuses one that takes writes if another one is further.
 
-Known weaknesses: a new process that can only reach the old primary uses it; so does one whose URL has a single host. A
-synchronous standby (`synchronous_standby_names`) closes that gap: an old primary without standbys then acknowledges nothing.
+Known weaknesses: a process that can only reach the old primary uses it; so does one whose URL has a single host. A synchronous
+standby (`synchronous_standby_names`) closes that gap: an old primary without standbys then acknowledges nothing, not even a claim.
 """
 
 from __future__ import annotations
