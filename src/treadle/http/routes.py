@@ -42,6 +42,10 @@ class Route:
     operation: Operation | None = None
     """Its description in the OpenAPI document; None: it is not in there."""
 
+    def parameters(self) -> tuple[str, ...]:
+        """Return the names of the parameters in the path."""
+        return tuple(part[1:-1].partition(":")[0] for part in self.path.split("/") if part.startswith("{"))
+
 
 class Routes(list[Route]):
     """The documented routes of a module: `@ROUTES.add(...)` registers a handler, whose docstring is its description."""
@@ -83,8 +87,13 @@ class RouteTable(BaseRoute):
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
         self._root = _Node()
+        self._fixed: dict[str, dict[str, Route]] = {}
+        """The routes of paths without parameters, by path and method."""
+        self._parameters = {(route.method, route.path): route.parameters() for route in self.routes}
         for route in self.routes:
             node = self._root
+            if "{" not in route.path:
+                self._fixed.setdefault(route.path, {})[route.method] = route
             for part in route.path.split("/"):
                 if part.endswith(":path}"):
                     node.rest[route.method] = route
@@ -99,11 +108,13 @@ class RouteTable(BaseRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
+        if (fixed := self._fixed.get(scope["path"], {}).get(scope["method"])) is not None and _is_plain(scope):
+            return Match.FULL, {"route": fixed, "path_params": {}}
         parts = _segments(scope)
         allowed: dict[str, None] = {}
         for routes, values in _matches(self._root, parts, 0):
             if (route := routes.get(scope["method"])) is not None:
-                names = [part[1:-1].partition(":")[0] for part in route.path.split("/") if part.startswith("{")]
+                names = self._parameters[route.method, route.path]
                 return Match.FULL, {"route": route, "path_params": dict(zip(names, values, strict=True))}
             allowed.update(dict.fromkeys(routes))
         return (Match.PARTIAL, {"treadle.allow": ", ".join(allowed)}) if allowed else (Match.NONE, {})
@@ -115,11 +126,25 @@ class RouteTable(BaseRoute):
         response = await route.handler(Request(scope, receive, send))
         await response(scope, receive, send)
 
+    def find(self, scope: Scope) -> Route | None:
+        """Return the route of a request and prepare its scope; None if no route here has its path and method."""
+        match, found = self.matches(scope)
+        if match is not Match.FULL:
+            return None
+        scope.update(found)
+        route: Route = found["route"]
+        return route
+
+
+def _is_plain(scope: Scope) -> bool:
+    """Whether the path was sent without encoded slashes."""
+    return b"%2f" not in (scope.get("raw_path") or b"").lower()
+
 
 def _segments(scope: Scope) -> list[str]:
-    raw: bytes = scope.get("raw_path") or b""
-    if b"%2f" not in raw.lower():
+    if _is_plain(scope):
         return list(scope["path"].split("/"))
+    raw: bytes = scope["raw_path"]
     return [unquote(part) for part in raw.partition(b"?")[0].decode("ascii", "replace").split("/")]
 
 

@@ -74,7 +74,7 @@ class Access:
 
     def may(self, scope: Scope) -> bool:
         """Return whether the scope is granted."""
-        return any(scope in GRANTS[each] for each in self.scopes)
+        return scope in self.scopes or any(scope in GRANTS[each] for each in self.scopes)
 
     def may_use(self, task_list: str) -> bool:
         """Return whether the task list is permitted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from typing import Protocol
 
@@ -34,13 +35,16 @@ class Ids(Protocol):
         """Return 32 unguessable bytes."""
 
 
+_VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""The digit of a UUID with the variant, for a digit of entropy."""
+
+_CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
 def uuid7(at: int, entropy: bytes) -> str:
     """Build the UUIDv7 of an instant (ms) and ten bytes of entropy; it sorts by instant, then by entropy."""
-    value = (at & 0xFFFF_FFFF_FFFF) << 80 | int.from_bytes(entropy[:10], "big")
-    value = value & ~(0xF << 76) | (0x7 << 76)
-    value = value & ~(0x3 << 62) | (0x2 << 62)
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    time, text = f"{at & 0xFFFF_FFFF_FFFF:012x}", entropy.hex()
+    return f"{time[:8]}-{time[8:]}-7{text[1:4]}-{_VARIANTS[text[4]]}{text[5:8]}-{text[8:20]}"
 
 
 def id_time(of_id: str) -> int:
@@ -48,17 +52,16 @@ def id_time(of_id: str) -> int:
     return int(of_id[:8] + of_id[9:13], 16)
 
 
-_VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
-
-
 def derived_id(parent_id: str, place: str) -> str:
     """Derive the id of the entity that `parent_id` creates at `place`: the same each time, next to its parent in every index."""
     text = hashlib.sha256(f"{parent_id}/{place}".encode()).hexdigest()
-    return f"{parent_id[:13]}-7{text[1:4]}-{_VARIANTS[text[4]]}{text[5:8]}-{text[8:20]}"  # as `uuid7`, without the arithmetic
+    return f"{parent_id[:13]}-7{text[1:4]}-{_VARIANTS[text[4]]}{text[5:8]}-{text[8:20]}"
 
 
 def parse_id(named: Ref, what: str = "id") -> str:
     """Return the id in its canonical spelling, or raise `InvalidInput`."""
+    if type(named) is str and _CANONICAL.fullmatch(named) is not None:
+        return named
     try:
         return str(uuid.UUID(named if isinstance(named, str) else named.id))
     except (ValueError, AttributeError, TypeError):
