@@ -71,6 +71,25 @@ async def test_those_who_came_first_are_served_first(bench: Bench) -> None:
     assert order == workers
 
 
+async def test_claims_of_one_worker_share_a_query_and_receive_its_tasks_in_order(shared: Bench) -> None:
+    worker_id, other = await shared.worker("job"), await shared.worker("job")
+    ids = [await shared.put("job", {"n": n}) for n in range(6)]
+    limits = (2, 1, 2)
+    claiming = [shared.workers.claim(worker_id, limit=limit) for limit in limits]
+    found = await asyncio.wait_for(asyncio.gather(*claiming, shared.workers.claim(other)), BOUND)
+    assert [[each.task.id for each in tasks] for tasks in found] == [ids[:2], ids[2:3], ids[3:5], ids[5:]]
+    assert [each.task.owner_id for tasks in found for each in tasks] == [worker_id] * 5 + [other]
+    assert shared.claims == 2
+
+
+async def test_claims_that_arrived_alternately_do_not_overtake_each_other(bench: Bench) -> None:
+    ada, bob = await bench.worker("job"), await bench.worker("job")
+    await bench.put("job")
+    await bench.put("job")
+    found = await asyncio.wait_for(asyncio.gather(*(bench.workers.claim(each) for each in (ada, bob, ada))), BOUND)
+    assert [[each.task.owner_id for each in tasks] for tasks in found] == [[ada], [bob], []]
+
+
 async def test_who_waits_for_something_else_does_not_look(bench: Bench) -> None:
     await bench.put("other")
     waiting = [bench.waiting_claim(await bench.worker("job")) for _ in range(10)]
@@ -262,6 +281,22 @@ async def test_what_was_claimed_for_a_caller_that_went_away_is_given_back(shared
     (claimed,) = await asyncio.wait_for(waiting, BOUND)
     assert (claimed.task.id, claimed.task.takeovers) == (task_id, 0)
     assert await shared.moves(task_id) == ["release"]
+
+
+async def test_what_was_claimed_for_several_callers_of_whom_one_went_away_is_given_back(shared: Bench) -> None:
+    worker_id = await shared.worker("job")
+    ids = [await shared.put("job", {"n": n}) for n in range(2)]
+    gate = Gate(shared)
+    gone, stays = shared.waiting_claim(worker_id), shared.waiting_claim(worker_id)
+    await asyncio.wait_for(gate.reached.wait(), BOUND)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    gate.opened.set()
+    (claimed,) = await asyncio.wait_for(stays, BOUND)
+    assert claimed.task.id == ids[0]
+    assert (await shared.one(await shared.worker("job"), wait_for=60)).task.id == ids[1]
+    assert [await shared.moves(each) for each in ids] == [[], ["release"]]
 
 
 async def test_what_a_canceled_caller_did_not_look_at_any_more_is_given_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

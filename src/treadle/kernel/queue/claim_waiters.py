@@ -2,19 +2,20 @@
 
 Hundreds may wait. A signal that a lane has ready tasks lets only the first waiter of that lane claim; the remaining tasks go to
 the next one, and a claim that returns nothing counts for all waiters of those lanes. So the number of claims sent is the number
-of available tasks plus one. Signals are hints: every waiter claims once on arrival, and one claims for all every few seconds
-regardless of signals.
+of available tasks plus one, or fewer: waiters that are next to each other in the line and make the same claim share one query,
+whose tasks they receive in order of arrival. Signals are hints: every waiter claims once on arrival, and one claims for all every
+few seconds regardless of signals.
 
-A claim query runs independently of its waiter: it is never interrupted, and tasks claimed for a waiter that has left are
+A claim query runs independently of its waiters: it is never interrupted, and tasks claimed for a waiter that has left are
 released.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from treadle.kernel.queue.waker import SHORTEST_PAUSE, WAKE_EVERY, Waker
@@ -26,6 +27,9 @@ from treadle.model.errors import StoreError, StoreUnavailable, TreadleError
 from treadle.model.names import Lane
 
 T = TypeVar("T")
+
+SHARED_LIMIT = 250
+"""Maximum number of tasks per query that several waiters share."""
 
 POLL_EVERY = 5.0
 """Seconds after which all lanes are polled regardless of signals."""
@@ -45,6 +49,10 @@ class Claimed(NamedTuple, Generic[T]):
     found: list[T]
 
 
+ClaimSome = Callable[[str, Sequence[int], int, int], Awaitable[Claimed[T]]]
+"""Claims for a worker from some lanes, under a lease of some milliseconds, up to a number of tasks."""
+
+
 class Wants(Protocol):
     """Selects the lanes to claim from. Equal selections share a cache entry."""
 
@@ -59,8 +67,11 @@ class Waiter(Generic[T]):
 
     who: str
     wants: Wants
-    claim: Callable[[Sequence[int]], Awaitable[Claimed[T]]]
+    claim: ClaimSome[T]
     give_back: Callable[[list[T]], Coroutine[Any, Any, None]]
+    limit: int
+    """Maximum number of tasks for this waiter."""
+    lease_for: int
     until: float
     """End of the wait on the monotonic clock."""
     came: int
@@ -68,6 +79,10 @@ class Waiter(Generic[T]):
     lane_ids: frozenset[int] = field(default_factory=frozenset)
     polled: bool = False
     """Whether a claim query has covered its lanes since it arrived."""
+
+    def same_claim(self) -> tuple[Hashable, ...]:
+        """Return equal values for waiters that can share a query."""
+        return (self.who, self.lease_for, self.wants, self.lane_ids)
 
 
 class ClaimWaiters(Generic[T]):
@@ -113,18 +128,21 @@ class ClaimWaiters(Generic[T]):
         self,
         who: str,
         wants: Wants,
-        claim: Callable[[Sequence[int]], Awaitable[Claimed[T]]],
+        claim: ClaimSome[T],
         give_back: Callable[[list[T]], Coroutine[Any, Any, None]],
+        *,
+        limit: int,
+        lease_for: int,
         seconds: float,
     ) -> list[T]:
-        """Return the tasks that a claim from the wanted lanes brings within `seconds`, or nothing.
+        """Return up to `limit` tasks that a claim from the wanted lanes brings within `seconds`, or nothing.
 
         A store error is raised to all waiters. A canceled caller releases the tasks it would have received.
         """
         self._turn += 1
         answer: asyncio.Future[list[T]] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(who, wants, claim, give_back, self._clock.monotonic() + seconds, self._turn, answer)
-        waiter.lane_ids = self._lanes_for(wants)
+        until = self._clock.monotonic() + seconds
+        waiter = Waiter(who, wants, claim, give_back, limit, lease_for, until, self._turn, answer, self._lanes_for(wants))
         self._line[waiter] = None
         self._signal.set()
         if self._runner is None:
@@ -219,9 +237,9 @@ class ClaimWaiters(Generic[T]):
             await self._refresh_lanes()
         if self._clock.monotonic() - self._ticked_at >= WAKE_EVERY:
             await self._tick()
-        chosen = list(islice((waiter for waiter in self._line if self._may_get(waiter)), self._concurrency))
+        chosen = list(islice(self._next_claims(), self._concurrency))
         if chosen:
-            await asyncio.gather(*(self._serve(waiter) for waiter in chosen))
+            await asyncio.gather(*(self._serve(waiters) for waiters in chosen))
         self._end_expired()
         if any(waiter.came > self._lanes_as_of for waiter in self._line):
             await self._refresh_lanes()  # the waiter may want a lane created after the last listing
@@ -242,15 +260,30 @@ class ClaimWaiters(Generic[T]):
     def _open_to(self, waiter: Waiter[T]) -> frozenset[int]:
         return waiter.lane_ids - self._skipped if self._skipped else waiter.lane_ids
 
-    async def _serve(self, waiter: Waiter[T]) -> None:
-        """Claim once for this waiter; an empty result counts for all."""
-        if waiter.answer.done():
-            self._line.pop(waiter, None)
+    def _next_claims(self) -> Iterator[list[Waiter[T]]]:
+        """The waiters that may get something, in order of arrival; those of one list share a query."""
+        for _, same in groupby((waiter for waiter in self._line if self._may_get(waiter)), Waiter.same_claim):
+            waiters, count = list[Waiter[T]](), 0
+            for waiter in same:
+                if waiters and count + waiter.limit > SHARED_LIMIT:
+                    break  # the next round serves the others
+                waiters.append(waiter)
+                count += waiter.limit
+            yield waiters
+
+    async def _serve(self, waiters: list[Waiter[T]]) -> None:
+        """Claim once for these waiters; an empty result counts for all."""
+        for waiter in waiters:
+            if waiter.answer.done():
+                self._line.pop(waiter, None)
+        waiters = [waiter for waiter in waiters if not waiter.answer.done()]
+        if not waiters:
             return
+        first = waiters[0]
         self._turn += 1
-        sent, lane_ids = self._turn, self._open_to(waiter)
+        sent, lane_ids = self._turn, self._open_to(first)
         try:
-            lanes, found = await waiter.claim(list(lane_ids))
+            lanes, found = await first.claim(first.who, list(lane_ids), first.lease_for, sum(each.limit for each in waiters))
         except StoreError as error:
             self._emit(StoreTrouble("claiming for remote workers", str(error), 0.0))
             self._answer_all(error)
@@ -258,10 +291,12 @@ class ClaimWaiters(Generic[T]):
         self._hot.update(lanes)
         if not lanes:
             self._seen_empty(lane_ids, sent)
-        if found and waiter.answer.done():
-            await waiter.give_back(found)
-        elif found:
-            self._answer(waiter, found)
+        for waiter in waiters:
+            if found and not waiter.answer.done():
+                self._answer(waiter, found[: waiter.limit])
+                found = found[waiter.limit :]
+        if found:  # some have left meanwhile
+            await first.give_back(found)
 
     def _seen_empty(self, lane_ids: frozenset[int], sent: int) -> None:
         """Record that a claim sent at `sent` found these lanes empty; later signals stay."""

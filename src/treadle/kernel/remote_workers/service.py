@@ -218,13 +218,11 @@ class RemoteWorkers(HeldWork):
         lists = None if task_lists is None else check_names(task_lists, "task_lists", check_list)
         server = await self._presence.alive(parse_id(worker_id, "worker id"))
         wants = wants_of(server, self._namespace, only, lists, allowed, self._is_prompt)
+        return await self._waiters.wait(
+            server.id, wants, self._claim, self._give_back, limit=limit, lease_for=lease, seconds=wait / 1000
+        )
 
-        async def try_claim(lane_ids: Sequence[int]) -> Claimed[ClaimedTask]:
-            return await self._claim(lane_ids, server.id, lease, limit)
-
-        return await self._waiters.wait(server.id, wants, try_claim, self._give_back, wait / 1000)
-
-    async def _claim(self, lane_ids: Sequence[int], worker_id: str, lease_for: int, limit: int) -> Claimed[ClaimedTask]:
+    async def _claim(self, worker_id: str, lane_ids: Sequence[int], lease_for: int, limit: int) -> Claimed[ClaimedTask]:
         observe = self._telemetry.observe
 
         def claim(count: int) -> Awaitable[list[Task]]:
