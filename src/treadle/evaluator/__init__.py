@@ -4,7 +4,7 @@ Pure: no IO, no clock, no randomness; the same call returns the same result. `ad
 in the middle of another.
 """
 
-from treadle.evaluator.advance import Advance, advance, steps_of
+from treadle.evaluator.advance import advance, steps_of
 from treadle.evaluator.fork import CannotGive, fork, list_repeated
 from treadle.evaluator.records import (
     BlobRef,
@@ -34,7 +34,6 @@ from treadle.evaluator.repair import open_ends
 from treadle.evaluator.states import State, StepKind
 
 __all__ = [
-    "Advance",
     "BlobRef",
     "CannotGive",
     "Changes",

@@ -6,7 +6,7 @@ events; it commits `Changes` as a whole, or discards them and calls again later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from treadle.evaluator.blocks import begin_block, child_settled, expand, finish_block
@@ -58,68 +58,38 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
     is proportional to the changes: the rows of the events' steps, their ancestors and steps that become ready; only the end of a
     foreach block needs all of its items.
     """
-    call = Advance(program, run, view, limits)
-    call.take(events)
-    return call.finish()
-
-
-class Advance:
-    """A call of `advance` that receives its events in parts: the result is that of one call with all of them.
-
-    The view must not change meanwhile.
-    """
-
-    __slots__ = ("_draft", "_expands", "_missing", "_stopped")
-
-    def __init__(self, program: Program, run: RunRef, view: View, limits: Limits | None = None) -> None:
-        self._draft = Draft(plan_of(program), run, view, limits or Limits())
-        self._missing: list[Missing] = []
-        self._expands = 0
-        self._stopped: Changes | None = None
-
-    def take(self, events: Iterable[Event]) -> None:
-        """Apply further events, in order."""
-        draft, missing = self._draft, self._missing
-        for event in events if self._stopped is None else ():
-            if isinstance(event, Expand):
-                self._expands += 1
-                if self._expands > draft.limits.blocks or draft.full or missing:
-                    draft.again[event.block_id] = None
-                    continue
-            try:
-                try:
-                    reason = _take(draft, event)
-                    if reason is not None:
-                        draft.ignored.append(Ignored(event, reason))
-                    drain(draft)
-                except LimitReached as reached:
-                    if not missing:
-                        self._stopped = draft.stop(reached)
-                        return
-            except Missing as each:
-                missing.append(each)
-                draft = self._draft = Draft(draft.plan, draft.run, draft.view, draft.limits)  # only to collect further needs
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether rows are missing, so that `finish` will return a `Need`."""
-        return bool(self._missing)
-
-    def finish(self) -> Changes | Need:
-        """Return the changes of all events, or the need for more rows: a new call has to begin with those."""
-        missing = self._missing
-        if self._stopped is not None:
-            return self._stopped
+    plan, limits = plan_of(program), limits or Limits()
+    draft = Draft(plan, run, view, limits)
+    missing: list[Missing] = []
+    expands = 0
+    for event in events:
+        if isinstance(event, Expand):
+            expands += 1
+            if expands > limits.blocks or draft.full or missing:
+                draft.again[event.block_id] = None
+                continue
         try:
-            _withdraw_requested(self._draft)
+            try:
+                reason = _take(draft, event)
+                if reason is not None:
+                    draft.ignored.append(Ignored(event, reason))
+                drain(draft)
+            except LimitReached as reached:
+                if not missing:
+                    return draft.stop(reached)
         except Missing as each:
             missing.append(each)
-        if missing:
-            rows = dict.fromkeys(row for each in missing for row in each.rows)
-            children = dict.fromkeys(row for each in missing for row in each.children_of)
-            blobs = dict.fromkeys(digest for each in missing for digest in each.blobs)
-            return Need(tuple(rows), tuple(children), tuple(blobs))
-        return self._draft.changes()
+            draft = Draft(plan, run, view, limits)  # only to collect further needs
+    try:
+        _withdraw_requested(draft)
+    except Missing as each:
+        missing.append(each)
+    if missing:
+        rows = dict.fromkeys(row for each in missing for row in each.rows)
+        children = dict.fromkeys(row for each in missing for row in each.children_of)
+        blobs = dict.fromkeys(digest for each in missing for digest in each.blobs)
+        return Need(tuple(rows), tuple(children), tuple(blobs))
+    return draft.changes()
 
 
 def steps_of(events: Sequence[Event], limits: Limits) -> list[str]:
