@@ -95,6 +95,8 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     rows = sizes.sqlite_rows if url.startswith("sqlite") else sizes.rows
     figures: Figures = {"rows": rows, "rounds": sizes.rounds, "times": sizes.times}
     full = await open_full(url, rows, sizes.parts)
+    if not url.startswith("sqlite") and (await execute(url, "show fsync"))[0][0] != "on":
+        raise SystemExit("The server still has the settings of the filling: stop it, and measure again.")
     figures["bytes_per_task"] = await table_bytes(url) / rows
     figures |= {f"bytes_{name}": size / rows for name, size in (await finished_bytes(url)).items()}
     async with second_store(url) as other_url:

@@ -26,6 +26,7 @@ ORDER = (
     "turns",
     "growth",
     "big_tables",
+    "churn",
     "search",
     "takeover",
     "memory",
