@@ -29,8 +29,8 @@ from treadle.model.errors import StoreError
 from treadle.model.names import PRUNE
 
 KILLED, ISOLATED = "killed", "cut off from clients and standbys"
-SUSPENDED, FROZEN = "left running while its Patroni was stopped", "frozen (SIGSTOP)"
-BY_PATRONI = (KILLED, ISOLATED, SUSPENDED, FROZEN)
+SUSPENDED = "left running while its Patroni was stopped"
+BY_PATRONI = (KILLED, ISOLATED, SUSPENDED)
 
 NOTICED_AFTER = 1.0
 """Seconds from the fault to the promotion: those that who promotes takes to notice."""
@@ -165,7 +165,7 @@ class ByPatroni(FailoverRun):
     async def _suffer(self, engine: Engine, way: str, count: int) -> None:
         old, at = self._machines.primary, self._clock.now()
         self._tell(f"{self._now()} the primary {old.name} is {way}")
-        acts = {KILLED: old.kill, ISOLATED: old.isolate, SUSPENDED: old.suspend_patroni, FROZEN: old.freeze}
+        acts = {KILLED: old.kill, ISOLATED: old.isolate, SUSPENDED: old.suspend_patroni}
         await asyncio.to_thread(acts[way])
         if way == SUSPENDED:  # work is kept for the time when there are two primaries
             self._signal_client(signal.SIGSTOP)
@@ -174,12 +174,14 @@ class ByPatroni(FailoverRun):
         self.failovers.append(Failover(way, at, self._clock.now()))
         self._tell(f"{self._now()} {self._machines.primary.name} is the primary")
         await self._until_sent(engine, count)
+        self._signal_client(signal.SIGSTOP)  # so that there is work for the next failover
         if way == SUSPENDED:
             await asyncio.to_thread(self._compare, old)
-        heal = {KILLED: old.start, ISOLATED: old.reconnect, SUSPENDED: old.resume, FROZEN: old.resume}
+        heal = {KILLED: old.start, ISOLATED: old.reconnect, SUSPENDED: old.resume}
         await asyncio.to_thread(heal[way])
         await asyncio.to_thread(self._machines.await_standbys, 2)
         self._tell(f"{self._now()} {old.name} is a standby")
+        self._signal_client(signal.SIGCONT)
 
     def _signal_client(self, number: signal.Signals) -> None:
         if self._stage.client is not None:

@@ -104,7 +104,7 @@ class PatroniNode(Node):
         """SIGSTOP to Patroni: PostgreSQL goes on as the primary that it was, and nobody demotes it.
 
         It is stopped between two cycles. Patroni 3.0 that is stopped within one, after it has read the leader's key in etcd 3 and
-        before it renews it, overwrites the key of the next leader when it continues (`Etcd3._update_leader` compares nothing).
+        before it renews it, may overwrite the key of the next leader when it continues: `Etcd3._update_leader` compares nothing.
         """
         assert self._patroni is not None
         clock, log = SystemClock(), self._place / f"{self.name}-patroni.log"
@@ -118,19 +118,13 @@ class PatroniNode(Node):
             send(signal.SIGCONT, self._patroni.pid)
             time.sleep(0.05)
 
-    def freeze(self) -> None:
-        """SIGSTOP to Patroni and all processes of PostgreSQL, as if the machine hung."""
-        self.suspend_patroni()
-        send(signal.SIGSTOP, *self.processes())
-
     def resume(self) -> None:
-        """SIGCONT to all of them."""
+        """SIGCONT to Patroni, which finds that it has lost the lock."""
         assert self._patroni is not None
-        send(signal.SIGCONT, *self.processes(), self._patroni.pid)
+        send(signal.SIGCONT, self._patroni.pid)
 
     def destroy(self) -> None:
         self._end_patroni()
-        send(signal.SIGCONT, *self.processes())
         super().destroy()
         for gate in (self._rest, self._etcd):
             gate.destroy()

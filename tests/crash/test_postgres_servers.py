@@ -59,6 +59,7 @@ def test_a_version_is_there() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)  # it runs hundreds of tests: five minutes on two busy cores
 @pytest.mark.parametrize("installation", INSTALLATIONS, ids=lambda each: each.version)
 def test_the_contract_holds_on_every_version(installation: Installation) -> None:
     settings = {"synchronous_commit": "off", "full_page_writes": "off", "autovacuum": "off", "max_prepared_transactions": "0"}
@@ -67,6 +68,7 @@ def test_the_contract_holds_on_every_version(installation: Installation) -> None
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-k", "postgres or Postgres", "-p", "no:cacheprovider", *PATHS]
         environment = child_environment(TREADLE_TEST_POSTGRES_URL=server.url)
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3000)
+        print(*done.stdout.splitlines()[-1:])
         assert done.returncode == 0, done.stdout[-5000:]
 
 
