@@ -10,9 +10,10 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import msgspec
 
 from treadle.agents.claims import Claims, Held
 from treadle.agents.entities import without_kept
@@ -218,7 +219,7 @@ class Connection:
         if handler is None:
             return None
         held.task.payload = await self.kernel.value_store.open_text(held.task.payload)
-        bounded = handler if handler.timeout_for is not None else replace(handler, timeout_for=PROMPT_FOR)
+        bounded = handler if handler.timeout_for is not None else msgspec.structs.replace(handler, timeout_for=PROMPT_FOR)
         return await call(bounded, context, _NoExecutor())
 
     async def append_lines(self, lines: list[LogLine]) -> None:

@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from treadle.model.access import Scope
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
@@ -30,8 +32,7 @@ KEY = "idempotency_key"
 _ROUTE = "__treadle_route__"
 
 
-@dataclass(frozen=True, slots=True)
-class Doc:
+class Doc(msgspec.Struct, frozen=True):
     """Documentation of a parameter or an option, as `Annotated` metadata of its type."""
 
     text: str
@@ -42,8 +43,7 @@ class Doc:
     """Of an option: its default on the wire; None: the option is nullable, and null is the same as not given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Method, path and required scope of a call."""
 
     method: str
@@ -65,8 +65,7 @@ class ApiRecord:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"use_attribute_docstrings": True, "extra": "forbid"}
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A parameter of a call."""
 
     name: str
@@ -80,8 +79,7 @@ class Parameter:
 OptionKind = Literal["text", "integer", "number", "boolean", "duration", "instant", "choice", "choices", "object"]
 
 
-@dataclass(frozen=True, slots=True)
-class OptionField:
+class OptionField(msgspec.Struct, frozen=True):
     """One option, as interfaces need it to generate a flag, a form input or a schema."""
 
     name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from treadle.agents.host import OWN_KINDS, AgentHost, Profile
 from treadle.dispatch.config import DispatchConfig
@@ -82,7 +83,7 @@ def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: Jo
         return _kept(made.call(*(job, ctx)[: made.arguments]), ctx)
 
     call: Callable[..., Any] | Callable[..., Awaitable[Any]] = on_loop if made.isolation == "loop" else in_thread
-    return replace(made, call=call, arguments=2)
+    return msgspec.structs.replace(made, call=call, arguments=2)
 
 
 async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: Context) -> TaskState:

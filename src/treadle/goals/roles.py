@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ class Roles:
         known = self._users.get((kind, name))
         if known is None:
             bound = {"thread": THREADS, "process": PROCESSES}.get(user.isolation)
-            known = self._users[kind, name] = replace(
+            known = self._users[kind, name] = msgspec.structs.replace(
                 user,
                 name=f"{kind}/{user.name}",
                 call=calling(self._context, user),

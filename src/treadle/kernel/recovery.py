@@ -10,8 +10,9 @@ An effect that was interrupted is resolved when its task runs again (`kernel.eff
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from treadle.kernel.approvals.records import ENTITY as APPROVAL
 from treadle.kernel.approvals.records import PENDING
@@ -25,7 +26,7 @@ from treadle.kernel.takeover.service import bury
 from treadle.model.errors import Refused
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
-from treadle.model.states import TaskState
+from treadle.model.states import Machine, TaskState
 from treadle.model.tasks import Server, Task
 
 T = TypeVar("T")
@@ -38,8 +39,7 @@ _ROUNDS = 10
 _OVER = ("stopped", "error")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A schedule or watcher that missed work, and the planned action."""
 
     name: str
@@ -66,8 +66,28 @@ class Described(Protocol):
     def text(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class IfActive:
+    """A service that is made only if it has active records: most namespaces have none, and need not import its modules."""
+
+    def __init__(self, store: Store, namespace: str, machine: Machine, make: Callable[[], Recoverer]) -> None:
+        """`machine` has the states of the service's records; the initial one is active."""
+        self._store = store
+        self._which = RecordFilter(machine.entity, namespace, states=(machine.initial,), live=True)
+        self._make = make
+
+    async def describe_recovery(self) -> Sequence[Described]:
+        """Ask the service, or return nothing."""
+        return await self._make().describe_recovery() if await self._any() else ()
+
+    async def repair(self) -> Sequence[str]:
+        """Let the service repair its records, if it has any."""
+        return await self._make().repair() if await self._any() else ()
+
+    async def _any(self) -> bool:
+        return bool(await self._store.list_records(self._which, 1))
+
+
+class Place(msgspec.Struct, frozen=True):
     """The recovering server: its host, its name if it has one, and checks whether processes are alive."""
 
     name: str | None
@@ -78,8 +98,7 @@ class Place:
     has_ended: HasEnded = lambda process: None
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(msgspec.Struct):
     """The actions taken, or with `dry_run` the actions that would be taken."""
 
     dry_run: bool
@@ -87,21 +106,21 @@ class RecoveryReport:
     """Approvals whose task still waits for them and wakes when something is due."""
     overdue_approvals: int = 0
     """Pending approvals past their expiry; they expire now."""
-    orphaned_approvals: list[str] = field(default_factory=list)
+    orphaned_approvals: list[str] = msgspec.field(default_factory=list)
     """Approvals without a task; they are canceled."""
     expired_leases: int = 0
     """Tasks with an expired lease, of any owner."""
-    own_servers: list[str] = field(default_factory=list)
+    own_servers: list[str] = msgspec.field(default_factory=list)
     """Processes that ended without deregistering: earlier ones of this server, and others of this kernel."""
     own_tasks: int = 0
     """Tasks held by those earlier processes."""
     unknown_effects: int = 0
     """Effects of these tasks with an unknown outcome."""
-    others: dict[str, list[Found]] = field(default_factory=dict)
+    others: dict[str, list[Found]] = msgspec.field(default_factory=dict)
     """Missed work and the planned action, by service (`schedules`, `watchers`)."""
-    repaired: dict[str, list[str]] = field(default_factory=dict)
+    repaired: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """Entities that got a new task, by service."""
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = msgspec.field(default_factory=list)
     """Failures that the recovery skipped."""
 
     @property

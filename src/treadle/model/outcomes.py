@@ -5,7 +5,7 @@ Handlers return a dict (or None) for success, raise for failure, or return one o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.external import ExternalProductionHandle, Production
@@ -13,8 +13,7 @@ from treadle.model.user_values import CODE_LIMIT, TEXT_LIMIT, storable
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """The reason of a failure: a stable code, a message for people, and its origin."""
 
     code: str
@@ -35,38 +34,33 @@ class Problem:
         return {name: value for name, value in parts.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
+class Succeeded(msgspec.Struct, frozen=True):
     """The work is done; callers waiting for the task receive `result`."""
 
-    result: dict[str, Json] = field(default_factory=dict)
+    result: dict[str, Json] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """The attempt failed; try again by the task's policy, or after `after_for` milliseconds if given."""
 
     problem: Problem
     after_for: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The task failed permanently, regardless of its policy."""
 
     problem: Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Nothing to do for `wait_for` milliseconds; meanwhile no worker is occupied. Re-entry receives `checkpoint`."""
 
     wait_for: int
     checkpoint: Json = None
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitingApproval:
+class AwaitingApproval(msgspec.Struct, frozen=True):
     """A person has to decide; meanwhile no worker is occupied. Re-entry receives the decision and `checkpoint`.
 
     If the approval is denied, or expires without being asked again, the task fails and the handler is not called.
@@ -76,22 +70,19 @@ class AwaitingApproval:
     checkpoint: Json = None
 
 
-@dataclass(frozen=True, slots=True)
-class Paused:
+class Paused(msgspec.Struct, frozen=True):
     """Held until an operator resumes it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """The worker returns the task unfinished because it shuts down; another worker takes it immediately."""
 
     reason: str = "worker stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitingExternal:
+class AwaitingExternal(msgspec.Struct, frozen=True):
     """The work continues in an external service: a specialist's `start` returned a handle."""
 
     handle: ExternalProductionHandle
@@ -102,16 +93,14 @@ class AwaitingExternal:
     """A later worker found the job at the service after a crash, and did not submit it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class StillWorking:
+class StillWorking(msgspec.Struct, frozen=True):
     """A poll that did not end the job; if it raised, `handle` is None and `error` is set."""
 
     handle: ExternalProductionHandle | None
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Produced:
+class Produced(msgspec.Struct, frozen=True):
     """The job is done: the last production is the result. All productions are stored when the task ends."""
 
     productions: tuple[Production, ...]

@@ -12,8 +12,9 @@ therefore leaves nothing to repair: its lease expires, and `expire` returns the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 
 class TaskState(StrEnum):
@@ -57,8 +58,7 @@ class Hold:
     TASK_PAUSED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """A state machine: the initial state, the moves, and the final states."""
 
     entity: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import msgspec
 
@@ -39,24 +38,21 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     """The spending limit of a run (None: no limit), and the amount spent or reserved so far."""
 
     limit_micros: int | None
     committed_micros: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True):
     """The response to a reservation: the row, or None if the budget does not allow it; and the current budget."""
 
     usage: Usage | None
     budget: Budget
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(msgspec.Struct, frozen=True):
     """Sums over requests."""
 
     requests: int = 0

@@ -20,6 +20,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen, StoreDamaged, UnreadableValue
 from treadle.model.ids import Ids
 from treadle.model.runs import Run
+from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, Machine
 from treadle.model.tasks import Task
 from treadle.model.values import encode, unreadable_json
 from treadle.settings import Settings
@@ -96,9 +97,9 @@ class Kernel(LazyServices):
         )
         self.reads = Reads(store, namespace=namespace, why_awaiting=self.why_awaiting)
         self.recoverers: dict[str, Callable[[], Recoverer]] = {
-            "schedules": lambda: self.trigger_services.schedules,
-            "watchers": lambda: self.trigger_services.watchers,
-            "alerts": lambda: self.trigger_services.alerts,
+            "schedules": lambda: self._if_active(SCHEDULE, lambda: self.trigger_services.schedules),
+            "watchers": lambda: self._if_active(WATCHER, lambda: self.trigger_services.watchers),
+            "alerts": lambda: self._if_active(ALERT_RULE, lambda: self.trigger_services.alerts),
         }
         self._results: tuple[Results[Task], Results[Run]] | None = None
         self.open_access: bool | None = None
@@ -109,6 +110,11 @@ class Kernel(LazyServices):
         """Callbacks for the start of `close`, run once, last one first."""
         for extension in extensions:
             extension.attach(self)
+
+    def _if_active(self, machine: Machine, make: Callable[[], Recoverer]) -> Recoverer:
+        from treadle.kernel.recovery import IfActive
+
+        return IfActive(self.store, self.settings.namespace, machine, make)
 
     def leases_kept_by(self, owner_id: str, lease_for: int) -> KeptBy | None:
         """Return how the lease keeper acts on this store; None if it cannot, or is switched off."""

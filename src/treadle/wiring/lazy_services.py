@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from treadle.kernel.threads.service import Threads
     from treadle.kernel.traces.reads import TraceReads
     from treadle.wiring.kernel import Kernel
-    from treadle.wiring.services import RunServices, TriggerServices
+    from treadle.wiring.run_services import RunServices
+    from treadle.wiring.trigger_services import TriggerServices
     from treadle.workers.alerts import AlertSender
     from treadle.workers.webhooks import Notifier
 
@@ -206,14 +207,14 @@ class LazyServices:
     @cached_property
     def run_services(self) -> RunServices:
         """Runs of workflows and durable functions."""
-        from treadle.wiring.services import RunServices
+        from treadle.wiring.run_services import RunServices
 
         return RunServices(cast("Kernel", self))
 
     @cached_property
     def trigger_services(self) -> TriggerServices:
         """Schedules, watchers and alerts."""
-        from treadle.wiring.services import TriggerServices
+        from treadle.wiring.trigger_services import TriggerServices
 
         return TriggerServices(cast("Kernel", self))
 

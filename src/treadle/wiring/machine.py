@@ -6,10 +6,9 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from treadle.kernel.telemetry.events import Emit
-from treadle.kernel.watchers.scan import SourceReader
 from treadle.model.clock import Clock
 from treadle.wiring.process_identity import has_ended, kernel_identity, pid_has_ended, process_identity
 from treadle.workers.builtins import Scripts
@@ -17,8 +16,10 @@ from treadle.workers.call import Executor
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.keeper.link import keeper_pid
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
-from treadle.workers.scanner import Scanner
 from treadle.workers.scripts import ScriptRunner
+
+if TYPE_CHECKING:
+    from treadle.kernel.watchers.scan import SourceReader
 
 
 class ClosableExecutor(Executor, Protocol):
@@ -90,6 +91,8 @@ class SystemMachine:
 
     def source_reader(self, executor: Executor, clock: Clock, allowed: Sequence[str]) -> SourceReader:
         """Return access to real files and URLs."""
+        from treadle.workers.scanner import Scanner  # most workers have no watchers
+
         return Scanner(executor, clock, allowed)
 
     def scripts(self) -> Scripts:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock
@@ -26,8 +27,7 @@ _FIRST_POLL, _SLOWEST_POLL = 0.02, 0.5
 _POLL_LIMIT = 1000
 
 
-@dataclass(slots=True)
-class _Awaited(Generic[T]):
+class _Awaited(msgspec.Struct, Generic[T]):
     ended: asyncio.Future[T]
     callers: int = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.queue.cancellation import cancel_with
@@ -42,6 +43,7 @@ from treadle.workers.loop import Worker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from treadle.kernel.watchers.scan import SourceReader
     from treadle.wiring.extension import WorkerPart
     from treadle.wiring.kernel import Kernel
 
@@ -102,7 +104,6 @@ class WorkerHost:
         self._state = "starting"
         self._executor = self._machine.executor(threads)
         self._scan_executor = self._machine.executor(SCAN_CONCURRENCY)  # separate: scans and handlers do not delay each other
-        self._source_reader = self._machine.source_reader(self._scan_executor, kernel.clock, kernel.settings.watch_allow)
         self._log_writer = LogWriter(kernel.store, kernel.emit)
         self._scripts = self._machine.scripts()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -185,6 +186,10 @@ class WorkerHost:
             ),
             self._options,
         )
+
+    @cached_property
+    def _source_reader(self) -> SourceReader:
+        return self._machine.source_reader(self._scan_executor, self._kernel.clock, self._kernel.settings.watch_allow)
 
     def describe(self) -> Server:
         """Return the row of this process in `servers`."""

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from treadle.kernel.alerts.evaluate import AlertEvaluator
 from treadle.kernel.runs.decide import PARAM
-from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
-from treadle.kernel.watchers.scan import WatcherScanner
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
 from treadle.model.names import ADVANCE, ALERT, APPROVAL, CANCEL, NOTIFY, PRUNE, RUN_DEADLINE, SCHEDULE, SCRIPT, WATCHER
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
-from treadle.workers.alerts import AlertSender
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled, make_handler
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
 from treadle.workers.webhooks import NOTIFY_RETRY, SEND_WITHIN, Notifier
+
+if TYPE_CHECKING:
+    from treadle.kernel.alerts.evaluate import AlertEvaluator
+    from treadle.kernel.schedules.fire import Firer
+    from treadle.kernel.watchers.scan import WatcherScanner
+    from treadle.workers.alerts import AlertSender
 
 SCAN_CONCURRENCY = 4
 """Maximum number of watchers that scan concurrently in one process, each in a thread."""

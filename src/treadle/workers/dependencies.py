@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.service import ExternalJobs
@@ -34,8 +35,7 @@ PlainUnit = Callable[[Task, Claim, Finish | Park], Unit | None]
 """Returns the unit of a settlement that has no consequences, or None if `Settle` must handle it."""
 
 
-@dataclass(slots=True)
-class WorkerOptions:
+class WorkerOptions(msgspec.Struct):
     """Limits and timings of a worker."""
 
     concurrency: int | None = None
@@ -62,8 +62,7 @@ class WorkerOptions:
             raise InvalidInput("A worker serves at least one task list.")
 
 
-@dataclass(slots=True)
-class Resources:
+class Resources(msgspec.Struct):
     """The store and the process resources that all parts of a worker use."""
 
     store: Store
@@ -84,8 +83,7 @@ class Resources:
         return self.emit is not self.telemetry or self.telemetry.hears_all
 
 
-@dataclass(slots=True)
-class Services:
+class Services(msgspec.Struct):
     """The kernel services that an attempt calls; a worker without one of them does not offer its feature."""
 
     settle: Settle | None = None

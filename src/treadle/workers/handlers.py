@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict
+
+import msgspec
 
 from treadle.kernel.store.units import Answer
 from treadle.model.clock import Duration, milliseconds
@@ -19,15 +20,13 @@ from treadle.workers.signatures import Kind, Signature, adapted, signature_of
 Isolation = Literal["loop", "thread", "process"]
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """The result of one of the engine's own handlers that has settled its task itself; `answer` is the store's answer."""
 
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(msgspec.Struct, frozen=True):
     """Code for tasks of a name, and the options of its calls."""
 
     name: str
@@ -167,14 +166,13 @@ class Fallback(Protocol):
         """Return the names known to be served."""
 
 
-@dataclass(slots=True)
-class Catalog:
+class Catalog(msgspec.Struct):
     """All handlers that a worker can run: registered by users, fallbacks, functions, and the engine's own by kind."""
 
     registry: Registry
     fallback: Fallback | None = None
     find_function: Callable[[str], Handler | None] = lambda lane_name: None
-    builtins: Mapping[str, Handler] = field(default_factory=dict)
+    builtins: Mapping[str, Handler] = msgspec.field(default_factory=dict)
     find_role: Callable[[str, str], Handler | None] = lambda kind, name: None
     """Returns the goal pipeline's handler for a kind and name."""
 

@@ -11,8 +11,9 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
 
 from treadle.model.errors import HandlerExists, InvalidInput, TreadleError
 from treadle.model.user_values import error_text, shown
@@ -29,16 +30,14 @@ class StartFailed(TreadleError):
     code = "start_failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Depends:
+class Depends(msgspec.Struct, frozen=True):
     """A marker for a parameter: `pool: Annotated[Pool, Depends(make_pool)]`; without a factory, the type's provider is used."""
 
     factory: Callable[..., Any] | None = None
     scope: Scope = "task"
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(msgspec.Struct, frozen=True):
     """A factory of instances: a function, or a generator that yields the instance and then cleans up; sync or async."""
 
     factory: Callable[..., Any]

@@ -16,7 +16,6 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ForwardRef, Literal, Union, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary
 
@@ -54,8 +53,7 @@ class Unresolved(Exception):
     """An annotation names something that cannot be found."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """The arguments and the result of one handler or function."""
 
     name: str

@@ -6,11 +6,12 @@ In between no worker is occupied.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from treadle.kernel.external.decide import copy_of, problem_of
 from treadle.kernel.external.service import ExternalJobs, Intent
@@ -99,7 +100,7 @@ class MethodCaller:
             bound = _bind(method, (first, ctx)[: _positional_count(method)], {})
         if inspect.iscoroutinefunction(method):
             return await bound()
-        returned = await self._executor.in_thread(dataclasses.replace(self._handler, call=bound), ())
+        returned = await self._executor.in_thread(msgspec.structs.replace(self._handler, call=bound), ())
         return await returned if inspect.isawaitable(returned) else returned
 
 
@@ -147,7 +148,9 @@ async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: Ext
         outcome = await _reattach(methods, ctx, call, intent)
         if outcome is not None:
             return outcome
-        intent = await external_jobs.begin_anew(ctx.task, ctx.token, dataclasses.replace(intent, asked=methods.find is not None))
+        intent = await external_jobs.begin_anew(
+            ctx.task, ctx.token, msgspec.structs.replace(intent, asked=methods.find is not None)
+        )
         ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
     payload = decode(ctx.task.payload)
     try:

@@ -10,7 +10,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
@@ -54,11 +53,10 @@ class StreamWriter:
         await self._flush()
 
 
-@dataclass(slots=True)
-class _Buffer:
+class _Buffer(msgspec.Struct):
     """Entries of one stream that are not sent."""
 
-    entries: list[str] = field(default_factory=list)
+    entries: list[str] = msgspec.field(default_factory=list)
     turn: int = 0
     """The place of the first of them among all entries of the outlet."""
     start: int = 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 from click.exceptions import Exit
 
 from treadle.cli.command import option
@@ -114,7 +114,7 @@ async def recover(
     place = Place(name, machine.host, machine.is_alive, has_ended=machine.has_ended)
     async with session.engine() as engine:
         report = await engine.kernel.recovery.recover(place, dry_run=dry_run)
-    session.show(asdict(report), lambda: _report(report))
+    session.show(msgspec.to_builtins(report), lambda: _report(report))
 
 
 def _report(report: RecoveryReport) -> RenderableType:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from treadle.engine import Engine
-from treadle.kernel.access.sessions import SESSION_FOR
 from treadle.model.access import Scope
 from treadle.model.errors import Unauthorized
 from treadle.model.values import Json
@@ -67,6 +66,8 @@ async def _local_secret(engine: Engine) -> str | None:
     if any(token.created_by != CREATED_BY for token in live):
         return None
     if path is None:
+        from treadle.kernel.access.sessions import SESSION_FOR  # workers import this module, and have no sessions
+
         name = f"{NAME}-{engine.kernel.ids.new_id()[-12:]}"
         return (await engine.kernel.tokens.create(name, [Scope.ADMIN], expires=SESSION_FOR, actor=CREATED_BY)).secret
     for token in live:

@@ -17,7 +17,6 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from treadle.cli.exits import INTERRUPTED, STORE_TROUBLE
-from treadle.cli.output.format import plain
 from treadle.cli.output.messages import tell_error, tell_note
 from treadle.cli.process.interrupts import on_sigint
 from treadle.cli.process.places import leave_when_moved, wait_for_move
@@ -331,8 +330,8 @@ def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> 
     if session.json:
         sys.stdout.write(json.dumps(event) + "\n")
     else:
-        for line in lines:
-            session.console.print(plain(printable(line)), soft_wrap=True)
+        for line in lines:  # without the console, whose modules a worker would load only for this
+            sys.stdout.write(printable(line) + "\n")
     sys.stdout.flush()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from treadle.kernel.approvals.decide import why_ended, why_waiting
 from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
@@ -60,7 +60,9 @@ class ApprovalReads:
         asking = {each.task_id for each in shown if not each.about}
         tasks = {task.id: task for task in (await self._store.find_tasks(list(asking)) if asking else [])}
         return [
-            replace(each, about=about_task(tasks[each.task_id], self._value_store)) if each.task_id in tasks else each
+            msgspec.structs.replace(each, about=about_task(tasks[each.task_id], self._value_store))
+            if each.task_id in tasks
+            else each
             for each in shown
         ]
 
@@ -74,7 +76,7 @@ class ApprovalReads:
         """Return one approval with its history, or raise `ApprovalNotFound`."""
         record = await self._get(approval_id)
         shown = await self._shown(record)
-        return replace(shown, moves=tuple(await self._store.list_moves(record.id)))
+        return msgspec.structs.replace(shown, moves=tuple(await self._store.list_moves(record.id)))
 
     async def count(self) -> dict[str, int]:
         """Return the number of approvals in each state."""

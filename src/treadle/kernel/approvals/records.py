@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -25,8 +24,7 @@ PENDING = MACHINE.initial
 BODY_LIMIT = 4 * PAYLOAD_LIMIT
 
 
-@dataclass(frozen=True, slots=True)
-class ShownApproval:
+class ShownApproval(msgspec.Struct, frozen=True):
     """An approval for display."""
 
     id: str

@@ -18,7 +18,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+import msgspec
 
 from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import PutBlob
@@ -44,8 +45,7 @@ _MESSAGE_LIMIT = 16 * 1024
 _COUNTING_MOVES = ("retry", "requeue")
 
 
-@dataclass(frozen=True, slots=True)
-class EffectKeys:
+class EffectKeys(msgspec.Struct, frozen=True):
     """The keys of an effect in progress: `idempotency_key` is new for each attempt, `dedupe_key` is not."""
 
     action: str
@@ -53,8 +53,7 @@ class EffectKeys:
     dedupe_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """One effect of a task or of its step, across attempts."""
 
     task_id: str
@@ -110,8 +109,7 @@ class Effect:
         return derived_id(self.task_id, f"effect/{self.dedupe_key}")
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(msgspec.Struct, frozen=True):
     """The effect is to be made, under the key of this attempt."""
 
     effect: Effect

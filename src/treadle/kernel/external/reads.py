@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+
+import msgspec
 
 from treadle.kernel.external.decide import is_polled
 from treadle.kernel.external.intents import intent_of
@@ -50,7 +51,7 @@ class ExternalJobReads:
     async def show(self, job_id: Ref) -> ShownJob:
         """Return a job with its events, by its own id or its task's (its newest job); or raise `ExternalJobNotFound`."""
         job = await self._get(job_id)
-        return replace(show_job(job), events=await self.events(job.stored.id))
+        return msgspec.structs.replace(show_job(job), events=await self.events(job.stored.id))
 
     async def events(self, record_id: str) -> tuple[ExternalEvent, ...]:
         """Return the stored events of a job, in order of arrival."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, read_body
 from treadle.kernel.store.units import Row
@@ -28,8 +29,7 @@ from treadle.model.values import encode
 ENTITY = EXTERNAL.entity
 
 
-@dataclass(frozen=True, slots=True)
-class ShownJob:
+class ShownJob(msgspec.Struct, frozen=True):
     """An external job for display; `id` is the id of its record."""
 
     id: str

@@ -7,7 +7,6 @@ the task's `wake_at` is the next poll, and the worker that claims the task polls
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -77,8 +76,7 @@ CANCEL_RETRY = RetryPolicy(retries=12, first_for=1000, cap_for=600_000)
 _WRONG = "The callback's token does not belong to this job; nothing was changed."
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(msgspec.Struct, frozen=True):
     """The intent stored before `start` is called.
 
     `again`: an earlier attempt stored it, and the service may have the job. `retried`: an operator has retried the task since.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import LATER, Store
@@ -23,16 +23,14 @@ from treadle.model.lists import (
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 
 
-@dataclass(frozen=True, slots=True)
-class ShownLane:
+class ShownLane(msgspec.Struct, frozen=True):
     """A lane with its settings and depth."""
 
     rule: LaneRule
     depth: LaneDepth | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownList:
+class ShownList(msgspec.Struct, frozen=True):
     """A task list with its lanes."""
 
     settings: TaskList

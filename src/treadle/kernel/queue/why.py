@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from treadle.kernel.queue.interpreter_holds import find_hold
 from treadle.kernel.takeover.decide import evidence_text
@@ -18,16 +19,14 @@ OPEN_SERVICE = "http --open"
 """The service name of a server that is registered because its callers need no token; it has no worker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """A stable code and one line for people."""
 
     code: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class WaitContext:
+class WaitContext(msgspec.Struct, frozen=True):
     """The reason beyond the task itself: its pause, the settings and limits of its lane, and the record that it awaits."""
 
     rule: LaneRule | None = None

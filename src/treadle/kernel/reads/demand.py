@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from treadle.kernel.store.queries import LaneDepth
 from treadle.model.errors import InvalidInput
@@ -26,8 +27,7 @@ LEAST_LEFT = 0.25
 """The fraction of the target that always remains to start ready tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """The current load of one lane. Durations are milliseconds; `service_for` is None if no task has ended recently."""
 
     ready: int
@@ -38,8 +38,7 @@ class Load:
     """Tasks per second that may start, or None."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
+class Scaling(msgspec.Struct, frozen=True):
     """The desired number of workers and its inputs."""
 
     desired: int

@@ -6,7 +6,7 @@ before the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from treadle.kernel.reads.events import GIVE_UP_FOR
 from treadle.kernel.store.pages import check_limit
@@ -22,8 +22,7 @@ LAST_SEQ = 2**63 - 1
 _BATCH = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class EventFilter:
+class EventFilter(msgspec.Struct, frozen=True):
     """Filter of moves; None matches any."""
 
     entity: str | None = None
@@ -43,8 +42,7 @@ class EventFilter:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EventPage:
+class EventPage(msgspec.Struct, frozen=True):
     """Moves in the order of seq."""
 
     moves: list[Move]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
@@ -34,8 +35,7 @@ LOOK_BACK = 10_000
 _LAST = 2**63 - 1
 
 
-@dataclass(slots=True)
-class _Gap:
+class _Gap(msgspec.Struct):
     """Seqs from `first` to `last` without a move so far, noticed at `since` on the monotonic clock."""
 
     first: int

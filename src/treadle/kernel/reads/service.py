@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from treadle.kernel.queue.owners import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
@@ -27,24 +28,21 @@ _MOVES_LIMIT, _ENDS_LIMIT = 1000, 200
 _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
 
 
-@dataclass(frozen=True, slots=True)
-class ShownServer:
+class ShownServer(msgspec.Struct, frozen=True):
     """A server and its displayed state."""
 
     server: Server
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(msgspec.Struct, frozen=True):
     """The queue at a glance."""
 
     depths: list[LaneDepth]
     finished: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _DemandInputs:
+class _DemandInputs(msgspec.Struct, frozen=True):
     """The inputs of the autoscaling signal."""
 
     rules: list[LaneRule]

@@ -9,7 +9,8 @@ fenced by its claims, so the server finds that they are gone, stops their handle
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from treadle.kernel.store.queries import Sighting
 from treadle.model.tasks import LOST_AFTER
@@ -39,8 +40,7 @@ HasEnded = Callable[[str], bool | None]
 """Whether the process with this identity has ended; None if that cannot be seen from here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """The conclusion of one look."""
 
     dead: Mapping[str, tuple[Sighting, str]]

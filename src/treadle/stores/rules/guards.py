@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
 import msgspec
@@ -119,22 +118,21 @@ def split(unit: Unit) -> list[Unit]:
     return [unit, *(Unit(claim, finish) for claim, finish in unit.also)]
 
 
-@dataclass(slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct):
     """The rows that the guards of a commit name, as they are after the units decided so far."""
 
-    tasks: dict[TaskKey, GuardedTask] = field(default_factory=dict)
-    runs: dict[str, int] = field(default_factory=dict)
+    tasks: dict[TaskKey, GuardedTask] = msgspec.field(default_factory=dict)
+    runs: dict[str, int] = msgspec.field(default_factory=dict)
     """Versions of runs."""
-    ended: set[str] = field(default_factory=set)
+    ended: set[str] = msgspec.field(default_factory=set)
     """Runs that have ended."""
-    run_keys: dict[tuple[str, str], str] = field(default_factory=dict)
+    run_keys: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
     """Runs by namespace and idempotency key."""
-    records: dict[str, int] = field(default_factory=dict)
+    records: dict[str, int] = msgspec.field(default_factory=dict)
     """Versions of records."""
-    names: dict[Name, str] = field(default_factory=dict)
+    names: dict[Name, str] = msgspec.field(default_factory=dict)
     """Live records by name."""
-    refused: dict[int, Answer] = field(default_factory=dict)
+    refused: dict[int, Answer] = msgspec.field(default_factory=dict)
     """Answers to units, by position, with runs or records that turned out to exist when the store inserted them."""
 
     def copy(self) -> Snapshot:
@@ -240,8 +238,7 @@ class Part(NamedTuple):
     row: GuardedTask | None
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(msgspec.Struct):
     """The units to apply, their parts, and the answers to the other units."""
 
     applied: dict[int, Unit]

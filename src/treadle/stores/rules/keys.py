@@ -7,7 +7,6 @@ the store inserts neither the new task nor its large values. It releases a key i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -45,22 +44,21 @@ def _keyed(units: Sequence[Unit]) -> Iterator[NewTask]:
     return (task for unit in units for task in unit.tasks if task.idempotency_key is not None)
 
 
-@dataclass(slots=True)
-class Deduped:
+class Deduped(msgspec.Struct):
     """The units without deduplicated tasks, and the changes of keys to make after the commit."""
 
     units: list[Unit]
-    same: dict[str, str] = field(default_factory=dict)
+    same: dict[str, str] = msgspec.field(default_factory=dict)
     """The task that the key identifies, by the id of each task that is not stored."""
-    lost: list[Held] = field(default_factory=list)
+    lost: list[Held] = msgspec.field(default_factory=list)
     """Keys of tasks that were not stored after all."""
-    moved: list[Held] = field(default_factory=list)
+    moved: list[Held] = msgspec.field(default_factory=list)
     """Keys of tasks that were refused because a live task has their unique key."""
-    stand_ins: dict[str, str] = field(default_factory=dict)
+    stand_ins: dict[str, str] = msgspec.field(default_factory=dict)
     """The live task, by the id of each task that was refused for its unique key."""
-    orphans: list[str] = field(default_factory=list)
+    orphans: list[str] = msgspec.field(default_factory=list)
     """Roots of large values of tasks that were refused for their unique key."""
-    refused: set[int] = field(default_factory=set)
+    refused: set[int] = msgspec.field(default_factory=set)
     """Positions of `fresh` units with a key that identifies another task."""
 
     def answer(self, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from treadle.kernel.store.records import AppendStream
 from treadle.model.streams import ABANDONED, ENTRIES, TRUNCATED
@@ -55,16 +56,15 @@ class NewChunk(NamedTuple):
     entries: str
 
 
-@dataclass(slots=True)
-class Appends:
+class Appends(msgspec.Struct):
     """The appends of a commit; `heads` and `lasts` are as they are after those decided so far."""
 
     heads: dict[StreamKey, Head]
     lasts: dict[WriterKey, Last]
-    chunks: list[NewChunk] = field(default_factory=list)
-    continued: list[tuple[str, str, int]] = field(default_factory=list)
+    chunks: list[NewChunk] = msgspec.field(default_factory=list)
+    continued: list[tuple[str, str, int]] = msgspec.field(default_factory=list)
     """The chunks that are marked as continued: owner, name and first offset."""
-    removed: list[tuple[str, str, str, int]] = field(default_factory=list)
+    removed: list[tuple[str, str, str, int]] = msgspec.field(default_factory=list)
     """Abandoned generations to remove: owner, name, writer, and the first generation to keep."""
 
     def add(self, rows: Iterable[AppendStream]) -> None:

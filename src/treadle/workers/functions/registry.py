@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any, TypedDict
+
+import msgspec
 
 from treadle.kernel.functions.cancellation import CLEANUP_FOR
 from treadle.kernel.functions.steps import check_version, lane_name
@@ -74,7 +76,7 @@ def make_function(
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
     warn_of_calls(name, inspect.unwrap(call))
     made = make_handler(name, call, concurrency=concurrency, kind="function")
-    handler = replace(made, name=lane_name(name, version))
+    handler = msgspec.structs.replace(made, name=lane_name(name, version))
     limit = milliseconds(cleanup_timeout, "cleanup_timeout")
     return Function(name, version, handler, max_steps, limit if may_clean_up(call) else 0)
 

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from treadle.kernel.telemetry.events import Emit, LoopError
 from treadle.model.clock import Clock
@@ -32,8 +33,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
 _END_WITHIN = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class KeptBy:
+class KeptBy(msgspec.Struct, frozen=True):
     """How the keeper acts on the store."""
 
     actor: str

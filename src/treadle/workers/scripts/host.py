@@ -8,9 +8,10 @@ import os
 import socket
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from treadle.workers.scripts.limits import ScriptLimits
 from treadle.workers.scripts.sandbox import wire
@@ -29,8 +30,7 @@ class HostRefused(Exception):
     """The process could not fork."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """The end of a script's process: `status` is its exit status or minus the signal, `cpu_for` its CPU time in seconds."""
 
     status: int

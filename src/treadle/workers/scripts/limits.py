@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+
+import msgspec
 
 from treadle.model.errors import InvalidPolicy
 from treadle.model.scripts import SCRIPT_BUILTINS, SCRIPT_MODULES
@@ -18,8 +19,7 @@ SWITCHES = frozenset(
 """Limits that can be switched off."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptLimits:
+class ScriptLimits(msgspec.Struct, frozen=True):
     """Limits of one script.
 
     `wall_for` and `cpu_for` are seconds; CPU time is rounded up to whole seconds. `memory_bytes` is address space in addition

@@ -1,31 +1,18 @@
-"""Kernel services that are built on first use: runs of workflows and functions, and triggers."""
+"""Kernel services for runs of workflows and functions, built on first use."""
 
 from __future__ import annotations
 
-import asyncio
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from treadle.evaluator import Limits
-from treadle.kernel.alerts.evaluate import AlertEvaluator
-from treadle.kernel.alerts.reads import AlertReads
-from treadle.kernel.alerts.service import Alerts
-from treadle.kernel.declarations.service import Declarations
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.runs.service import Runs
-from treadle.kernel.schedules.fire import Firer
-from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.settler import Settler
-from treadle.kernel.status import StatusReads
-from treadle.kernel.triggers.target import Starters
-from treadle.kernel.watchers.decide import Scan
-from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
-from treadle.kernel.watchers.service import Watchers
-from treadle.model.watchers import Source
 from treadle.workers.log_writer import LazyLogWriter
 
 if TYPE_CHECKING:
@@ -134,35 +121,3 @@ class RunServices:
         from treadle.kernel.runs.bulk import BulkRuns
 
         return BulkRuns(self.runs, self.reads, lambda: self._kernel.search)
-
-
-class TriggerServices:
-    """Schedules, watchers, alerts and declarations."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        namespace = kernel.settings.namespace
-        store, committer, ids = kernel.store, kernel.committer, kernel.ids
-        self._kernel = kernel
-        self.starters = Starters(store, kernel.queue, lambda: kernel.run_services.runs, lambda: kernel.run_services.functions)
-        self.schedules = Schedules(store, committer, ids, self.starters, namespace=namespace)
-        self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
-        self.watchers.survey = _survey
-        self.firer = Firer(store, committer, self.schedules, self.starters)
-        self.declarations = Declarations(store, committer, self.schedules, kernel.emit, namespace=namespace)
-        self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
-        self.alerts.seal = kernel.value_store.seal
-        self.status = StatusReads(store, kernel.clock, self.schedules, self.watchers, namespace=namespace)
-        reads = AlertReads(store, self.status.read, namespace=namespace)
-        self.alert_evaluator = AlertEvaluator(store, committer, self.alerts, reads, ids, namespace=namespace)
-
-    def scanner(self, source_reader: SourceReader) -> WatcherScanner:
-        """Return the service that scans for watchers with the given file and network access."""
-        kernel = self._kernel
-        return WatcherScanner(kernel.store, kernel.committer, self.watchers, self.starters, kernel.ids, kernel.emit, source_reader)
-
-
-async def _survey(source: Source) -> Scan:
-    """List the files of a source on this machine, in a thread."""
-    from treadle.workers.scanner import scan
-
-    return await asyncio.to_thread(scan, source)
