@@ -96,7 +96,7 @@ class PatroniNode(Node):
 
     def roles(self) -> list[str]:
         """The roles of all nodes, as this one read them in etcd: `leader`, `sync_standby`, `replica`."""
-        with suppress(OSError), urlopen(f"http://127.0.0.1:{self._rest_port}/cluster", timeout=5) as answer:
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{self._rest_port}/cluster", timeout=1) as answer:
             return [member["role"] for member in json.load(answer)["members"]]
         return []
 

@@ -175,7 +175,7 @@ async def test_an_isolated_primary_acknowledges_nothing_to_a_process_that_reache
         with pytest.raises(StoreUnavailable):
             await settle(store, held.claim, succeed())
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(1):
                 await claim(store, owner="old")  # so that no handler starts
         async with opened(alone) as beginner:  # nor is anything acknowledged to a process that starts now
             with pytest.raises(StoreUnavailable):

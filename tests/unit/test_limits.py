@@ -21,6 +21,8 @@ CLOCKS = {"monotonic", "perf_counter", "time"}
 """Clocks to which nobody adds the time that something may take."""
 SHORT = {
     "agents/drainer.py": "a pause between two looks",
+    "chaos/patroni.py": "a look at a node that may be stopped",
+    "chaos/test_failover.py": "the absence of something takes time",
     "contract/test_watchers.py": "an answer that drips",
     "fork_server.py": "a look whether a process has ended",
     "interfaces/test_engine_blocking.py": "it waits for nothing, and says so",

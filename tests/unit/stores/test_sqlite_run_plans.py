@@ -37,7 +37,7 @@ from n;
 INDEXES: dict[str, dict[str, set[str]]] = {
     "commit/guards": {"find_runs": set(), "find_runs_by_key": {"runs_idempotency_key"}},
     "commit/rows": {
-        "bump_run": set(),
+        "bump_runs": set(),
         "move_run": set(),
         "put_steps": set(),
         "put_inbox": set(),

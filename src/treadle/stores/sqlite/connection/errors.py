@@ -23,6 +23,8 @@ from treadle.model.errors import (
     TreadleError,
 )
 
+MOVED = "namespace moved"
+"""The message of errors that triggers of moved namespaces raise (migration 28)."""
 _FAILED_SYNC = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 
 
@@ -114,7 +116,7 @@ def _meaning(error: apsw.Error, shown: str) -> TreadleError | None:
             return StoreUnavailable(f"Reading or writing {shown} failed ({error}). Look at the disk and the system's log.")
         case apsw.ConnectionClosedError():
             return StoreUnavailable(f"The store {shown} is closed.")
-        case apsw.ConstraintError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_CONSTRAINT_TRIGGER:
+        case apsw.ConstraintError() if MOVED in str(error):
             return NamespaceMoved(shown)
         case apsw.ConstraintError() | apsw.MismatchError():
             return InvalidInput(f"The database refuses these rows, and nothing was written: {error}.")
