@@ -19,6 +19,7 @@ from treadle.kernel.store.namespace_copy import Digest, NamespaceRows
 from treadle.kernel.store.namespace_tables import REMOVAL
 from treadle.kernel.store.system import SystemClock
 from treadle.model.errors import NamespaceMoved, Refused
+from treadle.model.tasks import LogLine
 from treadle.stores import make_store
 from treadle.testing.contract.task_steps import MINUTE
 from treadle.wiring.namespace_move import NamespaceMove
@@ -301,3 +302,19 @@ async def test_a_namespace_that_changes_during_the_copy_is_not_switched(two_file
     assert (await scene.digest(scene.target)).rows == {}
     async with scene.engine() as engine:
         assert (await engine.enqueue("work")).created
+
+
+async def test_log_lines_that_arrive_during_the_copy_are_moved(two_files: Scene):
+    scene, tasks = two_files, []
+
+    async def write(url: str, namespace: str) -> list[str]:
+        async with scene.engine() as engine:
+            line = LogLine(task_id=tasks[0], at=engine.kernel.clock.now(), level="info", message="late")
+            await engine.kernel.store.append_lines([line])
+        return []
+
+    async with scene.engine() as engine:
+        tasks.append((await engine.enqueue("work")).id)
+    await NamespaceMove(scene.path, "red", SystemClock(), verify=write).move(scene.target)
+    async with scene.engine() as engine:
+        assert [line.message for line in await engine.kernel.store.list_lines(tasks[0], 10)] == ["late"]

@@ -42,9 +42,9 @@ class Digest:
         self.rows[table] = self.rows.get(table, 0) + 1
         self.sums[table] = (self.sums.get(table, 0) + int.from_bytes(hashlib.sha256(text).digest()[:16])) % 2**128
 
-    def differences(self, other: Digest) -> list[str]:
-        """Return the tables that differ, with the numbers of rows in both."""
-        names = sorted({*self.rows, *other.rows})
+    def differences(self, other: Digest, *, without: tuple[str, ...] = ()) -> list[str]:
+        """Return the tables that differ, `without` some of them, with the numbers of rows in both."""
+        names = sorted({*self.rows, *other.rows}.difference(without))
         return [
             f"{name}: {self.rows.get(name, 0)} and {other.rows.get(name, 0)} rows"
             for name in names

@@ -62,6 +62,8 @@ REMOVAL = (
 )
 """The order in which the work of a namespace is removed: rows after those that refer to them or are found through them."""
 
+LATE = ("lines",)
+"""Tables that workers write shortly after the tasks that the rows are about have ended, without their claims."""
 SETTINGS = ("lanes", "lists")
 """Tables that remain when the work is removed: paused lists refuse processes that still use the old place, and processes know
 the ids of lanes."""
