@@ -2,6 +2,7 @@ drop function treadle_some_with_words(text, bigint, uuid, bigint, tsquery, bigin
 drop function treadle_open_rest();
 drop function treadle_unfence_namespace(text);
 drop function treadle_fence_namespace(text);
+drop function treadle_check_writer();
 drop function treadle_switch_fences(text);
 drop trigger moved on flow_versions;
 drop trigger moved on handler_registrations;

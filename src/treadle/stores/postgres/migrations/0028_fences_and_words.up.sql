@@ -60,10 +60,20 @@ begin
 end
 $$;
 
+-- Refuse roles that may not change tasks: functions with the rights of the owner can be called by every role that sees the schema.
+create function treadle_check_writer() returns void language plpgsql set search_path from current as $$
+begin
+  if not has_table_privilege(session_user, 'tasks', 'update') then
+    raise insufficient_privilege using message = format('permission denied for role %s: it may not change tasks', session_user);
+  end if;
+end
+$$;
+
 -- Refuse changes to the work of a namespace. The locks wait for transactions that began before. With the rights of the owner, as
 -- only the owner may change triggers.
 create function treadle_fence_namespace(name text) returns void language plpgsql security definer as $$
 begin
+  perform treadle_check_writer();
   lock table tasks, finished, runs, records, mail, limits, handler_keys, handler_registrations, flow_versions
     in share row exclusive mode;
   insert into moved_namespaces (namespace, moved_at) values (name, treadle_now()) on conflict do nothing;
@@ -74,6 +84,7 @@ $$;
 -- Allow changes to the work of a namespace again.
 create function treadle_unfence_namespace(name text) returns void language plpgsql security definer as $$
 begin
+  perform treadle_check_writer();
   delete from moved_namespaces where namespace = name;
   if found and not exists (select from moved_namespaces) then
     perform treadle_switch_fences('disable');
@@ -85,6 +96,7 @@ $$;
 -- the owner, because a worker whose task has a later id must not wait for it.
 create function treadle_open_rest() returns void language plpgsql security definer as $$
 begin
+  perform treadle_check_writer();
   if (select upper_id is null from treadle_parts() where part = 'rest') then
     alter table finished_rest drop constraint if exists bounds;
     alter table log_rest drop constraint if exists bounds;
