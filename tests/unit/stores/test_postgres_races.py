@@ -7,6 +7,7 @@ decided by the state after acquiring the lock, not by the state when the stateme
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any
 
@@ -17,13 +18,13 @@ from tests.limits import BOUND
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import Answer, HoldRun, Keep, MoveRun, PutSteps, RunGuard, Seen, Unit, Verdict
+from treadle.kernel.store.units import Answer, HoldRun, Keep, MoveRun, PutSteps, RunGuard, Seen, Unit, Verdict, tag_rows
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalMove, StoreUnavailable
 from treadle.model.records import Message, Record
 from treadle.model.runs import Run
 from treadle.model.states import Hold
-from treadle.model.tasks import Claim, Task
+from treadle.model.tasks import Claim, NewTask, Task
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres import tasks as tasks_module
 from treadle.stores.postgres.connection.connect import HOT
@@ -179,6 +180,43 @@ async def test_a_unit_that_arrives_twice_at_once_is_done_once(
     assert await crossed(gate, ann.commit([unit]), bob.commit([unit]), ann_first=ann_first) == (DONE, DONE)
     assert moves_of(await ann.list_moves(task.id)) == ["succeed"]
     assert [each.id for each in await claim(ann)] == [follower.id]
+
+
+@pytest.mark.parametrize("repeat", ["alone", "with others", "in a transaction", "by SQL"])
+async def test_a_repeated_enqueue_that_crosses_the_end_of_its_task_does_not_store_it_again(
+    ann: PostgresStore, bob: PostgresStore, gate: Gate, repeat: str
+) -> None:
+    """The first answer was lost: the task is being completed while it is enqueued again. A handler must not run a second time."""
+    new = new_task()
+    await put(ann, new)
+    task = await claim_one(ann)
+    gate.execute("insert into tags values (%s, 'tag', '', 'task', 'default', 0)", task.id)
+    ends = asyncio.ensure_future(bob.commit([Unit(task.claim, succeed(), rows=tag_rows("task", task.id, {"tag": ""}))]))
+    await gate.queued(1)  # the task is deleted, but not for others
+    again = asyncio.ensure_future(_enqueue_again(ann, new, repeat))
+    await gate.queued(2, again)
+    gate.open()
+    async with asyncio.timeout(BOUND):
+        assert [answer.verdict for answer in await ends] == [DONE]
+        await again
+    assert [each for each in await claim(ann) if each.id == task.id] == []
+    assert moves_of(await ann.list_moves(task.id)) == ["succeed"]
+
+
+async def _enqueue_again(store: PostgresStore, task: NewTask, how: str) -> None:
+    match how:
+        case "alone":
+            await store.commit([Unit(tasks=(task,))])
+        case "with others":
+            await store.commit([Unit(tasks=(task, new_task()))])
+        case "in a transaction":
+            holder = await put_and_claim(store)
+            await store.commit([Unit(holder.claim, succeed(), (task,))])
+        case _:
+            connection = await store._connector.connect(HOT)
+            spec = {"id": task.id, "name": task.lane.name, "namespace": task.lane.namespace, "task_list": task.lane.task_list}
+            await connection.execute("select treadle_enqueue_v1($1::text::json)", json.dumps(spec))
+            await connection.close()
 
 
 @either_first

@@ -1,6 +1,7 @@
 -- name: insert_tasks
 -- Insert the tasks whose id is new and whose unique key is free, and return their ids. If one of the lanes in the last
--- parameter is guarded, insert nothing and return null.
+-- parameter is guarded, insert nothing and return null. Every snapshot has a stored task in one of the two tables; the index of
+-- `tasks` alone would not refuse a repeated task that ends meanwhile.
 with gate as materialized (
   select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
 ), made as (
@@ -11,6 +12,7 @@ with gate as materialized (
     coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
   from unnest({array:given}) as given ({given})
   where not (select shut from gate) and not exists (select from finished where finished.id = given.id)
+    and not exists (select from tasks where tasks.id = given.id)
   on conflict do nothing
   returning id
 )
@@ -30,6 +32,7 @@ with gate as materialized (
     coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
   from (values ({scalar:given})) as given ({given})
   where not (select shut from gate) and not exists (select from finished where finished.id = given.id)
+    and not exists (select from tasks where tasks.id = given.id)
   on conflict do nothing
   returning id
 )
