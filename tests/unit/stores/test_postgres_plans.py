@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from tests.limits import BOUND
 
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection.connect import HOT, Connection
@@ -14,6 +15,9 @@ from treadle.stores.statements import COLUMN_SETS, load_statements
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.new_schema
+
+UNHURRIED = HOT | {"statement_timeout": "0"}
+"""Settings for connections that also fill tables, which takes longer on a busy machine than the store gives a statement."""
 
 IN_THE_WAY = 100_000
 READY, RUNNING = 1_000, 1_000
@@ -56,7 +60,7 @@ async def connection(postgres_url: str, request: pytest.FixtureRequest) -> Async
     """A hot connection to a full store, of whose filling the statistics may know nothing."""
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
-    connection = await store._connector.connect(HOT)
+    connection = await store._connector.connect(UNHURRIED, timeout=BOUND)
     for table in ("tasks", "finished_rest", "log_rest"):
         await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")
     await connection.execute("analyze tasks, finished, log")
