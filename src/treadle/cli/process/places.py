@@ -10,7 +10,6 @@ from treadle.directory import read_directory
 from treadle.engine import Engine
 from treadle.model.errors import InvalidInput, NamespaceMoved
 from treadle.settings import Settings
-from treadle.stores import make_store
 
 _LOOK_EVERY = 2.0
 """Seconds between two looks at the time of the file's last change."""
@@ -39,10 +38,10 @@ async def wait_for_move(settings: Settings, stop: asyncio.Event) -> str | None:
 async def leave_when_moved(engine: Engine, stop: asyncio.Event) -> None:
     """Set `stop` once the engine's namespace was moved, and raise `NamespaceMoved`; return after another `stop`."""
     settings = engine.kernel.settings
-    moved_to = await wait_for_move(settings, stop)
+    moved = await wait_for_move(settings, stop) is not None
     stop.set()
-    if moved_to is not None:
-        raise NamespaceMoved(engine.kernel.store.url, [(settings.namespace, make_store(moved_to, engine.kernel.clock).url)])
+    if moved:
+        raise NamespaceMoved(engine.kernel.store.url, [(settings.namespace, "")])  # its URL may contain a password
 
 
 def _changed_at(settings: Settings) -> int | None:
