@@ -95,3 +95,39 @@ async def test_a_store_that_cannot_be_opened_concerns_its_namespace_only(front: 
     async with front.client(app, secret) as client:
         assert (await client.get("/ns/red/v1/tasks")).status_code >= 400
         assert (await client.get("/ns/blue/v1/tasks")).status_code == 200
+
+
+async def browse(app: Any, page: str, **logins: str) -> str:
+    """A page as a browser sees it that is logged in with the tokens of these namespaces; `own` is the server's."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        for namespace, secret in logins.items():
+            base = "" if namespace == "own" else f"/ns/{namespace}"
+            assert (await client.post(f"{base}/login", json={"token": secret})).status_code == 200
+        answer = await client.get(page, follow_redirects=True)
+        assert answer.status_code == 200
+        return answer.text
+
+
+async def test_the_dashboard_switches_between_the_namespaces(front: Front, app: NamespaceApps):
+    page = await browse(app, "/", own=front.secrets["own"])
+    for path in ("/", "/ns/blue/", "/ns/red/"):
+        assert f"<a href='{path}'" in page
+    assert "<a href='/' aria-current=" in page
+    page = await browse(app, "/ns/red/", own=front.secrets["own"], red=await front.token("red"))
+    assert "<a href='/ns/red/' aria-current=" in page
+    assert "<a href='/ns/blue/'>" in page
+
+
+async def test_callers_of_one_namespace_do_not_learn_the_names_of_others(front: Front, app: NamespaceApps):
+    page = await browse(app, "/ns/red/", red=await front.token("red"))
+    assert "blue" not in page
+    assert 'class="places"' not in page
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        assert 'class="places"' not in (await client.get("/login")).text
+
+
+async def test_a_browser_with_sessions_of_two_namespaces_is_known_in_both(front: Front, app: NamespaceApps):
+    red, own = await front.token("red"), front.secrets["own"]
+    for logins in ({"own": own, "red": red}, {"red": red, "own": own}):
+        for page in ("/tasks", "/ns/red/tasks"):
+            assert "<h1>Tasks" in await browse(app, page, **logins)

@@ -137,15 +137,15 @@ class Callers:
 
     async def find_session(self, request: Request) -> SessionAccess | None:
         """The session of the request's cookie, or None. An ended session raises `Unauthorized` unless the server is open."""
-        cookie = request.cookies.get(COOKIE)
-        if not cookie:
+        refusal: Unauthorized | None = None
+        for cookie in _session_cookies(request):
+            try:
+                return await self._engine.kernel.sessions.find(cookie)
+            except Unauthorized as error:
+                refusal = error
+        if refusal is None or self.open_access:
             return None
-        try:
-            return await self._engine.kernel.sessions.find(cookie)
-        except Unauthorized:
-            if self.open_access:
-                return None
-            raise
+        raise refusal
 
     async def log_in(self, request: Request, secret: str) -> tuple[str, SessionAccess]:
         """Open a session with a token; returns its cookie and its access."""
@@ -163,7 +163,7 @@ class Callers:
     async def log_out(self, request: Request) -> None:
         """Close the session of the request, if it has one. Pages of another origin cannot do this."""
         check_origin(request)
-        if cookie := request.cookies.get(COOKIE):
+        for cookie in _session_cookies(request):
             await self._engine.kernel.sessions.close(cookie)
 
     async def _of_token(self, request: Request, secret: str) -> Access:
@@ -223,3 +223,9 @@ def _host_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
+
+
+def _session_cookies(request: Request) -> list[str]:
+    """The cookies of sessions: a browser that is logged in to two namespaces sends both below the path of one of them."""
+    parts = (part.strip().partition("=") for header in request.headers.getlist("cookie") for part in header.split(";"))
+    return [value for name, _, value in parts if name == COOKIE and value]

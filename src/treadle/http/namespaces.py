@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
@@ -22,10 +24,27 @@ from treadle.engine import Engine, twin_of, use_store
 from treadle.http.app_state import state_of
 from treadle.http.prefix import Prefixed
 from treadle.http.problems import problem_of
+from treadle.model.access import OPEN
 from treadle.model.access import Scope as AccessScope
 from treadle.model.errors import NamespaceNotFound, TreadleError
 
 PATH = "/ns"
+_SWITCHER = "treadle.namespaces"
+"""The entry of a request's scope that lists the namespaces for its caller."""
+
+
+class PlaceLink(NamedTuple):
+    """A namespace that a caller may choose: its name, and the path of its dashboard."""
+
+    namespace: str
+    path: str
+    is_current: bool
+
+
+async def list_places(request: Request) -> list[PlaceLink]:
+    """Return the namespaces that the caller of a page may choose; empty without a directory."""
+    switcher = request.scope.get(_SWITCHER)
+    return [] if switcher is None else await switcher(request)
 
 
 class _Place:
@@ -53,7 +72,8 @@ class NamespaceApps:
         self._opening: dict[str, asyncio.Lock] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope.get("path", "")
+        path, root = scope.get("path", ""), scope.get("root_path", "")
+        scope = {**scope, _SWITCHER: partial(self._list_places, root, path)}
         if scope["type"] != "http" or not (path == PATH or path.startswith(f"{PATH}/")):
             await self._own(scope, receive, send)
             return
@@ -63,7 +83,7 @@ class NamespaceApps:
         except TreadleError as error:
             app = problem_of(error)
         if name:
-            scope = {**scope, "root_path": f"{scope.get('root_path', '')}{PATH}/{name}"}
+            scope = {**scope, "root_path": f"{root}{PATH}/{name}"}
         await app(scope, receive, send)
 
     async def end_waits(self) -> None:
@@ -103,6 +123,22 @@ class NamespaceApps:
         if changed_at is None or changed_at != self._read_at:
             self._directory, self._read_at = read_directory(self._path), changed_at
         return self._directory
+
+    async def _list_places(self, root: str, path: str, request: Request) -> list[PlaceLink]:
+        """List the namespaces for callers who may read the server's own one; others learn no names."""
+        own = state_of(self._own)
+        try:
+            session = await own.callers.find_session(request)
+            if session is None and not own.callers.open_access:
+                return []
+            (OPEN if session is None else session.access).check(AccessScope.READ)
+            names = sorted(self._read().namespaces)
+        except TreadleError:
+            return []
+        home = own.engine.kernel.settings.namespace
+        here = path.removeprefix(PATH).strip("/").partition("/")[0] if path.startswith(f"{PATH}/") else None
+        links = [PlaceLink(home, f"{root}/", here is None)]
+        return links + [PlaceLink(name, f"{root}{PATH}/{name}/", name == here) for name in names if name != home or name == here]
 
     async def _index(self, request: Request) -> Response:
         """List the namespaces for callers of the server's own namespace."""

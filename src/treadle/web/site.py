@@ -23,6 +23,7 @@ from starlette.types import Scope
 
 from treadle.api.contract import PREFIX
 from treadle.http.app_state import AppState, state_of
+from treadle.http.namespaces import list_places
 from treadle.http.problems import http_problem, status_of
 from treadle.http.routes import Route, RouteTable
 from treadle.kernel.store.queries import DeadLetterFilter
@@ -207,6 +208,7 @@ class Site:
             now=now,
             flash=_flash(flash),
             open_access=self.state.callers.open_access,
+            places=[] if access is None else await list_places(request),
             **values,
         )
         answer = HTMLResponse(text, status, headers=HEADERS)

@@ -107,7 +107,8 @@ class NamespaceMove:
         journal = msgspec.structs.replace(self._find_journal(journal.target) or journal, phase=SWITCHED)
         self._write(journal)
         reach("move.switched")
-        await source.fence_namespace(self._namespace)
+        await source.fence_namespace(self._namespace, target.url)
+        await target.unfence_namespace(self._namespace)  # it may have been there before
         await self._set_lists(target, journal.lists)
         if not keep:
             self._progress("removing the source")
@@ -123,18 +124,18 @@ class NamespaceMove:
             await self._refuse_held(source, 0.0 if wait <= 0 else None)
             journal = msgspec.structs.replace(journal, lists=await self._list_lists(source))
             self._write(journal)
+        await source.unfence_namespace(self._namespace)  # an interrupted move may have fenced it
         await self._set_lists(source, [HeldList(each.task_list, True, False) for each in journal.lists])
         reach("move.paused")
         try:
             await self._refuse_held(source, wait)
-            await target.unfence_namespace(self._namespace)  # it may have been there before
             digest = await copy_namespace(source, target, self._namespace, self._progress)
             reach("move.copied")
             self._progress("verifying the copy")
             if problems := await self._verify(journal.target, self._namespace):
                 raise Refused(f"The copy has problems, so nothing was switched: {problems[0]} ({len(problems)} in all).")
             self._progress("comparing the source with the copy")
-            await source.fence_namespace(self._namespace)
+            await source.fence_namespace(self._namespace, target.url)
             reach("move.fenced")
             found = await NamespaceRows(source, self._namespace).digest()
             if found.differences(digest) and not found.differences(digest, without=LATE):

@@ -41,7 +41,7 @@ async def leave_when_moved(engine: Engine, stop: asyncio.Event) -> None:
     moved = await wait_for_move(settings, stop) is not None
     stop.set()
     if moved:
-        raise NamespaceMoved(engine.kernel.store.url, settings.namespace)
+        raise NamespaceMoved(engine.kernel.store.url, [(settings.namespace, "")])  # its URL may contain a password
 
 
 def _changed_at(settings: Settings) -> int | None:

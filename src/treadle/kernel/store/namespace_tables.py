@@ -62,6 +62,22 @@ REMOVAL = (
 )
 """The order in which the work of a namespace is removed: rows after those that refer to them or are found through them."""
 
+OPERATIONS = ("insert", "update", "delete")
+
+UNFENCED = {
+    ("log", "insert"): "servers log takeovers of all namespaces; other moves are written with the row that moves",
+    ("steps", "insert"): "written with their run",
+    ("steps", "update"): "written with their run, or with the end of their task",
+    ("mail", "delete"): "taken with a change of their run",
+    ("flows", "update"): "namespaces share flows",
+    ("flows", "delete"): "namespaces share flows",
+    ("blobs", "insert"): "namespaces share large values",
+    ("blobs", "update"): "namespaces share large values",
+    ("blobs", "delete"): "namespaces share large values",
+}
+"""Operations on tables that a store allows in a moved namespace, and why nothing is lost by them. It refuses all others, except
+changes that a server makes for all namespaces (waking, takeovers, admission, refills): the new place makes them again."""
+
 LATE = ("lines",)
 """Tables that workers write shortly after the tasks that the rows are about have ended, without their claims."""
 SETTINGS = ("lanes", "lists")

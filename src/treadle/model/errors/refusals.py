@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from treadle.model.errors.base import TreadleError
 
 
@@ -47,13 +49,15 @@ class ListDraining(Refused):
 class NamespaceMoved(Refused):
     code = "namespace_moved"
 
-    def __init__(self, shown: str, namespace: str | None = None) -> None:
-        which = "The namespace" if namespace is None else f"The namespace {namespace}"
+    def __init__(self, shown: str, places: Sequence[tuple[str, str]] = ()) -> None:
+        which = " or ".join(namespace for namespace, _ in places) or "of this work"
+        known = "; ".join(f"{namespace} is at {moved_to}" for namespace, moved_to in places if moved_to)
         super().__init__(
-            f"{which} was moved from {shown} to another store, or is being moved; nothing was written. The directory names its "
-            "store: `treadle namespaces list` shows it; restart a program that was started with a fixed store."
+            f"The namespace {which} was moved from {shown} to another store, or is being moved{f' ({known})' if known else ''}; "
+            "nothing was written. The directory names the store (`treadle namespaces list`): start the program again with it, and "
+            "repeat there what was refused."
         )
-        self.namespace = namespace
+        self.places = tuple(places)
 
 
 class RetriesUsedUp(Refused):

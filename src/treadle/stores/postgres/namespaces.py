@@ -45,7 +45,9 @@ class Namespaces(Part):
         if rows:
             columns = ", ".join(f'"{name}"' for name in columns_of(rows))
             statement = _SQL["write_lanes"] if table == "lanes" else _FORMS["write", table]
-            await connection.execute(statement.replace("{columns}", columns), msgspec.json.encode(rows).decode())
+            async with connection.transaction():
+                await connection.execute(_SQL["pass_fences"])
+                await connection.execute(statement.replace("{columns}", columns), msgspec.json.encode(rows).decode())
 
     @reads
     async def remove_rows(
@@ -53,7 +55,9 @@ class Namespaces(Part):
     ) -> RowKey | None:
         key = after or first_key(BY_NAME[table])
         following = await _page_end(connection, namespace, table, key, limit)
-        await connection.execute(_FORMS["remove", table], namespace, limit, *key)
+        async with connection.transaction():
+            await connection.execute(_SQL["pass_fences"])
+            await connection.execute(_FORMS["remove", table], namespace, limit, *key)
         return following
 
     @reads
@@ -61,8 +65,8 @@ class Namespaces(Part):
         return int(await connection.fetchval(_SQL["reserve_seqs"], count))
 
     @reads
-    async def fence_namespace(self, connection: Connection, namespace: str) -> None:
-        await connection.execute(_SQL["fence"], namespace)
+    async def fence_namespace(self, connection: Connection, namespace: str, moved_to: str) -> None:
+        await connection.execute(_SQL["fence"], namespace, moved_to)
 
     @reads
     async def unfence_namespace(self, connection: Connection, namespace: str) -> None:

@@ -46,9 +46,13 @@ select count(*) from tasks where namespace = $1 and owner_id is not null;
 select setval('treadle_seq', last_value + 1000000 + $1::bigint) - $1::bigint from treadle_seq;
 
 -- name: fence
--- Refuse changes to the work of the namespace, once transactions that began before have ended.
-select treadle_fence_namespace($1::text);
+-- Refuse changes in the namespace $1, which moved to the store $2, once transactions that began before have ended.
+select treadle_fence_namespace($1::text, $2::text);
 
 -- name: unfence
--- Allow changes to the work of the namespace again.
+-- Allow changes in the namespace again.
 select treadle_unfence_namespace($1::text);
+
+-- name: pass_fences
+-- Let the changes of this transaction pass the fences: they are those of a move.
+select set_config('treadle.moving', 'on', true);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from treadle.kernel.store.namespace_tables import TABLES, NamespaceTable
+from treadle.kernel.store.namespace_tables import OPERATIONS, TABLES, UNFENCED, NamespaceTable
 from treadle.kernel.store.ports.namespaces import RowKey, StoredRow
 from treadle.model.errors import InvalidInput
 from treadle.stores.statements import load_statements
@@ -29,12 +29,28 @@ def statements_of(forms: Mapping[str, str], namespace: str, after: Parameters) -
             belongs = BELONGS[table.removable if form == "remove" and table.removable is not None else table.belongs]
             made[form, table.name] = (
                 text.replace("{belongs}", belongs)
+                .replace("{row}", "t")
                 .replace("{namespace}", namespace)
                 .replace("{table}", table.name)
                 .replace("{key}", ", ".join(name for name, _ in table.key))
                 .replace("{after}", after(table))
             )
     return made
+
+
+def fences_of(form: str, conditions: Mapping[str, str]) -> list[str]:
+    """Return the statements on the fences of all tables; `conditions` has those of some operations, by `when_TABLE_OPERATION`."""
+    return [
+        form.replace("{when}", conditions.get(f"when_{table.name}_{operation}", "true"))
+        .replace("{belongs}", BELONGS["own" if table.removable else table.belongs])
+        .replace("{row}", "old" if operation == "delete" else "new")
+        .replace("{namespace}", "m.namespace")
+        .replace("{table}", table.name)
+        .replace("{operation}", operation)
+        for table in TABLES
+        for operation in OPERATIONS
+        if (table.name, operation) not in UNFENCED
+    ]
 
 
 def first_key(table: NamespaceTable) -> RowKey:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import apsw
 
 from treadle.kernel.store.namespace_tables import BY_NAME, NamespaceTable
 from treadle.kernel.store.ports.namespaces import RowKey, RowPage, StoredRow
-from treadle.stores.rules.namespaces import columns_of, first_key, statements_of
+from treadle.stores.rules.namespaces import columns_of, fences_of, first_key, statements_of
 from treadle.stores.sqlite.connection.connect import read_value
+from treadle.stores.sqlite.connection.errors import list_moved
 from treadle.stores.sqlite.parts import Part, reads, writes
 from treadle.stores.statements import load_statements
 
@@ -22,6 +24,8 @@ def _after(table: NamespaceTable) -> str:
 
 
 _FORMS = statements_of({name: _SQL[name] for name in ("read", "page_end", "remove", "write")}, ":namespace", _after)
+_FENCES = fences_of(_SQL["create_fence"], _SQL)
+_NO_FENCES = fences_of(_SQL["drop_fence"], _SQL)
 
 
 class Namespaces(Part):
@@ -51,7 +55,8 @@ class Namespaces(Part):
         statement = _SQL["write_lanes"] if table == "lanes" else _FORMS["write", table]
         statement = statement.replace("{columns}", ", ".join(f'"{name}"' for name in names))
         statement = statement.replace("{values}", ", ".join(f":{name}" for name in names))
-        connection.executemany(statement, rows)
+        with _passing(connection):
+            connection.executemany(statement, rows)
         if table == "runs":
             connection.executemany(_SQL["index_errors"], [{"id": row["id"]} for row in rows])
 
@@ -61,7 +66,8 @@ class Namespaces(Part):
     ) -> RowKey | None:
         values = _values(namespace, table, after, limit)
         following = _page_end(connection, table, values)
-        connection.execute(_FORMS["remove", table], values)
+        with _passing(connection):
+            connection.execute(_FORMS["remove", table], values)
         return following
 
     @writes
@@ -69,15 +75,31 @@ class Namespaces(Part):
         return int(read_value(connection, _SQL["reserve_seqs"], {"count": count}))
 
     @writes
-    def fence_namespace(self, connection: apsw.Connection, namespace: str) -> None:
-        connection.execute(_SQL["fence"], {"namespace": namespace, "now": self._clock.now()})
-        connection.execute(_SQL["create_fences"])
+    def fence_namespace(self, connection: apsw.Connection, namespace: str, moved_to: str) -> None:
+        connection.execute(_SQL["fence"], {"namespace": namespace, "now": self._clock.now(), "moved_to": moved_to})
+        restore_fences(connection)
 
     @writes
     def unfence_namespace(self, connection: apsw.Connection, namespace: str) -> None:
         connection.execute(_SQL["unfence"], {"namespace": namespace})
-        if not read_value(connection, _SQL["count_moved"]):
-            connection.execute(_SQL["drop_fences"])
+        if not list_moved(connection):
+            for drop in _NO_FENCES:
+                connection.execute(drop)
+
+
+def restore_fences(connection: apsw.Connection) -> None:
+    """Create the triggers of moved namespaces that are missing: there are none without such a namespace."""
+    if list_moved(connection):
+        for create in _FENCES:
+            connection.execute(create)
+
+
+@contextmanager
+def _passing(connection: apsw.Connection) -> Iterator[None]:
+    """Let the changes in the block, which is part of a transaction, pass the fences: they are those of a move."""
+    connection.execute(_SQL["set_passing"], {"passing": True})
+    yield
+    connection.execute(_SQL["set_passing"], {"passing": False})
 
 
 def _values(namespace: str, table: str, after: RowKey | None, limit: int) -> dict[str, Any]:

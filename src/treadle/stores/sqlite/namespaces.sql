@@ -52,104 +52,45 @@ update seqs set value = value + :count where name = 'move' returning value - :co
 -- name: fence
 -- Refuse changes to the work of the namespace. Changes that a server makes for all namespaces (waking, takeovers, admission, refills)
 -- pass: a move copies their input, and the new place makes them again.
-insert into moved_namespaces (namespace, moved_at) values (:namespace, :now) on conflict do nothing;
+insert into moved_namespaces (namespace, moved_at, moved_to) values (:namespace, :now, :moved_to)
+on conflict do update set moved_to = excluded.moved_to;
 
--- name: create_fences
--- Create the triggers that refuse changes.
-create trigger if not exists tasks_moved_in before insert on tasks
-when new.namespace in (select namespace from moved_namespaces) begin
+-- name: create_fence
+-- Create the trigger that refuses an operation on a table.
+create trigger if not exists {table}_moved_{operation} before {operation} on {table}
+when {when} and exists (select 1 from moved_namespaces as m where not m.passing and {belongs}) begin
   select raise(abort, 'namespace moved');
 end;
-create trigger if not exists tasks_moved before update on tasks
-when new.version <> old.version and new.takeovers <= old.takeovers and new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists finished_moved_in before insert on finished
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists finished_moved before update on finished
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists runs_moved_in before insert on runs
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists runs_moved before update on runs
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists records_moved_in before insert on records
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists records_moved before update on records
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists mail_moved_in before insert on mail
-when (select namespace from runs where id = new.run_id) in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists limits_moved_in before insert on limits
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists limits_moved before update on limits
-when (new.max_running, new.rate, new.burst) is not (old.max_running, old.rate, old.burst)
-  and new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists handler_keys_moved_in before insert on handler_keys
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists handler_keys_moved before update on handler_keys
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists handler_registrations_moved_in before insert on handler_registrations
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists handler_registrations_moved before update on handler_registrations
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists flow_versions_moved_in before insert on flow_versions
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
-create trigger if not exists flow_versions_moved before update on flow_versions
-when new.namespace in (select namespace from moved_namespaces) begin
-  select raise(abort, 'namespace moved');
-end;
+
+-- name: when_tasks_update
+-- Changes that are not made for all namespaces.
+new.version <> old.version and new.takeovers <= old.takeovers
+
+-- name: when_tasks_delete
+-- Tasks that somebody holds end with an insert into `finished`.
+old.owner_id is null
+
+-- name: when_limits_update
+-- Changes other than refills.
+(new.max_running, new.by_operator, new.rate, new.burst) is not (old.max_running, old.by_operator, old.rate, old.burst)
+
+-- name: when_lanes_update
+-- Changes other than refills.
+(new.paused, new.accepting, new.rate, new.burst, new.backlog_limit, new.limit_key)
+  is not (old.paused, old.accepting, old.rate, old.burst, old.backlog_limit, old.limit_key)
+
+-- name: when_idempotency_outcomes_update
+-- Changes other than the doubt that follows from a takeover.
+not (new.status = old.status and old.unknown_at is null and new.unknown_at is not null)
+
+-- name: set_passing
+-- Let changes in this transaction pass the fences, or not.
+update moved_namespaces set passing = :passing;
 
 -- name: unfence
 -- Allow changes to the work of the namespace again.
 delete from moved_namespaces where namespace = :namespace;
 
--- name: count_moved
--- Count the moved namespaces.
-select count(*) from moved_namespaces;
-
--- name: drop_fences
--- Drop the triggers that refuse changes.
-drop trigger if exists tasks_moved_in;
-drop trigger if exists tasks_moved;
-drop trigger if exists finished_moved_in;
-drop trigger if exists finished_moved;
-drop trigger if exists runs_moved_in;
-drop trigger if exists runs_moved;
-drop trigger if exists records_moved_in;
-drop trigger if exists records_moved;
-drop trigger if exists mail_moved_in;
-drop trigger if exists limits_moved_in;
-drop trigger if exists limits_moved;
-drop trigger if exists handler_keys_moved_in;
-drop trigger if exists handler_keys_moved;
-drop trigger if exists handler_registrations_moved_in;
-drop trigger if exists handler_registrations_moved;
-drop trigger if exists flow_versions_moved_in;
-drop trigger if exists flow_versions_moved;
+-- name: drop_fence
+-- Drop the trigger that refuses an operation on a table.
+drop trigger if exists {table}_moved_{operation};

@@ -77,7 +77,7 @@ async def test_the_work_of_a_fenced_namespace_does_not_change(store, clock):
     held, waiting = await put_and_claim(store, lane=RED), await put_one(store, RED, delay=MINUTE)
     others = await put_and_claim(store, lane=BLUE)
     for _ in range(2):
-        await store.fence_namespace("red")
+        await store.fence_namespace("red", "sqlite:///new.db")
     before = await NamespaceRows(store, "red").digest()
     with pytest.raises(NamespaceMoved):
         await put_one(store, RED)
@@ -97,8 +97,8 @@ async def test_the_work_of_a_fenced_namespace_does_not_change(store, clock):
 
 async def test_a_namespace_that_is_no_longer_fenced_goes_on(store):
     held = await put_and_claim(store, lane=RED)
-    await store.fence_namespace("red")
-    await store.fence_namespace("blue")
+    await store.fence_namespace("red", "sqlite:///new.db")
+    await store.fence_namespace("blue", "sqlite:///other.db")
     for _ in range(2):
         await store.unfence_namespace("red")
     assert await settle(store, held.claim, succeed())

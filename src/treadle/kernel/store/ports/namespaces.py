@@ -48,11 +48,12 @@ class NamespaceStore(StoreClock, Protocol):
     async def reserve_seqs(self, count: int) -> int:
         """Reserve that many numbers of moves, and return the number before the first of them."""
 
-    async def fence_namespace(self, namespace: str) -> None:
-        """Refuse further changes to the work of the namespace with `NamespaceMoved`; its rows can still be removed.
+    async def fence_namespace(self, namespace: str, moved_to: str) -> None:
+        """Refuse further changes in the namespace with `NamespaceMoved`, which names the URL `moved_to`.
 
-        Applies to all processes, until `unfence_namespace`. Changes that began before have ended when this returns. Idempotent.
+        `UNFENCED` of `kernel.store.namespace_tables` lists the exceptions; `write_rows` and `remove_rows` still work. Applies to
+        all processes, until `unfence_namespace`. Changes that began before have ended when this returns. Idempotent.
         """
 
     async def unfence_namespace(self, namespace: str) -> None:
-        """Allow changes to the work of the namespace again. Idempotent."""
+        """Allow changes in the namespace again. Idempotent."""

@@ -32,7 +32,7 @@ REPEATABLE = (
 
 
 MOVED = "TR001"
-"""The code of errors that triggers of moved namespaces raise (migration 28)."""
+"""The code of errors that triggers of moved namespaces raise."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def meaning(error: Exception, shown: str) -> TreadleError | None:
     """Return the translated error, or None for one that only a bug in this code can cause."""
     match error:
         case asyncpg.PostgresError() if error.sqlstate == MOVED:
-            return NamespaceMoved(shown, _first_line(error))
+            return NamespaceMoved(shown, [(_first_line(error), error.detail or "")])
         case asyncpg.ReadOnlySQLTransactionError():
             return StoreReadOnly(f"{shown} takes no writes now: it is a standby, or set to read only. Use the primary's URL.")
         case asyncpg.DiskFullError():

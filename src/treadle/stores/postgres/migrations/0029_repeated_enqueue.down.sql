@@ -1,9 +1,0 @@
-do $$
-begin
-  execute replace(
-    pg_get_functiondef('treadle_enqueue_v1(json)'::regprocedure),
-    'where not exists (select from finished as f where f.id = new_id) and not exists (select from tasks as t where t.id = new_id)',
-    'where not exists (select from finished as f where f.id = new_id)'
-  );
-end
-$$;
