@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,29 @@ async def test_two_processes_that_take_turns_read_only_open_rows_and_their_neigh
     assert counts.writes <= rows + 40 * slices
     assert counts.reads <= 100 * slices
     assert counts.calls <= 8 * slices
+
+
+WIDE = """
+namespace wide {
+    event facet Do(n: Long) => (n: Long)
+    workflow All(items: Json) andThen foreach i in $.items { s = Do(n = $.i) }
+}
+"""
+
+
+async def test_a_process_reads_no_rows_of_a_wide_foreach_that_it_has_written() -> None:
+    items = 1_200
+    async with hands_on("memory://") as hands:
+        counts = Counts(hands.engine)
+        run = await hands.engine.start_run([("wide.afl", WIDE)], "wide.All", {"items": list(range(items))})
+        while tasks := await hands.claim("afl.advance"):
+            for task in tasks:
+                await hands.settle(task)
+        while tasks := await hands.claim():
+            await asyncio.gather(*(hands.settle(task, {"n": 1}) for task in tasks))
+        await hands.engine.run_result(run, timeout=BOUND)
+        assert counts.writes >= 4 * items  # each item and its step, when they begin and when they end
+        assert counts.reads == 0
 
 
 # --- limits ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -111,3 +112,14 @@ def test_the_default_limit_is_a_mebibyte():
 def test_nothing_decodes_to_nothing():
     assert decode(None) is None
     assert decode("null") is None
+
+
+def test_a_value_of_a_few_kilobytes_does_not_take_the_memory_of_its_limit():
+    value = {"items": list(range(2_000))}
+    tracemalloc.start()
+    try:
+        text = encode(value, limit=64 * 1024 * 1024)
+        assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    assert decode(text) == value

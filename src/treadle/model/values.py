@@ -111,7 +111,7 @@ def _written(value: Json, what: str, limit: int) -> tuple[str, int]:
         except (UnicodeEncodeError, OverflowError):
             pass  # the strict encoder below reports the problem
     try:
-        for room in (_SMALL, limit + _SMALL) if limit <= _ROOM else (_SMALL,):
+        for room in _rooms(limit):
             buffer = bytearray(room)
             try:
                 with memoryview(buffer):  # keeps the buffer from growing
@@ -137,6 +137,15 @@ def _written(value: Json, what: str, limit: int) -> tuple[str, int]:
     text = _ENCODER.encode(value)
     _decode_below(text, _HEADROOM)
     return text, len(text) if text.isascii() else len(text.encode())
+
+
+def _rooms(limit: int) -> Iterator[int]:
+    """Yield the sizes of buffers to try: small ones first, because a buffer is filled with zeros before it is used."""
+    room = _SMALL
+    while room < limit <= _ROOM:
+        yield room
+        room *= 16
+    yield limit + _SMALL if limit <= _ROOM else _SMALL
 
 
 def _is_flat(value: Json) -> bool:

@@ -22,8 +22,9 @@ INBOX_LIMIT = 250
 """Limit on the inboxes that one advance reads."""
 
 _RUNS = 2000
-_ROWS_OF_RUN = 2000
-"""Limit on the cached rows of one run; of a larger run, open rows and their children are cached if they are not more."""
+_ROWS_OF_RUN = 40_000
+"""Limit on the cached rows of one run. Of a larger run, open rows and their children are cached if they are not more than half as
+many: so the cache is searched for them only once in many advances."""
 _ROWS = 100_000
 
 
@@ -91,9 +92,9 @@ class RunViews:
             return
         if len(known.view.rows) > _ROWS_OF_RUN:
             known.view.drop_ended()
+            if len(known.view.rows) > _ROWS_OF_RUN // 2:
+                return
         rows = len(known.view.rows)
-        if rows > _ROWS_OF_RUN:
-            return
         self._known[run_id] = known
         self._known_rows[run_id] = rows
         self._rows_in_all += rows
