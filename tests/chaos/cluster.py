@@ -121,6 +121,17 @@ class Node:
         wait_until(lambda: not any(_lives(each) for each in processes))
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
+    def freeze(self) -> None:
+        """SIGSTOP to all processes of the server, as if the machine had been suspended: connections stay, and nothing answers."""
+        for _ in range(2):  # the first process forks others until it is stopped
+            processes = self.processes()
+            send(signal.SIGSTOP, *processes)
+            wait_until(lambda processes=processes: all(map(is_stopped, processes)))
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on as if no time had passed, and reads what was sent to it meanwhile."""
+        send(signal.SIGCONT, *self.processes())
+
     def processes(self) -> list[int]:
         """The pids of the server, its first process first; none if it does not run."""
         pid = self.pid
@@ -145,6 +156,7 @@ class Node:
     def destroy(self) -> None:
         self._gate.destroy()
         if self.pid is not None:
+            self.resume()
             with suppress(RuntimeError):
                 self.stop("immediate")
 
@@ -289,8 +301,18 @@ def send(number: signal.Signals, *pids: int) -> None:
             os.kill(pid, number)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether the process can do nothing any more: SIGSTOP has reached it, or it is gone."""
+    return _state(pid) in "TZX"
+
+
 def _lives(pid: int) -> bool:
+    return _state(pid) not in "ZX"
+
+
+def _state(pid: int) -> str:
+    """The letter of its state; X if it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return "X"

@@ -30,7 +30,8 @@ from treadle.model.names import PRUNE
 
 KILLED, ISOLATED = "killed", "cut off from clients and standbys"
 SUSPENDED = "left running while its Patroni was stopped"
-BY_PATRONI = (KILLED, ISOLATED, SUSPENDED)
+FROZEN = "frozen with its Patroni"
+BY_PATRONI = (KILLED, ISOLATED, SUSPENDED, FROZEN)
 
 NOTICED_AFTER = 1.0
 """Seconds from the fault to the promotion: those that who promotes takes to notice."""
@@ -165,7 +166,7 @@ class ByPatroni(FailoverRun):
     async def _suffer(self, engine: Engine, way: str, count: int) -> None:
         old, at = self._machines.primary, self._clock.now()
         self._tell(f"{self._now()} the primary {old.name} is {way}")
-        acts = {KILLED: old.kill, ISOLATED: old.isolate, SUSPENDED: old.suspend_patroni}
+        acts = {KILLED: old.kill, ISOLATED: old.isolate, SUSPENDED: old.suspend_patroni, FROZEN: old.freeze}
         await asyncio.to_thread(acts[way])
         if way == SUSPENDED:  # work is kept for the time when there are two primaries
             self._signal_client(signal.SIGSTOP)
@@ -177,7 +178,7 @@ class ByPatroni(FailoverRun):
         self._signal_client(signal.SIGSTOP)  # so that there is work for the next failover
         if way == SUSPENDED:
             await asyncio.to_thread(self._compare, old)
-        heal = {KILLED: old.start, ISOLATED: old.reconnect, SUSPENDED: old.resume}
+        heal = {KILLED: old.start, ISOLATED: old.reconnect, SUSPENDED: old.resume, FROZEN: old.resume}
         await asyncio.to_thread(heal[way])
         await asyncio.to_thread(self._machines.await_standbys, 2)
         self._tell(f"{self._now()} {old.name} is a standby")

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,8 +22,6 @@ from tests.chaos.cluster import NAMES, Gate, Node, free_port, send, wait_until
 from tests.installations import Installation, as_user, guard, list_installations, server_user
 from tests.limits import BOUND
 
-from treadle.kernel.store.system import SystemClock
-
 PATRONI, ETCD = shutil.which("patroni"), shutil.which("etcd")
 
 NEWEST = 15
@@ -33,11 +30,18 @@ NEWEST = 15
 TTL, LOOP_WAIT, RETRY_TIMEOUT = 20, 4, 5
 """Seconds: a leader that is not heard of for TTL loses the lock. Patroni's defaults are 30, 10 and 10."""
 
-CYCLE_ENDS = b"the leader with the lock"
-"""The leader's Patroni logs this at the end of each cycle, then rests until LOOP_WAIT after the cycle began."""
+COMPARES_LEADERS = (3, 0, 3)
+"""The first Patroni that renews the leader's key through the API of etcd 3 only if the key is still its own.
+
+An earlier one that was stopped after it has read that key, and before it renews it, overwrites the key of the next leader when it
+continues: the next leader follows the old one and discards what it has acknowledged. Through the API of etcd 2 it compares.
+"""
 
 LEADER = "select not pg_is_in_recovery()"
-STREAMING = "select count(*) from pg_stat_replication where state = 'streaming'"
+STREAMING = (
+    "select count(distinct application_name) from pg_stat_replication "
+    f"where state = 'streaming' and application_name in {NAMES}"  # not pg_basebackup
+)
 
 
 def missing() -> str | None:
@@ -56,12 +60,19 @@ def find_installation() -> Installation | None:
     return usable[-1] if usable else None
 
 
+def etcd_api() -> str:
+    """The section of Patroni's settings for etcd, which chooses its API: one with which a leader never overwrites the next one."""
+    said = subprocess.run([str(PATRONI), "--version"], capture_output=True, text=True, check=True).stdout
+    version = tuple(map(int, said.split()[-1].split(".")[:3]))
+    return "etcd3" if version >= COMPARES_LEADERS else "etcd"
+
+
 class PatroniNode(Node):
     """One Patroni, its PostgreSQL, and their gates."""
 
-    def __init__(self, place: Path, name: str, installation: Installation, etcd_port: int) -> None:
+    def __init__(self, place: Path, name: str, installation: Installation, etcd_port: int, api: str) -> None:
         super().__init__(place, name, installation)
-        self._place = place
+        self._place, self._api = place, api
         self._rest_port = free_port()
         self._rest, self._etcd = Gate(self._rest_port), Gate(etcd_port)
         self._patroni: subprocess.Popen[bytes] | None = None
@@ -94,33 +105,26 @@ class PatroniNode(Node):
         for gate in self._gates:
             gate.reopen()
 
-    def roles(self) -> list[str]:
-        """The roles of all nodes, as this one read them in etcd: `leader`, `sync_standby`, `replica`."""
+    def members(self) -> list[dict[str, Any]]:
+        """All nodes, as this one read them in etcd: with their `role` (`leader`, `sync_standby`, `replica`) and `timeline`."""
         with suppress(OSError), urlopen(f"http://127.0.0.1:{self._rest_port}/cluster", timeout=1) as answer:
-            return [member["role"] for member in json.load(answer)["members"]]
+            return list(json.load(answer)["members"])
         return []
 
     def suspend_patroni(self) -> None:
-        """SIGSTOP to Patroni: PostgreSQL goes on as the primary that it was, and nobody demotes it.
-
-        It is stopped between two cycles. Patroni 3.0 that is stopped within one, after it has read the leader's key in etcd 3 and
-        before it renews it, may overwrite the key of the next leader when it continues: `Etcd3._update_leader` compares nothing.
-        """
+        """SIGSTOP to Patroni: PostgreSQL goes on as the primary that it was, and nobody demotes it."""
         assert self._patroni is not None
-        clock, log = SystemClock(), self._place / f"{self.name}-patroni.log"
-        before, at = log.read_bytes().count(CYCLE_ENDS), clock.monotonic()
-        while True:
-            send(signal.SIGSTOP, self._patroni.pid)
-            ended, since = log.read_bytes().count(CYCLE_ENDS) > before, clock.monotonic() - at
-            if ended and since < LOOP_WAIT / 4:  # since the previous look, at which the cycle had not ended
-                return
-            before, at = log.read_bytes().count(CYCLE_ENDS), clock.monotonic()
-            send(signal.SIGCONT, self._patroni.pid)
-            time.sleep(0.05)
+        send(signal.SIGSTOP, self._patroni.pid)
+
+    def freeze(self) -> None:
+        """SIGSTOP to PostgreSQL and Patroni."""
+        super().freeze()
+        self.suspend_patroni()
 
     def resume(self) -> None:
-        """SIGCONT to Patroni, which finds that it has lost the lock."""
+        """SIGCONT to all that was stopped; Patroni then finds that it has lost the lock."""
         assert self._patroni is not None
+        super().resume()
         send(signal.SIGCONT, self._patroni.pid)
 
     def destroy(self) -> None:
@@ -137,8 +141,7 @@ class PatroniNode(Node):
     def _settings(self) -> dict[str, Any]:
         everyone = ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
         postgresql = {
-            "fsync": "off",
-            "full_page_writes": "off",
+            "fsync": "off",  # but not full_page_writes, which pg_rewind needs
             "max_connections": 100,
             "shared_buffers": "32MB",
             "unix_socket_directories": "",
@@ -153,7 +156,7 @@ class PatroniNode(Node):
             "log": {"level": "INFO"},
             "restapi": {"listen": f"127.0.0.1:{self._rest_port}", "connect_address": f"127.0.0.1:{self._rest.port}"},
             # Without `use_proxies`, Patroni asks etcd for the addresses of its members, and passes the gate by.
-            "etcd3": {"host": f"127.0.0.1:{self._etcd.port}", "use_proxies": True},
+            self._api: {"host": f"127.0.0.1:{self._etcd.port}", "use_proxies": True},
             "bootstrap": {
                 "dcs": {
                     "ttl": TTL,
@@ -190,8 +193,10 @@ class PatroniCluster:
         client, peer = f"http://127.0.0.1:{self._port}", f"http://127.0.0.1:{peers}"
         etcd = [str(ETCD), "--name", "e0", "--data-dir", str(place / "etcd"), "--listen-client-urls", client]
         etcd += ["--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
-        self._etcd = run_beside(place, "etcd", [*etcd, "--initial-cluster", f"e0={peer}", "--unsafe-no-fsync"])
-        self.nodes = [PatroniNode(place, name, installation, self._port) for name in NAMES]
+        etcd += ["--initial-cluster", f"e0={peer}", "--unsafe-no-fsync"]
+        api = etcd_api()
+        self._etcd = run_beside(place, "etcd", etcd if api == "etcd3" else [*etcd, "--enable-v2"])
+        self.nodes = [PatroniNode(place, name, installation, self._port, api) for name in NAMES]
         self.primary = self.nodes[0]
 
     def open(self) -> None:
@@ -215,8 +220,15 @@ class PatroniCluster:
         return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
 
     def await_standbys(self, count: int) -> None:
-        """Wait until that many standbys stream from the primary, and etcd names the one that may be promoted."""
-        wait_until(lambda: self.primary.ask(STREAMING) >= count and "sync_standby" in self.primary.roles())
+        """Wait until that many standbys stream from the primary on its timeline, and etcd names the one that may be promoted."""
+
+        def are_there() -> bool:
+            members = self.primary.members()
+            timelines = [member.get("timeline") for member in members]
+            ready = "sync_standby" in [member["role"] for member in members] and timelines.count(timelines[0]) > count
+            return ready and self.primary.ask(STREAMING) >= count
+
+        wait_until(are_there)
 
     def await_promotion(self) -> PatroniNode:
         """Wait until Patroni has promoted another server; return the old primary."""

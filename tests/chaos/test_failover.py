@@ -133,6 +133,38 @@ async def test_a_primary_that_is_cut_off_is_abandoned_when_another_one_is_up(thr
         assert three.primary.ask(f"select count(*) from treadle.tasks where id = '{task.id}'") == 1
 
 
+async def test_a_primary_that_was_frozen_settles_nothing_when_it_continues(three: Cluster) -> None:
+    """It reads the requests that were sent to it while it was frozen, and it is still a primary for all who ask it."""
+    async with opened(three.url) as store:
+        held = await put_and_claim(store)
+        old = three.primary
+        old.freeze()
+        sent = [
+            asyncio.create_task(settle(store, held.claim, succeed('{"n":1}'))),
+            asyncio.create_task(put(store, task := new_task())),
+        ]
+        three.fail_over()
+        for answer in await asyncio.gather(*sent, return_exceptions=True):  # sent again by the store, or left to the sender
+            assert answer in (None, Verdict.DONE) or isinstance(answer, StoreUnavailable)
+        await insist(store, task)
+        assert await settle(store, held.claim, succeed('{"n":1}')) in (Verdict.DONE, Verdict.CLAIM_LOST)
+        (ended,) = await store.find_finished([held.id])
+        assert (ended.state, ended.result) == ("completed", '{"n":1}')
+
+        old.resume()
+        assert old.ask("select not pg_is_in_recovery()")
+        await put(store, late := new_task())
+        assert await store.find_task(late.id) is not None
+        with pytest.raises(StoreUnavailable, match="overtaken"):
+            async with opened(host(old)):
+                pass
+        failover._newest.clear()  # as in a process that knows nothing
+        async with opened(three.url) as beginner:
+            assert await beginner.find_task(late.id) is not None
+        assert old.ask("select count(*) from treadle.finished") == 0, "what no standby has is shown to nobody"
+        assert old.ask(f"select count(*) from treadle.tasks where id in ('{task.id}', '{late.id}')") == 0
+
+
 async def test_what_no_standby_has_is_never_acknowledged(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that waits for a standby, is given up by its sender, survives a restart of the server, and is sent again."""
     monkeypatch.setattr("treadle.stores.postgres.tasks.LONGEST_COMMIT", 1.0)
@@ -244,8 +276,8 @@ def test_work_goes_on_after_failovers(synchronous: bool) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
 def test_work_goes_on_after_failovers_by_patroni() -> None:
-    """The old primary is killed, cut off, and left without its Patroni, so that two servers take writes."""
-    plan = Plan("patroni", 600, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
+    """The old primary is killed, cut off, left without its Patroni so that two servers take writes, and frozen."""
+    plan = Plan("patroni", 800, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
     done = asyncio.run(fail_over_by_patroni(plan, lambda line: None, BY_PATRONI))
     assert not done.broken, as_text(done)
     assert not done.lost, as_text(done)

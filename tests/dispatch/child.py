@@ -1,12 +1,14 @@
-"""A process of the tests' own: `python -m tests.dispatch.child MODE URL` takes one job, says its id, and hangs until it is killed.
+"""A process of the tests: `python -m tests.dispatch.child MODE URL [KERNEL]` takes one job, says its id, and hangs until killed.
 
-Modes: `dequeue` calls the coordinator, `run` runs a handler that never ends.
+Modes: `dequeue` calls the coordinator, `run` runs a handler that never ends. With a KERNEL it is a process of another machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+
+from tests.kernels import move_to
 
 from treadle import Engine
 from treadle.dispatch import AgentCoordinator, TaskState
@@ -22,7 +24,9 @@ async def hang(task: TaskState) -> None:
     await asyncio.Event().wait()
 
 
-async def main(mode: str, url: str) -> None:
+async def main(mode: str, url: str, kernel: str | None = None) -> None:
+    if kernel is not None:
+        move_to(kernel)
     async with Engine(url) as engine:
         coordinator = AgentCoordinator(engine)
         if mode == "run":

@@ -214,9 +214,9 @@ async def _has_failed(engine: Engine, task_id: str) -> bool:
 
 
 @contextmanager
-def a_process(mode: str, url: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def a_process(mode: str, url: str, *kernel: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.dispatch.child", mode, url],
+        [sys.executable, "-m", "tests.dispatch.child", mode, url, *kernel],
         cwd=ROOT,
         env=child_environment(**environment),
         stdout=subprocess.PIPE,
@@ -239,12 +239,13 @@ async def told(process: subprocess.Popen[str]) -> list[str]:
 @pytest.mark.parametrize("mode", ["dequeue", "run"])
 @pytest.mark.parametrize("kind", SHARED)
 async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
-    """The task stays running while its lease does, then the next worker gets it; a crash is not counted as a failed attempt."""
+    """Without takeover by evidence, the task stays running while its lease does, then the next worker gets it; a crash is not
+    counted as a failed attempt."""
     url = url_of(kind, request, tmp_path)
-    async with Engine(url, settings=Settings()) as engine:
+    async with Engine(url, settings=Settings(fast_takeover=False)) as engine:
         async with AgentCoordinator(engine) as coordinator:
             task_id = await coordinator.enqueue(issue())
-            with a_process(mode, url) as process:
+            with a_process(mode, url, TREADLE_FAST_TAKEOVER="0") as process:
                 assert await told(process) == [task_id, "doomed"]
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
@@ -268,27 +269,39 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
         assert (await engine.kernel.verify()).problems == ()
 
 
-@pytest.mark.parametrize("kind", SHARED)
-async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease_expires(kind, request, tmp_path):
-    """A worker on the same machine sees that the process and its lease keeper have ended."""
+@pytest.mark.parametrize("observer", ["worker", "coordinator"])
+@pytest.mark.parametrize(
+    ("kind", "kernel", "evidence"),
+    [*((kind, (), "process") for kind in SHARED), ("postgres", ("another machine",), "session")],
+    ids=lambda each: each if isinstance(each, str) else "".join(each) or "same machine",
+)
+async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease_expires(
+    kind, kernel, evidence, observer, request, tmp_path
+):
+    """Its process and its lease keeper are killed; others see that, or that its session with the database has ended."""
     url = url_of(kind, request, tmp_path)
     async with Engine(url, settings=Settings()) as engine, AgentCoordinator(engine) as coordinator:
         task_id = await coordinator.enqueue(issue())
-        with a_process("dequeue", url) as process:
+        with a_process("dequeue", url, *kernel) as process:
             assert await told(process) == [task_id, "doomed"]
             ends_at = (await engine.get_task(task_id)).wake_at
             for pid in (process.pid, *keepers_of(process.pid)):
                 os.kill(int(pid), signal.SIGKILL)
             process.wait()
 
+        async def free() -> bool:
+            return (await engine.get_task(task_id)).owner_id is None
+
         async def back() -> bool:
             return await coordinator.dequeue("worker-2") is not None
 
-        async with engine.worker():  # one that looks for dead servers when it starts, and from then on
-            await until(back)
+        if observer == "worker":
+            async with engine.worker():  # one that looks for dead servers when it starts, and from then on
+                await until(free)
+        await until(back)
         assert await engine.kernel.store.now() < ends_at
         (dead,) = [each for each in await engine.kernel.store.list_servers() if each.pid == process.pid]
-        assert (dead.state, dead.evidence) == ("stopped", "process")
+        assert (dead.state, dead.evidence) == ("stopped", evidence)
         await coordinator.update_status(task_id, "completed")
         assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["expire", "succeed"]
 

@@ -1,7 +1,7 @@
 """The dequeued jobs of a coordinator: claims that the lease renewer renews until they are settled, lost, or time out.
 
-While the process holds jobs, it is registered as a server and shows the same evidence as a worker. When it dies, workers see that
-and take its jobs over, or its leases expire; a crash needs no other repair. A coordinator does not look for dead servers itself.
+While the process holds jobs, it is registered as a server: it shows the same evidence as a worker, and looks for dead servers like
+one. When it dies, workers and other coordinators see that and free its jobs, or its leases expire; a crash needs no other repair.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
-from treadle.kernel.store.queries import Roll
-from treadle.kernel.takeover.service import Presence
+from treadle.kernel.store.ports import SERVERS
+from treadle.kernel.takeover.watch import Watch
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
 from treadle.model.tasks import Claim, LogLine, Server, Task
 from treadle.version import VERSION
@@ -58,9 +58,10 @@ class HeldJobs:
         self._lost: OrderedDict[str, Claim] = OrderedDict()
         self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
-        self._presence = self._new_presence()
+        self._unsubscribe: Callable[[], None] | None = None
+        self._lookout = self._new_watch()
+        self._looking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_tasks: set[asyncio.Future[None]] = set()
         self._opening = asyncio.Lock()
 
     def __len__(self) -> int:
@@ -74,6 +75,7 @@ class HeldJobs:
             engine = self._engine
             self._name, self.state = worker_id, "running"
             await engine.kernel.store.save_server(self.describe())
+            self._unsubscribe = await engine.kernel.store.subscribe(self._on_signal)
             self._loop = asyncio.get_running_loop()
             self._lease_renewer = LeaseRenewer(
                 engine.kernel.store,
@@ -83,44 +85,48 @@ class HeldJobs:
                 self.describe,
                 engine.kernel.emit,
                 kept_by=engine.kernel.leases_kept_by(self.owner_id, self.lease_for),
-                on_beat=self._on_beat,
+                on_beat=self._lookout.note,
             )
             self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.kernel.emit)
             engine.kernel.committer.on_fenced.append(self._fenced)
-            await self._presence.attend()
+            await self._lookout.join()
+            self._looking = self._loop.create_task(self._lookout.run())
 
     async def close(self) -> None:
         """Stop renewing; held jobs become free when their lease expires. Idempotent."""
         async with self._opening:
-            if self._stop_renewing is None:
+            if self._stop_renewing is None or self._looking is None or self._unsubscribe is None:
                 return
             self.state = "stopped"
+            self._unsubscribe()
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
             self._engine.kernel.committer.on_fenced.remove(self._fenced)
             await self._stop_renewing()
-            await asyncio.gather(*self._loop_tasks)
-            await self._presence.leave()
+            await self._lookout.leave()
             self._lease_renewer = self._stop_renewing = None
             for holding in list(self._held.values()):
                 self.lose(holding)
             self.owner_id = self._engine.kernel.ids.new_id()
-            self._presence = self._new_presence()
+            self._lookout = self._new_watch()
 
-    def _new_presence(self) -> Presence:
+    def _new_watch(self) -> Watch:
         kernel = self._engine.kernel
-        return Presence(
-            kernel.store, kernel.clock, kernel.emit, self.owner_id, self._machine.identity, enabled=kernel.settings.fast_takeover
+        return Watch(
+            kernel.store,
+            kernel.clock,
+            kernel.ids,
+            kernel.emit,
+            self.owner_id,
+            self._machine.identity,
+            self._machine.has_ended,
+            _nobody_waits,
+            enabled=kernel.settings.fast_takeover,
         )
 
-    def _on_beat(self, roll: Roll) -> None:
-        """Take note of the answer to a heartbeat; called in the lease renewer's thread."""
-        self._presence.note(roll)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._after_beat)
-
-    def _after_beat(self) -> None:
-        if self.state == "running" and self._presence.has_changed:
-            self._loop_tasks.add(task := asyncio.ensure_future(self._presence.attend()))
-            task.add_done_callback(self._loop_tasks.discard)
+    def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
+        if SERVERS in lane_ids:
+            self._lookout.stir()
 
     def describe(self) -> Server:
         """Return the row of this coordinator in `servers`; also called in the lease renewer's thread."""
@@ -138,7 +144,7 @@ class HeldJobs:
             failed=self.failed,
             running=len(self._held),
             service_name="dispatch",
-            process=self._presence.process,
+            process=self._lookout.process,
             namespace=self._engine.kernel.settings.namespace,
         )
 
@@ -212,3 +218,7 @@ class HeldJobs:
 
 def _no_line(_: LogLine) -> None:
     """Discard lines: none is written through the lease renewer's context."""
+
+
+def _nobody_waits() -> None:
+    """Freed jobs wake nobody here: `dequeue` wakes what is due before it claims."""

@@ -12,9 +12,8 @@ from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
 from treadle.kernel.store.ports import CHANGED, LATER, SERVERS, STREAM
-from treadle.kernel.store.queries import Roll
 from treadle.kernel.store.units import Unit
-from treadle.kernel.takeover.service import Lookout, Presence
+from treadle.kernel.takeover.watch import Watch
 from treadle.kernel.telemetry.events import (
     Emit,
     LoopError,
@@ -112,18 +111,17 @@ class WorkerHost:
         self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
         self._waker = Waker(kernel.store, kernel.clock, self._options.lease_for, kernel.committer.notify, kernel.emit)
-        fast = kernel.settings.fast_takeover
-        self._presence = Presence(kernel.store, kernel.clock, self._emit, self.owner_id, self._machine.identity, enabled=fast)
-        self._lookout = Lookout(
+        self._watch = Watch(
             kernel.store,
             kernel.clock,
             kernel.ids,
             self._emit,
             self.owner_id,
+            self._machine.identity,
             self._machine.has_ended,
             lambda: self._waker.expect(0),
+            enabled=kernel.settings.fast_takeover,
         )
-        self._loop_tasks: set[asyncio.Future[None]] = set()
         runs = kernel.run_services
         self.functions = FunctionRunner(
             kernel.function_registry,
@@ -209,7 +207,7 @@ class WorkerHost:
             failed=self.worker.failed,
             running=self.worker.running,
             error=None if hold is None else write(hold),
-            process=self._presence.process,
+            process=self._watch.process,
             namespace=self._kernel.settings.namespace,
         )
 
@@ -247,9 +245,7 @@ class WorkerHost:
             raise
         kernel.committer.on_parked.append(self._waker.expect)
         self.worker.on_limited = self._waker.expect
-        runs = [self.worker.run(), self._waker.run(), self._log_writer.run()]
-        if kernel.settings.fast_takeover:
-            runs.append(self._lookout.run())
+        runs = [self.worker.run(), self._waker.run(), self._log_writer.run(), self._watch.run()]
         self._tasks = [self._loop.create_task(run) for run in runs]
         kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))
         if self._registry.specialists:
@@ -262,7 +258,7 @@ class WorkerHost:
     async def stop(self) -> None:
         """Stop gracefully: no part runs when this returns and, if the store was reachable, nothing is held."""
         kernel = self._kernel
-        claiming, waking, writing, *looking = self._tasks
+        claiming, waking, writing, looking = self._tasks
         self._state = "draining"
         try:
             await kernel.store.save_server(self.describe())
@@ -270,9 +266,9 @@ class WorkerHost:
             kernel.emit(LoopError("worker", f"could not report that it is draining: {error}"))
         self.worker.stop_claiming()
         await asyncio.wait([claiming], timeout=CLAIM_WAIT)  # if it were canceled, its tasks would be held until their lease expires
-        for task in (claiming, waking, *looking):
+        for task in (claiming, waking, looking):
             task.cancel()
-        await asyncio.gather(claiming, waking, *looking, return_exceptions=True)
+        await asyncio.gather(claiming, waking, looking, return_exceptions=True)
         await self.worker.stop()
         self.functions.close()
         writing.cancel()
@@ -294,7 +290,7 @@ class WorkerHost:
 
     async def _register(self) -> None:
         await self._kernel.store.save_server(self.describe())
-        await self._presence.attend()
+        await self._watch.join()
 
     async def _listen(self) -> None:
         self._unsubscribe = await self._kernel.store.subscribe(self._on_signal)
@@ -366,20 +362,8 @@ class WorkerHost:
             kernel.emit,
             self._beat_every,
             kernel.leases_kept_by(self.owner_id, self._options.lease_for),
-            self._on_beat,
+            self._watch.note,
         )
-
-    def _on_beat(self, roll: Roll) -> None:
-        """Take note of the answer to a heartbeat; called in the lease renewer's thread."""
-        self._presence.note(roll)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._after_beat, roll)
-
-    def _after_beat(self, roll: Roll) -> None:
-        self._lookout.note(roll)
-        if self._state == "running" and self._presence.has_changed:
-            self._loop_tasks.add(task := asyncio.ensure_future(self._presence.attend()))
-            task.add_done_callback(self._loop_tasks.discard)
 
     async def _release_all(self) -> None:
         """Undo as much of `start` as was done; the lease renewer's last heartbeat stores the state."""
@@ -394,7 +378,7 @@ class WorkerHost:
         await self._scripts.close()
         if self._stop_renewing is not None:
             await self._stop_renewing()
-        await self._presence.leave()
+        await self._watch.leave()
         self._executor.close()
         self._scan_executor.close()
         await self._kernel.registry.dependencies.stop()
@@ -403,7 +387,7 @@ class WorkerHost:
         if lane_ids and all(lane_id in (STREAM, CHANGED) for lane_id in lane_ids):
             return
         if SERVERS in lane_ids:
-            self._lookout.stir()
+            self._watch.stir()
             self._waker.expect(0)
         self._waker.stir()
         ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)

@@ -12,6 +12,7 @@ from treadle.kernel.store.ports import SERVERS, Store
 from treadle.kernel.store.queries import Roll, Sighting
 from treadle.kernel.takeover.decide import CONFIRM_AFTER, PROCESS, SESSION, Judgement, judge
 from treadle.kernel.takeover.service import CHECK_EVERY, WITHDRAWN_FOR, Lookout, Presence
+from treadle.kernel.takeover.watch import Watch
 from treadle.kernel.telemetry.events import PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.errors import StoreUnavailable
 from treadle.testing import ManualClock
@@ -242,3 +243,39 @@ async def test_without_fast_takeover_a_server_shows_no_evidence() -> None:
     await presence.attend()
     await presence.leave()
     assert (presence.process, store.calls) == (None, [])
+
+
+def watching(store: FakeStore, *, enabled: bool = True) -> Watch:
+    clock = ManualClock()
+    return Watch(
+        cast(Store, store),
+        clock,
+        SeededIds(1, clock),
+        Events(),
+        "a",
+        lambda: "p",
+        lambda process: None,
+        lambda: None,
+        enabled=enabled,
+    )
+
+
+async def test_a_server_that_lost_its_session_takes_another_one_with_its_next_heartbeat_until_it_leaves() -> None:
+    store = FakeStore()
+    watch = watching(store)
+    store.trouble = StoreUnavailable("away")
+    await watch.join()
+    store.trouble = None
+    await asyncio.to_thread(watch.note, Roll(0))  # as in the lease renewer's thread
+    await until(lambda: ("attend", "a") in store.calls)
+    await watch.leave()
+    assert store.calls[-1] == ("leave", "a")
+    watch.note(Roll(0, PROCESS))
+    await asyncio.sleep(0)
+    assert store.calls[-1] == ("leave", "a"), "who has left takes no session any more"
+
+
+async def test_without_fast_takeover_a_server_looks_at_nobody() -> None:
+    store = FakeStore()
+    await watching(store, enabled=False).run()
+    assert store.calls == []
