@@ -56,6 +56,31 @@ async def test_two_hundred_who_wait_for_fifty_tasks_get_each_once_with_few_looks
     assert [each.task.owner_id for found in claimed for each in found] == workers
 
 
+async def test_claims_that_get_tasks_do_not_list_the_lanes_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker_id = await bench.worker("job")
+    for n in range(30):
+        await bench.put("job", {"n": n})
+    await bench.one(worker_id)
+    store, listed = bench.engine.kernel.store, list[None]()
+    list_lanes = store.list_lanes
+
+    async def counted() -> Any:
+        listed.append(None)
+        return await list_lanes()
+
+    monkeypatch.setattr(store, "list_lanes", counted)
+
+    async def claim_ten() -> None:
+        for _ in range(10):
+            await bench.one(worker_id)
+
+    await asyncio.wait_for(asyncio.gather(claim_ten(), claim_ten()), BOUND)
+    assert not listed
+    other = await bench.worker("other")
+    await bench.put("other")
+    assert (await bench.one(other)).task.name == "other"  # a lane that came later
+
+
 async def test_those_who_came_first_are_served_first(bench: Bench) -> None:
     workers = [await bench.worker("job") for _ in range(20)]
     waiting = []

@@ -11,8 +11,10 @@ from tests.contract.protocol import Bench, open_bench
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, ExternalPollingLoop, ExternalProductionHandle, RetryPolicy
+from treadle.kernel.remote_workers.handed_out import HandedOut
 from treadle.model.errors import ClaimLost, InvalidInput, PollNotSupported, TaskNotFound, TreadleError, WorkerNotFound
 from treadle.model.external import InvalidHandle
+from treadle.model.tasks import Task
 from treadle.model.values import decode
 from treadle.testing import StubExternalRenderSpecialist
 
@@ -41,6 +43,37 @@ async def test_big_payloads_are_opened(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     await bench.put("job", {"text": "x" * 50_000})
     assert (await bench.one(worker_id)).payload == {"text": "x" * 50_000}
+
+
+@pytest.mark.parametrize("through", ["the same process", "another process"])
+async def test_a_completion_reads_the_task_only_in_another_process(
+    bench: Bench, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker_id, task_id = await bench.worker("job"), await bench.put("job")
+    await bench.one(worker_id)
+    if through == "another process":
+        bench.workers._handed_out = HandedOut()
+    store, reads = bench.engine.kernel.store, list[str]()
+    find_task = store.find_task
+
+    async def counted(read_id: str) -> Task | None:
+        reads.append(read_id)
+        return await find_task(read_id)
+
+    monkeypatch.setattr(store, "find_task", counted)
+    await bench.workers.complete(worker_id, task_id, 1, {"n": 2})
+    assert reads == ([] if through == "the same process" else [task_id])
+    monkeypatch.undo()
+    assert await bench.engine.result(task_id) == {"n": 2}
+
+
+async def test_a_result_that_was_refused_can_be_given_again(bench: Bench) -> None:
+    worker_id, task_id = await bench.worker("job"), await bench.put("job")
+    await bench.one(worker_id)
+    with pytest.raises(TreadleError):
+        await bench.workers.complete(worker_id, task_id, 1, {"n": object()})  # type: ignore[dict-item]
+    await bench.workers.complete(worker_id, task_id, 1, {"n": 2})
+    assert await bench.engine.result(task_id) == {"n": 2}
 
 
 async def test_saying_it_again_is_answered_as_the_first_time_and_done_once(bench: Bench) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -14,13 +15,16 @@ from treadle.api.contract import MODEL_HEADER
 from treadle.engine import Engine
 from treadle.http.access import Callers
 from treadle.http.broadcast import Broadcast
-from treadle.http.long_poll import Waiters
+from treadle.http.long_poll import WATCH_AFTER, Waiter, Waiters, first_of, gone
 from treadle.http.problems import ClientGone
 from treadle.model.access import Access
 from treadle.model.errors import Unauthorized
 from treadle.service import Service
 
 T = TypeVar("T")
+
+_ACCESS = "treadle.access"
+"""The entry of a request's scope with the access of its caller."""
 
 
 class AppState:
@@ -42,9 +46,9 @@ class AppState:
 
     async def access(self, request: Request) -> Access:
         """The caller's access, determined once per request."""
-        found: Access | None = getattr(request.state, "access", None)
+        found: Access | None = request.scope.get(_ACCESS)
         if found is None:
-            found = request.state.access = await self.callers.find(request)
+            found = request.scope[_ACCESS] = await self.callers.find(request)
         return found
 
     async def service(self, request: Request) -> Service:
@@ -72,33 +76,40 @@ class AppState:
         Raises `TooManyWaiting` above the limits, `Unauthorized` when the caller loses its access meanwhile, and `ClientGone` when
         it closes the connection of `request`: a task claimed for it would be lost until its lease expires.
         """
+        if self.closing.is_set():
+            return await without_waiting()
         with self.waiters.join(access) as waiter:
-            calling = asyncio.ensure_future(call())
-            closing = asyncio.ensure_future(self.closing.wait())
-            dismissed = asyncio.ensure_future(waiter.dismissed.wait())
-            tasks: set[asyncio.Future[Any]] = {calling, closing, dismissed}
-            if request is not None:
-                tasks.add(asyncio.ensure_future(_gone(request)))
+            limit = asyncio.timeout(None)
             try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if calling.done():
-                    return await calling
-                if dismissed.done():
-                    raise Unauthorized("ended")
-                if not closing.done():
-                    raise ClientGone()
-            finally:
-                for each in tasks:
-                    each.cancel()
-                await asyncio.wait(tasks)
-        if not calling.cancelled() and calling.exception() is None:
-            return calling.result()  # it finished in that moment
+                async with limit, self._watched(limit, waiter, request):
+                    return await call()
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+        if waiter.dismissed.is_set():
+            raise Unauthorized("ended")
+        if not self.closing.is_set():
+            raise ClientGone()
         return await without_waiting()
 
+    @asynccontextmanager
+    async def _watched(self, limit: asyncio.Timeout, waiter: Waiter, request: Request | None) -> AsyncIterator[None]:
+        """End the call inside the context when it need not wait any more, unless it is done within `WATCH_AFTER` seconds."""
 
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        async def watch() -> None:
+            ends = [self.closing.wait(), waiter.dismissed.wait(), *([] if request is None else [gone(request.receive)])]
+            await first_of(*ends)
+            limit.reschedule(0)
+
+        loop, watching = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+        later = loop.call_later(WATCH_AFTER, lambda: watching.append(loop.create_task(watch())))
+        try:
+            yield
+        finally:
+            later.cancel()
+            for each in watching:
+                each.cancel()
+                await asyncio.wait([each])
 
 
 def state_of(of: Request | Starlette) -> AppState:

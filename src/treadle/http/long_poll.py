@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from starlette.types import Receive
 
 from treadle.model.access import Access
 from treadle.model.clock import Clock
@@ -19,6 +22,9 @@ from treadle.model.text import safe_logger
 
 CHECK_EVERY = 1.0
 """Seconds between two checks of the waiters' access."""
+
+WATCH_AFTER = 0.1
+"""Seconds after which a waiting call ends when its caller disconnects, or the server stops."""
 
 _LOG = safe_logger("treadle.http")
 
@@ -83,3 +89,22 @@ class Waiters:
                 if not allowed:
                     for waiter in [waiter for waiter in self._waiters if waiter.access == access]:
                         waiter.dismissed.set()
+
+
+async def gone(receive: Receive) -> Any:
+    """Wait until the caller disconnects."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def first_of(first: Coroutine[Any, Any, Any], *others: Coroutine[Any, Any, Any]) -> None:
+    """Run all until one returns, and cancel the others; raises the error of the first, which is the pump of a stream."""
+    working = [asyncio.create_task(each) for each in (first, *others)]
+    try:
+        await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in working:
+            each.cancel()
+        await asyncio.wait(working)
+    if not working[0].cancelled():
+        working[0].result()

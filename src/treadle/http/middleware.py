@@ -14,9 +14,9 @@ from http import HTTPStatus
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from treadle.http.api_request import ApiRequest
 from treadle.http.problems import find_handler, problem
 from treadle.http.routes import RouteTable
 from treadle.model.clock import Clock
@@ -75,8 +75,8 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID, "")
-        request_id = given if _ID.fullmatch(given) else self._ids.new_id()
+        given = headers.get(REQUEST_ID)
+        request_id = given if given is not None and _ID.fullmatch(given) else self._ids.new_id()
         scope.setdefault("state", {})["request_id"] = request_id
         begun = self._clock.monotonic()
         status = 0
@@ -98,7 +98,7 @@ class RequestMiddleware:
                 if route is None:
                     await self._app(scope, bounded, sent)
                     return
-                request = Request(scope, bounded, sent)
+                request = ApiRequest(scope, bounded, sent)
                 try:
                     await (await route.handler(request))(scope, bounded, sent)
                 except Exception as error:
@@ -145,20 +145,24 @@ class RequestMiddleware:
 
     async def _soon(self, receive: Receive, deadline: float) -> Message:
         """The next part of the body; 408 if it has not arrived by the deadline."""
-        coming = asyncio.ensure_future(receive())
+        clock, late = self._clock, list[asyncio.Task[None]]()
+
+        async def expire() -> None:
+            await clock.sleep(deadline - clock.monotonic())
+            limit.reschedule(0)
+
         try:
-            await asyncio.sleep(0)  # usually it has already arrived
-            if not coming.done():
-                late = asyncio.ensure_future(self._clock.sleep(deadline - self._clock.monotonic()))
+            async with asyncio.timeout(None) as limit:
+                loop = asyncio.get_running_loop()
+                watch = loop.call_soon(lambda: late.append(loop.create_task(expire())))  # usually it has already arrived
                 try:
-                    await asyncio.wait({coming, late}, return_when=asyncio.FIRST_COMPLETED)
+                    return await receive()
                 finally:
-                    late.cancel()
-            if not coming.done():
-                raise HTTPException(408, "The body of the request arrived too slowly.", {"Connection": "close"})
-            return coming.result()
-        finally:
-            coming.cancel()
+                    watch.cancel()
+                    for each in late:
+                        each.cancel()
+        except TimeoutError:
+            raise HTTPException(408, "The body of the request arrived too slowly.", {"Connection": "close"}) from None
 
 
 def _completed(given: Iterable[tuple[bytes, bytes]], request_id: str, status: int) -> list[tuple[bytes, bytes]]:

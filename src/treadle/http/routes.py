@@ -18,10 +18,11 @@ from starlette.types import Receive, Scope, Send
 from treadle.api.contract import KEY, PREFIX, Call
 from treadle.api.facade import all_calls
 from treadle.api.wire import to_json
-from treadle.http.app_state import state_of
+from treadle.http.app_state import AppState, state_of
 from treadle.http.openapi import KEY_HEADER, KEY_LENGTH, Operation, Returns, operation_of
 from treadle.http.parameters import Body, InvalidRequest, Query, problem_at
 from treadle.kernel.access.requests import Answer, Requests
+from treadle.model.access import Access
 from treadle.model.errors import RestrictedToken
 
 WAIT = "wait_for"
@@ -193,16 +194,17 @@ class _CallHandler:
             raise InvalidRequest([problem_at(f"it is longer than {KEY_LENGTH} characters", "header", KEY_HEADER)])
         if self._replayable and key is not None:
             options = await self._options(request)
-            await getattr(await state.service(request), self._call.group).permit(self._call.name, **options)
-            return await once(state.engine.kernel.requests, access.actor, self._call.id, key, request, self._make)
-        return await self._make(request, key)
+            await getattr(state.service_for(request, access), self._call.group).permit(self._call.name, **options)
+            make = partial(self._make, state, access)
+            return await once(state.engine.kernel.requests, access.actor, self._call.id, key, request, make)
+        return await self._make(state, access, request, key)
 
-    async def _make(self, request: Request, key: str | None = None) -> Response:
-        state, call = state_of(request), self._call
+    async def _make(self, state: AppState, access: Access, request: Request, key: str | None = None) -> Response:
+        call = self._call
         options = await self._options(request)
         if key is not None:
             options[KEY] = key
-        service = await state.service(request)
+        service = state.service_for(request, access)
         make = partial(getattr(getattr(service, call.group), call.name), **options)
         if options.get(WAIT):
             result = await state.wait(service.access, make, partial(make, **{WAIT: 0.0}), request)

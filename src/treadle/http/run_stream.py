@@ -16,10 +16,11 @@ from treadle.api.streams import StreamPage
 from treadle.api.wire import to_json
 from treadle.http.app_state import AppState, state_of
 from treadle.http.broadcast import HEARTBEAT_EVERY
+from treadle.http.long_poll import first_of, gone
 from treadle.http.openapi import Returns, guarded, header
 from treadle.http.parameters import Query
 from treadle.http.routes import Routes
-from treadle.http.stream import MEDIA_TYPE, first_of, gone, read_id
+from treadle.http.stream import MEDIA_TYPE, read_id
 from treadle.model.access import Scope
 from treadle.model.errors import StreamNotFound
 from treadle.service import Service

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -15,7 +13,7 @@ from starlette.types import Scope as WireScope
 from treadle.api.contract import PREFIX, Doc, Parameter
 from treadle.http.app_state import AppState, state_of
 from treadle.http.broadcast import Message, Subscriber
-from treadle.http.long_poll import Waiter
+from treadle.http.long_poll import Waiter, first_of, gone
 from treadle.http.openapi import Returns, guarded, header
 from treadle.http.parameters import Query
 from treadle.http.routes import Routes
@@ -123,22 +121,3 @@ def read_id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise InvalidInput(f"Last-Event-ID must be the id of a message of this stream, not {text!r}.")
     return int(text)
-
-
-async def gone(receive: Receive) -> Any:
-    """Wait until the caller disconnects."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def first_of(pumping: Coroutine[Any, Any, None], *ends: Coroutine[Any, Any, Any]) -> None:
-    """Run the pump of a stream until it, or one of the ends, returns; raises the pump's error."""
-    working = [asyncio.create_task(each) for each in (pumping, *ends)]
-    try:
-        await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in working:
-            each.cancel()
-        await asyncio.wait(working)
-    if not working[0].cancelled():
-        working[0].result()

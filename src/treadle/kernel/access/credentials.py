@@ -17,7 +17,6 @@ from typing import NamedTuple
 from treadle.kernel.store.ports import RecordStore
 from treadle.model.clock import Clock
 from treadle.model.errors import Unauthorized
-from treadle.model.ids import parse_id
 from treadle.model.records import Record
 
 RECENT_FOR = 5.0
@@ -29,7 +28,7 @@ RECENT_COUNT = 1024
 NO_DIGEST = "0" * 64
 """The digest to compare with if there is no record: no known secret has it."""
 
-_SHAPE = re.compile(r"([a-z]{3})_([0-9a-f]{32})_([A-Za-z0-9_-]{43})")
+_SHAPE = re.compile(r"([a-z]{3})_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,8 @@ def read_credential(prefix: str, shown: str) -> Credential | None:
     match = _SHAPE.fullmatch(shown) if isinstance(shown, str) else None
     if match is None or match[1] != prefix:
         return None
-    return Credential(parse_id(match[2]), match[3])
+    _, *record_id, secret = match.groups()
+    return Credential("-".join(record_id), secret)
 
 
 def fits(shown: Credential | None, digest: str | None) -> bool:

@@ -250,7 +250,14 @@ def _shown(record: Record, now: int) -> Token:
 
 def _valid(record: Record, now: int) -> Access:
     """Return the token's access, or raise `Unauthorized` unless it is active."""
-    token = _shown(record, now)
-    if token.state != ACTIVE:
-        raise Unauthorized(token.state)
-    return token.access()
+    access = _access(record)
+    if access is None or (access.expires_at is not None and access.expires_at <= now):
+        raise Unauthorized(_shown(record, now).state)
+    return access
+
+
+@lru_cache(maxsize=RECENT_COUNT)
+def _access(record: Record) -> Access | None:
+    """The access that a token grants until it expires; None if it has ended, or cannot be read."""
+    token = _shown(record, 0)
+    return token.access() if token.state == ACTIVE else None

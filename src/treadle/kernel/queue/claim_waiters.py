@@ -241,7 +241,7 @@ class ClaimWaiters(Generic[T]):
         if chosen:
             await asyncio.gather(*(self._serve(waiters) for waiters in chosen))
         self._end_expired()
-        if any(waiter.came > self._lanes_as_of for waiter in self._line):
+        if any(waiter.came > self._lanes_as_of and not self._may_get(waiter) for waiter in self._line):
             await self._refresh_lanes()  # the waiter may want a lane created after the last listing
         elif self._line and not chosen:
             await self._rest()

@@ -1,8 +1,9 @@
 """Operations on a held claim, identified only by (worker, task, claim version).
 
-No state is kept between two requests about a claim: each may reach a different process. So each request reads the task, and the
-claim fences it. A repeated request gets the same answer as the first; a request about a claim that is no longer held raises
-`ClaimLost`; an invalid request is refused, and the claim is still held.
+Two requests about a claim may reach different processes. So each request reads the task, and the claim fences it; only the
+completion of a task that this process handed out does without the read (`HandedOut`). A repeated request gets the same answer as
+the first; a request about a claim that is no longer held raises `ClaimLost`; an invalid request is refused, and the claim is still
+held.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.decide import decide
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.remote_workers.decide import check_text, claim_of, lease_of, log_line
+from treadle.kernel.remote_workers.handed_out import HandedOut
 from treadle.kernel.remote_workers.presence import Presence
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
@@ -100,6 +102,7 @@ class HeldWork:
         self._result_limit = result_limit
         self._settle_task = settle
         self._update_step = update_step
+        self._handed_out = HandedOut()
         self._under_way: set[asyncio.Task[Any]] = set()
 
     # operations that keep the claim
@@ -160,7 +163,10 @@ class HeldWork:
         """Complete the task with a result. Returns the task's final state, if this request ended it."""
         if result is not None and not isinstance(result, Mapping):
             raise InvalidPayload(f"A result must be a dict (a JSON object), not {type(result).__name__}.")
-        return await self._end(claim_of(worker_id, task_id, claim_version), Succeeded(dict(result or {})), "succeed")
+        claim, outcome = claim_of(worker_id, task_id, claim_version), Succeeded(dict(result or {}))
+        if (task := self._handed_out.take(claim)) is not None:
+            return await self._finish(self._settle(task, claim, outcome, "succeed"))
+        return await self._end(claim, outcome, "succeed")
 
     async def fail(
         self,

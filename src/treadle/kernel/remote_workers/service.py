@@ -245,6 +245,7 @@ class RemoteWorkers(HeldWork):
             if (extension := extended.get(task.id)) is not None:
                 task.wake_at = extension.until_at
             self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
+            self._handed_out.add(task)
             found.append(claimed(task))
         return Claimed(lanes, found)
 
