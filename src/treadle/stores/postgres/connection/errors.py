@@ -31,8 +31,8 @@ REPEATABLE = (
 """Errors after which a commit may be repeated immediately: nothing was written, and the conflicting transaction has ended."""
 
 
-MOVED = "TR001"
-"""The code of errors that triggers of moved namespaces raise."""
+MOVED = "TR004"
+"""The code of errors that triggers of moved namespaces raise; `treadle_enqueue_v1` has TR001 to TR003."""
 
 
 @contextmanager

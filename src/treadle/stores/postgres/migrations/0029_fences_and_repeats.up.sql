@@ -20,7 +20,7 @@ drop function treadle_refuse_moved_mail();
 create function treadle_refuse(name text) returns void language plpgsql set search_path from current as $$
 begin
   if coalesce(current_setting('treadle.moving', true), '') <> 'on' then
-    raise exception using errcode = 'TR001', message = name,
+    raise exception using errcode = 'TR004', message = name,
       detail = coalesce((select moved_to from moved_namespaces where namespace = name), '');
   end if;
 end
