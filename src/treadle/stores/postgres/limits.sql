@@ -32,7 +32,7 @@ with room as materialized (
   update tasks
   set hold = 0
   from next
-  where tasks.id = next.id
+  where tasks.id = any (array[next.id])
   returning tasks.lane_id
 )
 select lane_id, count(*) from admitted group by lane_id;
@@ -125,7 +125,7 @@ with over as materialized (
     for update skip locked
   ) as admitted
 )
-update tasks set hold = hold | 1 from last where tasks.id = last.id;
+update tasks set hold = hold | 1 from last where tasks.id = any (array[last.id]);
 
 -- name: recall_list
 -- Withdraw the admission of a list's unclaimed tasks; return their keys.
@@ -137,7 +137,7 @@ with admitted as materialized (
     and lanes.task_list = $2::text
   for update of tasks skip locked
 )
-update tasks set hold = hold | 1 from admitted where tasks.id = admitted.id returning tasks.limit_key;
+update tasks set hold = hold | 1 from admitted where tasks.id = any (array[admitted.id]) returning tasks.limit_key;
 
 -- name: adopt
 -- Set the key $3 of up to $4 tasks of a handler ($1 namespace, $2 name) that have none or that of its limit; unclaimed ones
@@ -154,7 +154,7 @@ with found as materialized (
 update tasks
 set limit_key = $3::text, hold = case when owner_id is null then hold | 1 else hold end
 from found
-where tasks.id = found.id;
+where tasks.id = any (array[found.id]);
 
 -- name: list_waiting_keys
 -- List the keys of a list's tasks that wait to be admitted.
@@ -263,7 +263,7 @@ with unclaimed as materialized (
 update tasks
 set hold = hold | 1, due_at = greatest(due_at, (select treadle_now()))
 from unclaimed
-where tasks.id = unclaimed.id;
+where tasks.id = any (array[unclaimed.id]);
 
 -- name: admit_others
 -- Admit tasks of a locked key ($1 namespace, $2 key), as many as its limit leaves room for, at most $4: of all lanes but $3 in
@@ -286,12 +286,13 @@ with room as materialized (
   order by waiting.turn, lanes.id <= (select max(id) from unnest($3::integer[]) as id), lanes.id
   limit (select count from room)
 ), next as materialized (
-  select id
-  from tasks
-  where id in (select id from chosen) and hold = 1 and owner_id is null and wake_at is null
-  for update skip locked
+  select tasks.id
+  from chosen
+  join tasks on tasks.id = any (array[chosen.id])
+  where hold = 1 and owner_id is null and wake_at is null
+  for update of tasks skip locked
 )
-update tasks set hold = 0 from next where tasks.id = next.id returning tasks.lane_id;
+update tasks set hold = 0 from next where tasks.id = any (array[next.id]) returning tasks.lane_id;
 
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.

@@ -89,9 +89,9 @@ from (
   order by seq
   limit $3::bigint
 ) as found
-left join tasks on found.namespace is null and tasks.id = found.entity_id
-left join finished on found.namespace is null and finished.id = found.entity_id
-left join runs on found.namespace is null and runs.id = found.entity_id
+left join tasks on found.namespace is null and tasks.id = any (array[found.entity_id])
+left join finished on found.namespace is null and finished.id = any (array[found.entity_id])
+left join runs on found.namespace is null and runs.id = any (array[found.entity_id])
 left join records on found.namespace is null and records.id = found.entity_id
 order by found.seq;
 
@@ -110,8 +110,8 @@ from (
   union all
   select coalesce(tasks.lane_id, ended.lane_id), log.at, log.move, log.to_state, null
   from log
-  left join tasks on tasks.id = log.entity_id
-  left join finished as ended on ended.id = log.entity_id
+  left join tasks on tasks.id = any (array[log.entity_id])
+  left join finished as ended on ended.id = any (array[log.entity_id])
   where log.seq > $1::bigint and log.seq <= $2::bigint and log.entity = 'task'
 ) as either
 join lanes on lanes.id = either.lane_id

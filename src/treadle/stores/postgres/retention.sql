@@ -43,14 +43,14 @@ select (select id::text from met order by id desc limit 1), (select count(*) fro
 select given.id::text
 from unnest($4::uuid[]) as given (id)
 where $1::text is not null
-  and not exists (select from tasks where tasks.id = given.id)
-  and not exists (select from tasks where tasks.root_id = given.id and tasks.root_id <> tasks.id)
+  and not exists (select from tasks where tasks.id = any (array[given.id]))
+  and not exists (select from tasks where tasks.root_id = any (array[given.id]) and tasks.root_id <> tasks.id)
   and not exists (
     select
     from finished
     join lanes on lanes.id = finished.lane_id
     left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
-    where finished.id = given.id and finished.finished_at > (select treadle_now()) - case when finished.state = 'failed'
+    where finished.id = any (array[given.id]) and finished.finished_at > (select treadle_now()) - case when finished.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end
   )
   and not exists (
@@ -58,21 +58,21 @@ where $1::text is not null
     from finished
     join lanes on lanes.id = finished.lane_id
     left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
-    where finished.root_id = given.id and finished.root_id <> finished.id and finished.finished_at > (select treadle_now()) - case when finished.state = 'failed'
+    where finished.root_id = any (array[given.id]) and finished.root_id <> finished.id and finished.finished_at > (select treadle_now()) - case when finished.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end
   )
   and not exists (
     select
     from runs
     left join lists on lists.namespace = runs.namespace and lists.task_list = runs.task_list
-    where runs.id = given.id and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when runs.state = 'failed'
+    where runs.id = any (array[given.id]) and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when runs.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end)
   )
   and not exists (
     select
     from runs
     left join lists on lists.namespace = runs.namespace and lists.task_list = runs.task_list
-    where runs.root_id = given.id and runs.root_id <> runs.id and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when runs.state = 'failed'
+    where runs.root_id = any (array[given.id]) and runs.root_id <> runs.id and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when runs.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end)
   );
 
@@ -90,58 +90,61 @@ select
   (
     select count(*)
     from unnest($1::uuid[]) as given (id)
-    join finished on finished.id = given.id
+    join finished on finished.id = any (array[given.id])
     where finished.seq > $2::bigint and finished.seq <= $3::bigint
   ) + (
     select count(*)
     from unnest($1::uuid[]) as given (id)
-    join finished on finished.root_id = given.id and finished.root_id <> finished.id
+    join finished on finished.root_id = any (array[given.id]) and finished.root_id <> finished.id
     where finished.seq > $2::bigint and finished.seq <= $3::bigint
   );
 
 -- name: lock_runs
 -- Lock the runs of the trees $1 in order of id.
 select runs.id::text, runs.root_id::text
-from runs
-where runs.id in (
-  select runs.id from unnest($1::uuid[]) as given (id) join runs on runs.id = given.id
-  union all
-  select runs.id from unnest($1::uuid[]) as given (id) join runs on runs.root_id = given.id and runs.root_id <> runs.id
-)
-order by runs.id
-for update;
+from (
+  select given.id from unnest($1::uuid[]) as given (id)
+  union
+  select runs.id from unnest($1::uuid[]) as given (id) join runs on runs.root_id = any (array[given.id]) and runs.root_id <> runs.id
+) as wanted
+join runs on runs.id = any (array[wanted.id])
+order by wanted.id
+for update of runs;
 
 -- name: lock_members
 -- Lock up to $2 finished tasks of the trees $1 in order of id, so that they are not revived.
 select finished.id::text, finished.root_id::text
-from finished
-where finished.id in (
-  select finished.id from unnest($1::uuid[]) as given (id) join finished on finished.id = given.id
-  union all
-  select finished.id
-  from unnest($1::uuid[]) as given (id)
-  join finished on finished.root_id = given.id and finished.root_id <> finished.id
-  limit $2::bigint
-)
-order by finished.id
-for update;
+from (
+  select given.id from unnest($1::uuid[]) as given (id)
+  union
+  (
+    select finished.id
+    from unnest($1::uuid[]) as given (id)
+    join finished on finished.root_id = any (array[given.id]) and finished.root_id <> finished.id
+    limit $2::bigint
+  )
+) as wanted
+join finished on finished.id = any (array[wanted.id])
+order by wanted.id
+limit $2::bigint
+for update of finished;
 
 -- name: list_steps
 -- List up to $2 steps of the runs $1.
-select steps.id::text from unnest($1::uuid[]) as given (id) join steps on steps.run_id = given.id limit $2::bigint;
+select steps.id::text from unnest($1::uuid[]) as given (id) join steps on steps.run_id = any (array[given.id]) limit $2::bigint;
 
 -- name: delete_lines
 -- Delete up to $2 lines of the tasks and steps $1.
 delete from lines
-where id in (select lines.id from unnest($1::uuid[]) as given (id) join lines on lines.task_id = given.id limit $2::bigint);
+where id in (select lines.id from unnest($1::uuid[]) as given (id) join lines on lines.task_id = any (array[given.id]) limit $2::bigint);
 
 -- name: delete_log
 -- Delete the moves of the entities $1.
-delete from log using unnest($1::uuid[]) as given (id) where log.entity_id = given.id;
+delete from log where log.entity_id = any ($1::uuid[]);
 
 -- name: delete_finished
 -- Delete the finished tasks $1.
-delete from finished using unnest($1::uuid[]) as given (id) where finished.id = given.id;
+delete from finished where finished.id = any ($1::uuid[]);
 
 -- name: delete_tags
 -- Delete the tags of the finished tasks $1; a run's go with it.
@@ -149,11 +152,11 @@ delete from tags using unnest($1::uuid[]) as given (id) where tags.owner_id = gi
 
 -- name: delete_steps
 -- Delete the steps $1.
-delete from steps using unnest($1::uuid[]) as given (id) where steps.id = given.id;
+delete from steps where steps.id = any ($1::uuid[]);
 
 -- name: delete_runs
 -- Delete the runs $1.
-delete from runs using unnest($1::uuid[]) as given (id) where runs.id = given.id;
+delete from runs where runs.id = any ($1::uuid[]);
 
 -- name: lock_records
 -- Lock up to $2 records of the trees $1 in order of id.
@@ -207,7 +210,7 @@ for update skip locked;
 
 -- name: bump_runs
 -- Raise the versions of the runs $1, so that concurrent decisions are made again.
-update runs set version = version + 1 from unnest($1::uuid[]) as given (id) where runs.id = given.id;
+update runs set version = version + 1 from unnest($1::uuid[]) as given (id) where runs.id = any (array[given.id]);
 
 -- name: delete_uses
 -- Delete the uses of large values by the trees $1; return the values.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence, Set
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -59,6 +60,9 @@ def _compile_decoder() -> Callable[[Sequence[asyncpg.Record], Lane, str], list[T
 
 _decode_claimed = _compile_decoder()
 
+_ORDER = attrgetter("priority", "due_at", "id")
+"""The order in which tasks are claimed; an update returns them in another one."""
+
 
 class Tasks(Part):
     """The `TaskStore` of PostgreSQL."""
@@ -97,6 +101,7 @@ class Tasks(Part):
             rows = await _claim(connection, lane_ids, owner_id, lease_for, limit, slowed=slowed, after=after)
             rows = rows or await _claim_unlocked(connection, lane_ids, owner_id, lease_for, limit)
         tasks = _decode_claimed(rows, self._lanes[rows[0][1]], owner_id) if rows else []
+        tasks.sort(key=_ORDER)
         self._positions.took(tasks)
         return tasks
 

@@ -36,8 +36,7 @@ set owner_id = $2::text,
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
     doing = null
-from taken
-where tasks.id = taken.id
+where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: claim_after
@@ -75,8 +74,7 @@ set owner_id = $2::text,
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
     doing = null
-from taken
-where tasks.id = taken.id
+where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: claim_slowed
@@ -128,8 +126,7 @@ set owner_id = $2::text,
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
     doing = null
-from taken
-where tasks.id = taken.id
+where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: list_ready_lanes
@@ -164,8 +161,7 @@ set owner_id = $2::text,
     progress_at = (select treadle_now()),
     wake_at = (select treadle_now()) + $3::bigint,
     doing = null
-from taken
-where tasks.id = taken.id
+where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: take_turns
@@ -202,7 +198,7 @@ update tasks
 set due_at = greatest(coalesce(flows.head, given.due_at), coalesce(flows.last + 1, 0)) + given.place
 from given
 join flows on flows.lane_id = given.lane_id and flows.priority = given.priority and flows.fairness_key = given.fairness_key
-where tasks.id = given.id;
+where tasks.id = any (array[given.id]);
 
 -- name: announce_ready
 -- Notify the channel $1 of the lanes in which tasks $2 are ready: the session had locked them, and claims skipped them.
@@ -234,8 +230,7 @@ update tasks
 set owner_id = $2::text, claim_version = tasks.claim_version + 1, claimed_at = (select treadle_now()),
   heartbeat_at = (select treadle_now()), progress_at = (select treadle_now()), wake_at = (select treadle_now()) + $3::bigint,
   doing = null
-from taken
-where tasks.id = taken.id
+where tasks.id = any (array(select id from taken))
 returning tasks.id::text;
 
 -- name: wake
@@ -270,7 +265,7 @@ with due as materialized (
       end
   from due
   left join moved on moved.task_id = due.id
-  where tasks.id = due.id
+  where tasks.id = any (array[due.id])
   returning tasks.id, tasks.lane_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
     tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as moves, tasks.fairness_key
 ), logged as (
@@ -334,7 +329,7 @@ with given as materialized (
 ), free as materialized (
   select tasks.id, given.progressed, given.progress
   from given
-  join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
+  join tasks on tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
   for update of tasks skip locked
 )
 update tasks
@@ -347,7 +342,7 @@ set heartbeat_at = (select treadle_now()),
       case when free.progressed then (select treadle_now()) else tasks.progress_at end + tasks.progress_for
     )
 from free
-where tasks.id = free.id
+where tasks.id = any (array[free.id])
 returning tasks.id::text;
 
 -- name: extend
@@ -359,7 +354,7 @@ with given as materialized (
 ), free as materialized (
   select tasks.id, given.progressed, given.progress
   from given
-  join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
+  join tasks on tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
   for update of tasks skip locked
 )
 update tasks
@@ -373,21 +368,21 @@ set heartbeat_at = (select treadle_now()),
       tasks.claimed_at + tasks.timeout_for
     )
 from free
-where tasks.id = free.id
+where tasks.id = any (array[free.id])
 returning tasks.id::text, tasks.wake_at, tasks.heartbeat_at;
 
 -- name: held
 -- List those of the claims ($1 ids, $2 versions, $3 owners) that are held.
 select tasks.id::text
 from unnest($1::uuid[], $2::integer[], $3::text[]) as given (id, claim_version, owner_id)
-join tasks on tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id;
+join tasks on tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id;
 
 -- name: expire_leases
 -- Expire the leases of the owners now, if they have not expired before.
 with owned as materialized (
   select id from tasks where owner_id = any ($1::text[]) and wake_at is not null order by id for update
 )
-update tasks set wake_at = least(tasks.wake_at, (select treadle_now())) from owned where tasks.id = owned.id;
+update tasks set wake_at = least(tasks.wake_at, (select treadle_now())) from owned where tasks.id = any (array[owned.id]);
 
 -- name: list_failing
 -- List tasks of the lanes $1 that wait after an error, among the 10,000 that are due next: retries are due before most
@@ -463,7 +458,7 @@ where t.namespace = $1 and t.unique_key = any($2::text[]);
 -- Find the finished tasks among $1.
 select finished.*, lanes.kind, lanes.task_list, lanes.name
 from unnest($1::uuid[]) as given (id)
-join finished on finished.id = given.id
+join finished on finished.id = any (array[given.id])
 join lanes on lanes.id = finished.lane_id;
 
 -- name: list_depths

@@ -3,8 +3,8 @@
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
   tasks.namespace, tasks.limit_key, tasks.wake_at is not null as asleep
 from tasks
-join unnest($1::text::uuid[]) as given (id) on tasks.id = given.id
-order by tasks.id
+join unnest($1::text::uuid[]) as given (id) on tasks.id = any (array[given.id])
+order by given.id
 for update of tasks;
 
 -- name: lock_tasks_and_receivers
@@ -16,16 +16,16 @@ join (
   select given.id from unnest($1::text::uuid[]) as given (id)
   union
   select own.id from unnest($2::text::uuid[]) as given (run_id) join tasks as own on own.run_id = given.run_id and own.step_id is null
-) as wanted on tasks.id = wanted.id
-order by tasks.id
+) as wanted on tasks.id = any (array[wanted.id])
+order by wanted.id
 for update of tasks;
 
 -- name: lock_finished
 -- Lock guarded finished tasks in order of id, and return the values that guards are compared with.
 select finished.id::text, finished.version, finished.claim_version, finished.owner_id, finished.state, finished.lane_id
 from finished
-join unnest($1::text::uuid[]) as given (id) on finished.id = given.id
-order by finished.id
+join unnest($1::text::uuid[]) as given (id) on finished.id = any (array[given.id])
+order by given.id
 for update of finished;
 
 -- name: list_settled
@@ -37,12 +37,12 @@ with given as materialized (
 )
 select given.position
 from given
-join finished on finished.id = given.id and finished.claim_version = given.claim_version and finished.owner_id = given.owner_id
-  and finished.actor = given.actor and finished.move = given.move
+join finished on finished.id = any (array[given.id]) and finished.claim_version = given.claim_version
+  and finished.owner_id = given.owner_id and finished.actor = given.actor and finished.move = given.move
 union all
 select given.position
 from given
-join log on log.entity_id = given.id and log.claim_version = given.claim_version and log.actor = given.actor
+join log on log.entity_id = any (array[given.id]) and log.claim_version = given.claim_version and log.actor = given.actor
   and log.move = given.move;
 
 -- name: lock_runs

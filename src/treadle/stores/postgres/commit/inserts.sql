@@ -11,8 +11,8 @@ with gate as materialized (
     case when given.delay > 0 then (select treadle_now()) + given.delay end, (select treadle_now()) + given.deadline_for,
     coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
   from unnest({array:given}) as given ({given})
-  where not (select shut from gate) and not exists (select from finished where finished.id = given.id)
-    and not exists (select from tasks where tasks.id = given.id)
+  where not (select shut from gate) and not exists (select from finished where finished.id = any (array[given.id]))
+    and not exists (select from tasks where tasks.id = any (array[given.id]))
   on conflict do nothing
   returning id
 )
@@ -31,8 +31,8 @@ with gate as materialized (
     case when given.delay > 0 then (select treadle_now()) + given.delay end, (select treadle_now()) + given.deadline_for,
     coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
   from (values ({scalar:given})) as given ({given})
-  where not (select shut from gate) and not exists (select from finished where finished.id = given.id)
-    and not exists (select from tasks where tasks.id = given.id)
+  where not (select shut from gate) and not exists (select from finished where finished.id = any (array[given.id]))
+    and not exists (select from tasks where tasks.id = any (array[given.id]))
   on conflict do nothing
   returning id
 )
@@ -45,7 +45,7 @@ select null from gate where shut;
 with taken as materialized (
   select tasks.id, tasks.namespace, tasks.limit_key, given.owner_id, given.lease_for
   from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)
-  join tasks on tasks.id = given.id
+  join tasks on tasks.id = any (array[given.id])
   where tasks.claim_version = 0 and tasks.version = 0 and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
     and not exists (select from lanes where lanes.id = tasks.lane_id and lanes.slowed)
   for update of tasks skip locked
@@ -54,14 +54,14 @@ update tasks
 set owner_id = taken.owner_id, claim_version = 1, claimed_at = (select treadle_now()), heartbeat_at = (select treadle_now()),
   progress_at = (select treadle_now()), wake_at = (select treadle_now()) + taken.lease_for
 from taken
-where tasks.id = taken.id;
+where tasks.id = any (array[taken.id]);
 
 -- name: explain_refusals
 -- For tasks that were not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps), return whether the id exists, and
 -- the tasks that have the key and the step.
 select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as rival_id
 from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) as given (id, namespace, unique_key, step_id)
-left join tasks as live on live.id = given.id
-left join finished as ended on ended.id = given.id
+left join tasks as live on live.id = any (array[given.id])
+left join finished as ended on ended.id = any (array[given.id])
 left join tasks as holder on holder.namespace = given.namespace and holder.unique_key = given.unique_key
 left join tasks as rival on rival.step_id = given.step_id;

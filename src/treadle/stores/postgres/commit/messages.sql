@@ -7,7 +7,7 @@ with inserted as (
   select given.id, given.run_id, given.step_id, given.name, given.body, (select treadle_now())
   from unnest($1::text::uuid[], $2::text::uuid[], $3::text::uuid[], $4::text::text[], $5::text[]) with ordinality
     as given (id, run_id, step_id, name, body, number)
-  join runs on runs.id = given.run_id and runs.finished_at is null
+  join runs on runs.id = any (array[given.run_id]) and runs.finished_at is null
   order by given.number
   on conflict (id) do nothing
   returning run_id
@@ -17,7 +17,7 @@ with inserted as (
   update runs
   set version = runs.version + counted.count, awaiting = greatest(runs.awaiting - counted.count, 0)
   from counted
-  where runs.id = counted.run_id
+  where runs.id = any (array[counted.run_id])
   returning runs.id, runs.awaiting
 )
 update tasks
@@ -35,4 +35,4 @@ delete from mail using unnest($1::text::uuid[], $2::text::uuid[]) as given (run_
 -- Set the number of messages that runs await, and add the number of new steps.
 update runs set awaiting = given.count, steps = runs.steps + given.added
 from unnest($1::uuid[], $2::integer[], $3::integer[]) as given (id, count, added)
-where runs.id = given.id;
+where runs.id = any (array[given.id]);

@@ -24,7 +24,7 @@ join runs on runs.namespace = given.namespace and runs.idempotency_key = given.k
 -- Raise the versions of runs, and add their number of new steps.
 update runs set version = version + 1, steps = steps + given.added
 from unnest($1::text::uuid[], $2::text::integer[]) as given (id, added)
-where runs.id = given.id;
+where runs.id = any (array[given.id]);
 
 -- name: move_runs
 -- Move runs to their next states, each with a row in the log; the row count is the number of moves.
@@ -42,13 +42,13 @@ with given as materialized (
       finished_at = case when given.to_state in ('completed', 'failed', 'canceled') then (select treadle_now()) end,
       deadline_at = case when given.move <> 'retry' then runs.deadline_at end
   from given
-  where runs.id = given.id and runs.state = given.from_state
+  where runs.id = any (array[given.id]) and runs.state = given.from_state
   returning case when runs.finished_at is not null and runs.deadline_at is not null then given.timer_id end as timer_id, runs.id, runs.moves, runs.root_id, runs.trace_id, given.move, given.from_state, given.to_state, given.actor, given.data
 ), timers as materialized (
   -- A timer that a worker holds ends by itself.
   select id from tasks where id in (select timer_id from moved) and owner_id is null for update skip locked
 ), dropped as (
-  delete from tasks using timers where tasks.id = timers.id
+  delete from tasks using timers where tasks.id = any (array[timers.id])
 )
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
 select nextval('treadle_seq'), (select treadle_now()), 'run', id, moves, move, from_state, to_state, actor, id, root_id, trace_id, data
@@ -69,11 +69,11 @@ set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, face
 -- Store the results of steps' tasks in empty inboxes.
 update steps set inbox = given.inbox
 from unnest($1::uuid[], $2::text[]) as given (id, inbox)
-where steps.id = given.id and steps.inbox is null;
+where steps.id = any (array[given.id]) and steps.inbox is null;
 
 -- name: clear_inbox
 -- Empty the inboxes of steps.
-update steps set inbox = null from unnest($1::uuid[]) as given (id) where steps.id = given.id;
+update steps set inbox = null from unnest($1::uuid[]) as given (id) where steps.id = any (array[given.id]);
 
 -- name: put_flows
 -- Insert flows that do not exist.
@@ -102,7 +102,7 @@ with locked as materialized (
   update tasks
   set hold = tasks.hold | 4 | (tasks.limit_key is not null and tasks.owner_id is null)::integer
   from locked
-  where tasks.id = locked.id
+  where tasks.id = any (array[locked.id])
   returning tasks.namespace, tasks.limit_key
 )
 select distinct null::integer, namespace, limit_key from held where limit_key is not null;
@@ -112,7 +112,7 @@ select distinct null::integer, namespace, limit_key from held where limit_key is
 with locked as materialized (
   select id from tasks where run_id = $1::uuid order by id for update
 ), freed as (
-  update tasks set hold = tasks.hold & ~4 from locked where tasks.id = locked.id
+  update tasks set hold = tasks.hold & ~4 from locked where tasks.id = any (array[locked.id])
   returning tasks.lane_id, tasks.hold, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
 )
 select distinct case when hold = 0 and owner_id is null and wake_at is null then lane_id end, namespace, limit_key from freed;
@@ -126,7 +126,7 @@ with locked as materialized (
     or (tasks.owner_id is null and tasks.state = 'pending' and (tasks.claim_version = 0 or tasks.failures > 0)))))
   order by id for update
 ), ended as (
-  delete from tasks using locked where tasks.id = locked.id returning tasks.*
+  delete from tasks using locked where tasks.id = any (array[locked.id]) returning tasks.*
 ), made as (
   insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, error, error_code)
   select {carried}, nextval('treadle_seq'), 'canceled', 'cancel', state, $2::text, version + 1, (select treadle_now()), $3::text,
@@ -134,7 +134,8 @@ with locked as materialized (
   from ended
   returning namespace, limit_key
 ), left_over as (
-  update steps set inbox = $4::text from ended where $4::text is not null and steps.id = ended.step_id and steps.inbox is null
+  update steps set inbox = $4::text from ended
+  where $4::text is not null and steps.id = any (array[ended.step_id]) and steps.inbox is null
 )
 select distinct null::integer, namespace, limit_key from made where limit_key is not null;
 
@@ -147,7 +148,7 @@ update tasks
 set limit_key = $2::text,
     hold = case when $2::text is null then tasks.hold & ~1 else tasks.hold | (tasks.owner_id is null)::integer end
 from before
-where tasks.id = before.id
+where tasks.id = any (array[before.id])
 returning tasks.namespace, before.limit_key, tasks.limit_key;
 
 -- name: dismiss_tasks
@@ -167,7 +168,8 @@ with kept as materialized (
     $7::text::uuid[], $8::text::integer[], $9::text::text[], $10::text::text[], $11::text::text[], $12::text::text[],
     $13::text[]) with ordinality
     as given (unit, task_id, claim_version, owner_id, id, run_id, parent_id, ordinal, kind, name, facet, state, body, number)
-  join tasks on tasks.id = given.task_id and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
+  join tasks on tasks.id = any (array[given.task_id]) and tasks.claim_version = given.claim_version
+    and tasks.owner_id = given.owner_id
   order by tasks.id
   for no key update of tasks
 ), put as (

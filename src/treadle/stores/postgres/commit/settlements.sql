@@ -5,8 +5,8 @@ with ended as (
   delete from tasks
   using unnest($1::text::uuid[], $2::text::integer[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[],
     $7::text[], $8::text[], $9::text[], $10::text[]) as given (id, claim_version, owner_id, actor, move, end_state, result, end_error, error_code, fingerprint)
-  where tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id is not distinct from given.owner_id
-    and ($11::boolean or tasks.limit_key is null)
+  where tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version
+    and tasks.owner_id is not distinct from given.owner_id and ($11::boolean or tasks.limit_key is null)
   returning tasks.*, given.move, given.end_state, given.actor, given.result, given.end_error, given.error_code, given.fingerprint
 )
 insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, result, error, error_code, fingerprint)
@@ -20,7 +20,7 @@ from ended;
 with ended as (
   delete from tasks
   using unnest($1::text::uuid[], $2::text::integer[], $7::text[]) as given (id, claim_version, result)
-  where tasks.id = given.id and tasks.claim_version = given.claim_version and tasks.owner_id = $3::text
+  where tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version and tasks.owner_id = $3::text
     and ($8::boolean or tasks.limit_key is null)
   returning tasks.*, given.result
 )
@@ -32,7 +32,7 @@ from ended;
 -- Remove live tasks $1 that have ended: a repeated insert that crossed their end created them again.
 delete from tasks
 using unnest($1::uuid[]) as given (id)
-where tasks.id = given.id and exists (select from finished where finished.id = given.id);
+where tasks.id = any (array[given.id]) and exists (select from finished where finished.id = any (array[given.id]));
 
 -- name: open_rest
 -- Remove the bounds of the first partitions, which are not attached with them yet: the split starts again later.
@@ -61,7 +61,7 @@ with given as materialized (
       doing = given.doing,
       version = tasks.version + (not given.quiet)::integer
   from given
-  where tasks.id = given.id
+  where tasks.id = any (array[given.id])
   returning tasks.id, tasks.version, given.move, given.from_state, given.to_state, given.actor, tasks.claim_version,
     tasks.run_id, tasks.root_id, tasks.trace_id, given.data, given.quiet
 )
@@ -77,7 +77,7 @@ where not quiet;
 update tasks
 set checkpoint = given.checkpoint
 from unnest($1::uuid[], $2::text[]) as given (id, checkpoint)
-where tasks.id = given.id;
+where tasks.id = any (array[given.id]);
 
 -- name: keep_and_log
 -- Store the checkpoints of locked tasks ($1 ids, $2 checkpoints) and log their moves ($3, with data $4), each once.
@@ -89,12 +89,12 @@ with given as materialized (
         and log.data is not distinct from given.data
     ) as is_new
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, checkpoint, move, data)
-  join tasks on tasks.id = given.id
+  join tasks on tasks.id = any (array[given.id])
 ), kept as (
   update tasks
   set checkpoint = given.checkpoint, version = tasks.version + given.is_new::integer
   from given
-  where tasks.id = given.id
+  where tasks.id = any (array[given.id])
   returning tasks.id, tasks.version, tasks.state, tasks.owner_id, tasks.claim_version, tasks.run_id, tasks.root_id, tasks.trace_id,
     given.move, given.data, given.is_new
 )
@@ -115,7 +115,7 @@ with given as materialized (
 ), gone as (
   delete from finished
   using given
-  where finished.id = given.id
+  where finished.id = any (array[given.id])
   returning finished.*, given.move as new_move, given.actor as new_actor, given.payload as new_payload,
     given.failures as new_failures, given.delay
 ), ended as (
@@ -152,7 +152,7 @@ with given as materialized (
   select finished.seq, finished.finished_at, 'task', finished.id, finished.version, finished.move, finished.from_state,
     finished.state, finished.actor, finished.claim_version, finished.run_id, finished.root_id, finished.trace_id, finished.error
   from given
-  join finished on finished.id = given.id
+  join finished on finished.id = any (array[given.id])
 )
 update finished
 set seq = nextval('treadle_seq'),
@@ -163,7 +163,7 @@ set seq = nextval('treadle_seq'),
     version = finished.version + 1,
     finished_at = (select treadle_now())
 from given
-where finished.id = given.id;
+where finished.id = any (array[given.id]);
 
 -- name: doubt_effects
 -- Mark the effects in progress of locked tasks $1 that have an owner as unknown, and log a move for each.
@@ -178,7 +178,7 @@ with marked as (
   update tasks
   set version = tasks.version + moved.count
   from (select task_id, count(*)::integer as count from marked group by task_id) as moved
-  where tasks.id = moved.task_id
+  where tasks.id = any (array[moved.task_id])
   returning tasks.id, tasks.version - moved.count as version, tasks.state, tasks.owner_id, tasks.claim_version, tasks.run_id,
     tasks.root_id, tasks.trace_id
 )
