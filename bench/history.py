@@ -171,16 +171,15 @@ async def fill_partitions(url: str, rows: int, span: int, now: int) -> None:
     await connection.execute(f"set statement_timeout = 0; set search_path = {schema}; set maintenance_work_mem = '1GB'")
     lane_id = await connection.fetchval("select min(id) from lanes")
     parts = await connection.fetch(_PARTITIONS, now - span, now)
-    chunks = list(_chunks(rows, now - span, span))
-    for part in parts:
+    share = rows // len(parts)
+    for number, part in enumerate(parts):
         async with connection.transaction():
             await connection.execute(f"create schema filling; set search_path = filling, {schema}")
             for parent in ("finished", "log"):
                 like = "including defaults including constraints including storage"
                 await connection.execute(f"create table filling.{parent} (like {schema}.{parent} {like})")
-            for chunk in chunks:
-                if part["starts_at"] <= chunk[2] < part["ends_at"]:
-                    await connection.execute(_FILL_POSTGRES, *chunk, lane_id, timeout=None)
+            for first, *chunk in _chunks(share, part["starts_at"], part["ends_at"] - part["starts_at"]):
+                await connection.execute(_FILL_POSTGRES, number * share + first, *chunk, lane_id, timeout=None)
             await connection.execute(f"set search_path = {schema}")
             for parent, key in (("finished", "id"), ("log", "entity_id")):
                 await _replace(connection, schema, parent, key, part)

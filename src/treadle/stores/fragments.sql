@@ -59,6 +59,27 @@ case when runs.state = 'paused' then {rank:held} else coalesce(
     or strpos(id::text, $11::text) = 1)
   and ($12::integer is null or state in ('pending', 'running', 'paused') and {sql:run_doing} = $12::integer)
 
+-- name: postgres_lane_filter
+-- The lanes of a `TaskFilter`.
+select id
+from lanes
+where ($2::text is null or namespace = $2::text) and ($3::text is null or kind = $3::text)
+  and ($4::text is null or task_list = $4::text) and ($5::text is null or name = $5::text)
+
+-- name: postgres_live_filter
+-- The conditions of a `TaskFilter` for the table `tasks`. (`coalesce` prevents a join, which would change the order of rows.)
+($1::text[] is null
+    or case when hold & ~1 <> 0 then 'paused' when owner_id is not null and state = 'pending' then 'running' else state end
+      = any ($1::text[]))
+  and (coalesce($2, $3, $4, $5) is null or lane_id in (select id from wanted))
+  and (not $6::boolean or owner_id is not null)
+
+-- name: postgres_finished_filter
+-- The conditions of a `TaskFilter` for the table `finished`.
+($1::text[] is null or state = any ($1::text[]))
+  and (coalesce($2, $3, $4, $5) is null or lane_id in (select id from wanted))
+  and not $6::boolean
+
 -- name: sqlite_handler_key
 -- The limit key of the handler of `lanes`: its own (by full or short name), or that of its limit, or null.
 coalesce(

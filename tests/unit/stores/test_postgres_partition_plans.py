@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,10 +11,12 @@ from bench.history import fill
 from tests.unit.stores.test_postgres_plans import BATCH, NOWHERE, Plan, explain, literal
 
 from treadle.kernel.store.retention import DAY_FOR, Retention
+from treadle.model.ids import id_time
 from treadle.model.names import HANDLER, Lane
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection.connect import HOT, READS, Connection
+from treadle.stores.postgres.connection.connect import HOT, LISTS, Connection
 from treadle.stores.postgres.partitions import HOUR_FOR
+from treadle.stores.statements import load_statements
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.new_schema
@@ -44,6 +48,13 @@ async def connection(store: PostgresStore) -> AsyncIterator[Connection]:
     await connection.close()
 
 
+@pytest.fixture
+async def listing(store: PostgresStore) -> AsyncIterator[Connection]:
+    connection = await store._connector.connect(LISTS)
+    yield connection
+    await connection.close()
+
+
 def check(plan: Plan, limit: int) -> None:
     """It reads few rows, each partition by an index."""
     plan.reads_few_rows(limit)
@@ -60,7 +71,9 @@ async def test_hot_statements_read_few_rows_of_a_partitioned_history(connection:
     check(await explain(connection, "log.sql", "list_events", str(seq), str(2**60), str(BATCH)), 10 * BATCH)
     check(await explain(connection, "log.sql", "tally", str(seq), str(seq + BATCH)), 10 * BATCH)
     check(await explain(connection, "log.sql", "list_ends", str(BATCH)), 10 * BATCH)
-    check(await explain(connection, "dead_letters.sql", "list_dead_letters", *["null"] * 10, str(BATCH)), 10 * BATCH)
+    check(
+        await explain(connection, "dead_letters.sql", "list_dead_letters", *["null"] * 8, "0", str(2**60), str(BATCH)), 10 * BATCH
+    )
     rules = ("'default'", "0", "0")
     check(await explain(connection, "retention.sql", "find_window", *rules, "10", str(BATCH), *NOWHERE), 10 * BATCH)
     check(await explain(connection, "retention.sql", "list_prunable", *rules, ids), 20 * BATCH)
@@ -80,12 +93,73 @@ async def test_a_partition_that_is_left_out_is_not_read(store: PostgresStore, co
     check(plan, 10 * BATCH)
 
 
-async def test_lists_read_few_rows_of_a_partitioned_history(store: PostgresStore) -> None:
-    connection = await store._connector.connect(READS)
-    await connection.execute("analyze finished")
-    lane = ["null"] * 4
-    newest = [NEWEST[1], "false", str(BATCH), NEWEST[0]]
-    check(await explain(connection, "tasks.sql", "list_tasks", "null", "null", *lane, "null", *newest), 5 * BATCH)
-    states = "array['completed']"
-    check(await explain(connection, "tasks.sql", "list_tasks", "null", states, *lane, "null", *newest), 5 * BATCH)
+ANY = ["null"] * 5
+SPAN = ["'default'", "'task'", *NEWEST, "0"]
+PAGE = [*NEWEST, str(BATCH)]
+LIVE, ENDED, BOTH = ["false", "true", "false"], ["false", "false", "true"], ["false", "true", "true"]
+
+
+async def lists_of(connection: Connection) -> dict[str, tuple[str, str, list[str]]]:
+    """The lists of partitioned tables: file, statement and arguments, with the oldest task and the newest run of the history."""
+    row = await connection.fetchrow("select min(id::text), max(id::text), max(run_id::text), max(seq) / 2 from finished")
+    first, last, of_run, middle = row if row and row[0] else (NEWEST[1].strip("'"),) * 3 + (0,)
+    run = f"'{of_run}'"
+    ids, task = f"'{{{first},{last}}}'::uuid[]", f"'{first}'"
+    lane = ["null", "'default'", "null", "null", "'work'"]
+    return {
+        "by id": ("tasks.sql", "find_tasks", [ids]),
+        "newest": ("tasks.sql", "list_tasks", [*ANY, *BOTH, *PAGE]),
+        "of a state": ("tasks.sql", "list_tasks", ["array['completed']", *ANY[1:], *ENDED, *PAGE]),
+        "of a name": ("tasks.sql", "list_tasks", [*lane, *BOTH, *PAGE]),
+        "a later page": ("tasks.sql", "list_tasks", [*ANY, *BOTH, str(id_time(first) + DAY_FOR), NEWEST[1], str(BATCH)]),
+        "of a run": ("tasks.sql", "list_run_tasks", [*ANY, *BOTH, *PAGE, run]),
+        "dead letters": ("dead_letters.sql", "list_dead_letters", [*["null"] * 8, "0", str(middle), str(BATCH)]),
+        "walk of dead letters": ("dead_letters.sql", "walk_dead_letters", [*["null"] * 8, str(middle), str(2**60), str(BATCH)]),
+        "ids": ("search.sql", "list_task_ids", ["'default'", task, task, str(BATCH)]),
+        "a rare word": ("search.sql", "list_some_tasks_with_words", [*SPAN, "$$'order113'$$", str(BATCH)]),
+        "a common word": ("search.sql", "list_new_tasks_with_words", [*SPAN, "$$'timeout'$$", "10", "'timeout'", "10000"]),
+        "moves": ("log.sql", "list_moves", [task]),
+        "moves of several": ("log.sql", "list_moves_of", [ids]),
+        "takeovers": ("log.sql", "list_takeovers", [run, "10"]),
+        "histories": ("log.sql", "list_histories", [task, str(BATCH)]),
+        "tree": ("traces.sql", "list_tree_tasks", [f"array[{run}]::uuid[]", str(BATCH)]),
+        "trace": ("traces.sql", "list_trace_roots", ["'default'", "'t'", str(BATCH)]),
+    }
+
+
+async def test_lists_read_few_rows_of_a_partitioned_history(listing: Connection) -> None:
+    for name, (file, statement, arguments) in (await lists_of(listing)).items():
+        plan = await explain(listing, file, statement, *arguments)
+        plan.reads_few_rows(10 * BATCH)
+        scans = [node for node in plan.nodes if node["Node Type"] == "Seq Scan" and node["Relation Name"] != "lanes"]
+        assert not [node for node in scans if node["Actual Loops"]], name
+
+
+async def test_a_plan_from_before_the_history_reads_few_rows_of_it(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, clock=ManualClock())
+    await store.open()
+    await store.lane_ids([Lane("default", HANDLER, "default", "work")])
+    connection = await store._connector.connect(LISTS)
+    for table in ("finished_rest", "log_rest"):
+        await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")
+    made = {name: (file, statement) for name, (file, statement, _) in (await lists_of(connection)).items()}
+    for number, (file, statement) in enumerate(made.values()):
+        sql = load_statements("treadle.stores.postgres", file)[statement]
+        await connection.execute(f"prepare kept{number} as {sql}")
+        await connection.execute(f"explain execute kept{number} ({', '.join(['null'] * count_parameters(sql))})")
+    await fill(postgres_url, ROWS // 5, WEEKS * 7 * DAY_FOR, await store.now(), analyze=False)
+    now = await lists_of(connection)
+    for number, name in enumerate(made):
+        said = await connection.fetchval(f"explain (analyze, format json) execute kept{number} ({', '.join(now[name][2])})")
+        Plan(json.loads(said)[0]["Plan"]).reads_few_rows(10 * BATCH)
     await connection.close()
+    await store.close()
+
+
+def count_parameters(sql: str) -> int:
+    return max(int(number) for number in re.findall(r"\$(\d+)", sql))
+
+
+async def test_a_list_of_live_tasks_does_not_read_the_history(listing: Connection) -> None:
+    plan = await explain(listing, "tasks.sql", "list_tasks", "array['running']", *ANY[1:], *LIVE, *PAGE)
+    assert not [node for node in plan.nodes if "finished" in str(node.get("Relation Name")) and node["Actual Loops"]]

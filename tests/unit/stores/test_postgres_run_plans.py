@@ -9,7 +9,7 @@ from tests.limits import BOUND
 from tests.unit.stores.test_postgres_plans import UNHURRIED, explain, literal
 
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection.connect import HOT, READS, Connection
+from treadle.stores.postgres.connection.connect import HOT, LISTS, Connection
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.new_schema
@@ -126,9 +126,10 @@ async def check_reads(connection: Connection) -> None:
     plan = await explain(connection, "runs.sql", "list_failed_runs", "'default'", "0", "50", "4611686018427387904", newest)
     assert plan.indexes("runs") == {"runs_failed"}
     async with connection.transaction():
-        for name in HOT.keys() - READS.keys():
+        for name in HOT.keys() - LISTS.keys():
             await connection.execute(f"set local {name} = on")
-        await connection.execute(f"set local plan_cache_mode = {READS['plan_cache_mode']}")
+        for name, value in LISTS.items():
+            await connection.execute(f"set local {name} = '{value}'")
         for name in ("list_some_runs_with_words", "list_runs_with_words"):
             plan = await explain(connection, "search.sql", name, *span, "$$'rare'$$", "50")
             assert {node.get("Index Name") for node in plan.nodes} - {None} == {"runs_words"}, name

@@ -21,7 +21,7 @@ from treadle.model.tasks import NewTask, Server, Task
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection import connect, schema
 from treadle.stores.postgres.connection.address import parse_address
-from treadle.stores.postgres.connection.connect import HOT, Connector, plain, words
+from treadle.stores.postgres.connection.connect import HOT, LISTS, READS, Connector, Pool, plain, words
 from treadle.stores.postgres.connection.schema import LATEST
 from treadle.testing import ManualClock, SeededIds
 
@@ -508,3 +508,21 @@ async def test_servers_of_an_older_version_are_written_and_read_by_it_as_before(
         assert [row[0] for row in read] == ["new", "old"]
     seen = {server.id: server for server in await store.list_servers()}
     assert (seen["old"].running, seen["old"].process, seen["new"].process) == (1, None, "p")
+
+
+async def test_a_connection_for_reads_has_the_settings_of_its_use(postgres_url: str) -> None:
+    pool = Pool(Connector(parse_address(postgres_url)), READS, 2)
+    modes = []
+    for settings in (None, LISTS, LISTS, None):
+        async with pool.connection(settings) as connection:
+            modes.append((await connection.fetchval("show plan_cache_mode"), await connection.fetchval("show enable_seqscan")))
+            pid = await connection.fetchval("select pg_backend_pid()")
+    assert modes == [("force_custom_plan", "on"), *[("force_generic_plan", "off")] * 2, ("force_custom_plan", "on")]
+    async with pool.connection(LISTS) as lists, pool.connection() as reads:
+        assert {lists.settings["enable_seqscan"], reads.settings["enable_seqscan"]} == {"off", "on"}
+        chosen = await lists.fetchval("select pg_backend_pid()")
+    assert chosen == pid
+    async with pool.connection(LISTS) as connection:  # the one that has these settings already
+        assert await connection.fetchval("select pg_backend_pid()") == chosen
+    await pool.close()
+    assert not connection.for_commits

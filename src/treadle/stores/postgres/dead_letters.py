@@ -8,25 +8,29 @@ from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLette
 from treadle.kernel.store.units import Seen
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connection.connect import Connection
-from treadle.stores.postgres.parts import Part, reads
+from treadle.stores.postgres.parts import Part, lists, reads
 from treadle.stores.postgres.tasks import task_of
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "dead_letters.sql")
 
 
+_LAST_SEQ = 2**62
+
+
 def _values(which: DeadLetterFilter) -> list[Any]:
-    return [getattr(which, name) for name in which.__struct_fields__]
+    *values, after_seq, until_seq = (getattr(which, name) for name in which.__struct_fields__)
+    return [*values, after_seq or 0, _LAST_SEQ if until_seq is None else until_seq]
 
 
 class DeadLetters(Part):
     """The `DeadLetterStore` of PostgreSQL."""
 
-    @reads
+    @lists
     async def list_dead_letters(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
         return [task_of(row) for row in await connection.fetch(_SQL["list_dead_letters"], *_values(which), max(limit, 0))]
 
-    @reads
+    @lists
     async def walk_dead_letters(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
         rows = await connection.fetch(_SQL["walk_dead_letters"], *_values(which), max(limit, 0))
         return [

@@ -1,6 +1,6 @@
 -- name: list_dead_letters
--- List failed tasks, the most recent failure first; $1-$4 lane, $5 error code, $6 fingerprint, $7-$8 instants, $9-$10 seqs
--- may be null for any.
+-- List failed tasks, the most recent failure first; $1-$4 lane, $5 error code, $6 fingerprint, $7-$8 instants may be
+-- null for any; after the seq $9 and up to $10.
 select finished.*, lanes.kind, lanes.task_list, lanes.name
 from finished
 join lanes on lanes.id = finished.lane_id
@@ -13,8 +13,8 @@ where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($6::text is null or finished.fingerprint = $6)
   and ($7::bigint is null or finished.finished_at >= $7)
   and ($8::bigint is null or finished.finished_at < $8)
-  and ($9::bigint is null or finished.seq > $9)
-  and ($10::bigint is null or finished.seq <= $10)
+  and finished.seq > $9::bigint
+  and finished.seq <= $10::bigint
 order by finished.seq desc
 limit $11::bigint;
 
@@ -33,8 +33,8 @@ where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($6::text is null or finished.fingerprint = $6)
   and ($7::bigint is null or finished.finished_at >= $7)
   and ($8::bigint is null or finished.finished_at < $8)
-  and ($9::bigint is null or finished.seq > $9)
-  and ($10::bigint is null or finished.seq <= $10)
+  and finished.seq > $9::bigint
+  and finished.seq <= $10::bigint
 order by finished.seq
 limit $11::bigint;
 
@@ -53,8 +53,8 @@ where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($6::text is null or finished.fingerprint = $6)
   and ($7::bigint is null or finished.finished_at >= $7)
   and ($8::bigint is null or finished.finished_at < $8)
-  and ($9::bigint is null or finished.seq > $9)
-  and ($10::bigint is null or finished.seq <= $10)
+  and finished.seq > $9::bigint
+  and finished.seq <= $10::bigint
 group by finished.fingerprint, finished.error_code, lanes.name
 order by count(*) desc, max(finished.seq) desc
 limit $11::bigint;
@@ -73,8 +73,8 @@ where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and ($6::text is null or finished.fingerprint = $6)
   and ($7::bigint is null or finished.finished_at >= $7)
   and ($8::bigint is null or finished.finished_at < $8)
-  and ($9::bigint is null or finished.seq > $9)
-  and ($10::bigint is null or finished.seq <= $10);
+  and finished.seq > $9::bigint
+  and finished.seq <= $10::bigint;
 
 -- name: count_dead_letters_in
 -- Count failed tasks by lane only, from an index alone if the table has been vacuumed.

@@ -10,10 +10,12 @@ import asyncpg
 from treadle.kernel.store.queries import Event, History, Tally, TaskEnd
 from treadle.model.tasks import LogLine, Move
 from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
-from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.postgres.parts import Part, lists, reads, works
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "log.sql")
+
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 class Log(Part):
@@ -21,23 +23,23 @@ class Log(Part):
 
     seqs_in_order = False
 
-    @reads
+    @lists
     async def list_moves(self, connection: Connection, entity_id: str) -> list[Move]:
         return _moves(await connection.fetch(_SQL["list_moves"], entity_id))
 
-    @reads
+    @lists
     async def list_moves_of(self, connection: Connection, entity_ids: Sequence[str]) -> list[Move]:
-        return _moves(await connection.fetch(_SQL["list_moves_of"], list(entity_ids)))
+        return _moves(await connection.fetch(_SQL["list_moves_of"], list(set(entity_ids))))
 
-    @reads
+    @lists
     async def list_takeovers(self, connection: Connection, run_id: str, limit: int) -> list[Move]:
         return _moves(await connection.fetch(_SQL["list_takeovers"], run_id, max(limit, 0)))
 
-    @reads
+    @lists
     async def list_histories(self, connection: Connection, after_id: str | None, limit: int) -> list[History]:
         histories = []
         for (entity, row_id, state, version), group in groupby(
-            await connection.fetch(_SQL["list_histories"], after_id, limit), lambda row: row[:4]
+            await connection.fetch(_SQL["list_histories"], after_id or _FIRST_ID, limit), lambda row: row[:4]
         ):
             moves = _moves(row for row in group if row["seq"] is not None)
             histories.append(History(entity, str(row_id), state, version, tuple(moves)))

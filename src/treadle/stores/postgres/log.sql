@@ -11,14 +11,18 @@ order by version;
 
 -- name: list_moves_of
 -- List the moves of the entities $1, each in order of version.
-select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
-from log
-where entity_id = any($1::uuid[])
-union all
-select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
-from finished
-where id = any($1::uuid[])
-order by entity_id, version;
+select moves.*
+from unnest($1::uuid[]) as given (id)
+cross join lateral (
+  select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
+  from log
+  where entity_id = given.id
+  union all
+  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+  from finished
+  where id = given.id
+) as moves
+order by moves.entity_id, moves.version;
 
 -- name: list_takeovers
 -- List the last $2 expiries of leases on tasks of the run $1.
@@ -36,28 +40,28 @@ select * from found order by seq;
 with page as materialized (
   select entity, id, state, version
   from (
-    (select 'task' as entity, id, state, version from tasks where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    (select 'task' as entity, id, state, version from tasks where id > $1::uuid order by id limit $2::bigint)
     union all
-    (select 'task', id, state, version from finished where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    (select 'task', id, state, version from finished where id > $1::uuid order by id limit $2::bigint)
     union all
-    (select 'run', id, state, moves from runs where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    (select 'run', id, state, moves from runs where id > $1::uuid order by id limit $2::bigint)
     union all
-    (select entity, id, state, moves from records where $1::uuid is null or id > $1 order by id limit $2::bigint)
+    (select entity, id, state, moves from records where id > $1::uuid order by id limit $2::bigint)
   ) as either
   order by id
   limit $2::bigint
-), moves as (
-  select log.*
-  from log
-  where entity_id in (select id from page)
-  union all
-  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
-  from finished
-  where id in (select id from page)
 )
 select page.entity as row_entity, page.id as row_id, page.state as row_state, page.version as row_version, moves.*
 from page
-left join moves on moves.entity_id = page.id
+left join lateral (
+  select log.*
+  from log
+  where entity_id = page.id
+  union all
+  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+  from finished
+  where id = page.id
+) as moves on true
 order by page.id, moves.version;
 
 -- name: list_events

@@ -14,7 +14,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
 from treadle.model.names import Lane
 from treadle.stores.postgres.connection.address import Address
-from treadle.stores.postgres.connection.connect import Connection, Connector, Pool
+from treadle.stores.postgres.connection.connect import LISTS, Connection, Connector, Pool
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.lanes import list_lanes
 
@@ -53,6 +53,12 @@ class Part:
             async with self._pool(self._reads).connection() as connection:
                 yield connection
 
+    @asynccontextmanager
+    async def _listing(self) -> AsyncIterator[Connection]:
+        with translated(self.url):
+            async with self._pool(self._reads).connection(LISTS) as connection:
+                yield connection
+
     def _pool(self, pool: Pool | None) -> Pool:
         if pool is None:
             raise NotOpen
@@ -78,11 +84,25 @@ def works(work: Work[S, P, T]) -> Method[S, P, T]:
 
 
 def reads(work: Work[S, P, T]) -> Method[S, P, T]:
-    """Run the method on a connection for lists and counts."""
+    """Run the method on a connection for lists and counts, which plans each statement for its values."""
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         async with self._reading() as connection:
+            return await work(self, connection, *args, **kwargs)
+
+    return call
+
+
+def lists(work: Work[S, P, T]) -> Method[S, P, T]:
+    """Run the method on a connection for lists of partitioned tables, which plans each statement once, for any values.
+
+    So no condition that decides which index is used, and no bound of a page, may be optional.
+    """
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self._listing() as connection:
             return await work(self, connection, *args, **kwargs)
 
     return call

@@ -15,6 +15,7 @@ from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.ids import id_time
 from treadle.model.names import Lane
+from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
 from treadle.stores.postgres.commit.commit import commit, make_way
 from treadle.stores.postgres.connection.address import Address
@@ -22,7 +23,7 @@ from treadle.stores.postgres.connection.connect import LONGEST_STATEMENT_FOR, Co
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
 from treadle.stores.postgres.lanes import insert_lanes, next_token_for
 from treadle.stores.postgres.limits import feed
-from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.postgres.parts import Part, lists, reads, works
 from treadle.stores.postgres.positions import Position, Positions
 from treadle.stores.postgres.turns import take_turns
 from treadle.stores.rules.rates import earlier
@@ -32,8 +33,7 @@ _SQL = load_statements(__package__, "tasks.sql")
 
 COUNTED = 20_000
 """The number of finished tasks up to which they are counted; of more, the numbers by state are estimated from statistics."""
-_ANY = (*[None] * 6, NEWEST.id, False)
-"""The filter of all tasks."""
+_FINAL = frozenset(FINAL_TASK_STATES)
 _decode_keys = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 LOCKED_FOR = 100
@@ -175,15 +175,13 @@ class Tasks(Part):
     async def list_failing(self, connection: Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
         return [row[0] for row in await connection.fetch(_SQL["list_failing"], list(lane_ids), max(limit, 0))]
 
-    @reads
-    async def find_task(self, connection: Connection, task_id: str) -> Task | None:
-        rows = await connection.fetch(_SQL["list_tasks"], [task_id], *_ANY, 1, NEWEST.created_at)
-        return task_of(rows[0]) if rows else None
+    async def find_task(self, task_id: str) -> Task | None:
+        return next(iter(await self.find_tasks([task_id])), None)
 
-    @reads
+    @lists
     async def find_tasks(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
-        ids = sorted(set(task_ids))
-        return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], ids, *_ANY, len(ids), NEWEST.created_at)]
+        found = [task_of(row) for row in await connection.fetch(_SQL["find_tasks"], list(set(task_ids)))]
+        return sorted(found, key=lambda task: (task.created_at, task.id), reverse=True)
 
     @reads
     async def find_unique(self, connection: Connection, namespace: str, keys: Sequence[str]) -> dict[str, str]:
@@ -193,15 +191,25 @@ class Tasks(Part):
     async def find_finished(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
         return [task_of(row) for row in await connection.fetch(_SQL["find_finished"], sorted(set(task_ids)))]
 
-    @reads
+    @lists
     async def list_tasks(self, connection: Connection, which: TaskFilter, limit: int) -> list[Task]:
         before = which.before or NEWEST
         if which.before is None and which.before_id is not None:
             found = await connection.fetchval(_SQL["find_task_created_at"], which.before_id)
             before = Place(id_time(which.before_id) if found is None else found, which.before_id)
-        lane = (which.namespace, which.kind, which.task_list, which.name)
-        values = (None, list(which.states) or None, *lane, which.run_id, before.id, which.held, limit, before.created_at)
-        return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], *values)]
+        final = _FINAL.intersection(which.states)
+        values = (
+            list(which.states) or None,
+            *(which.namespace, which.kind, which.task_list, which.name),
+            which.held,
+            len(final) < len(which.states) or not which.states,
+            bool(final) or not which.states,
+            *before,
+            limit,
+        )
+        if which.run_id is None:
+            return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], *values)]
+        return [task_of(row) for row in await connection.fetch(_SQL["list_run_tasks"], *values, which.run_id)]
 
     @reads
     async def list_depths(self, connection: Connection) -> list[LaneDepth]:

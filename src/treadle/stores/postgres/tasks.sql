@@ -401,48 +401,63 @@ from tasks
 where lane_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
 limit $2::bigint;
 
+-- name: find_tasks
+-- Find live and finished tasks by id.
+select found.*, lanes.kind, lanes.task_list, lanes.name
+from unnest($1::uuid[]) as given (id)
+cross join lateral (
+  select {all:live} from tasks where id = given.id
+  union all
+  select {all:finished} from finished where id = given.id
+) as found
+join lanes on lanes.id = found.lane_id;
+
 -- name: list_tasks
--- List live and finished tasks, newest first; $1 ids, $2 shown states, $3-$6 lane, $7 run, may be null for any;
--- after the position ($11, $8); with $9 only tasks with an owner.
+-- List live ($7) and finished ($8) tasks, newest first, after the position ($9, $10); $1 shown states, $2-$5 lane may be null for
+-- any; with $6 only tasks with an owner.
 with wanted as materialized (
-  select id
-  from lanes
-  where ($3::text is null or namespace = $3) and ($4::text is null or kind = $4)
-    and ($5::text is null or task_list = $5) and ($6::text is null or name = $6)
+  {sql:postgres_lane_filter}
 ), found as (
   (
     select {all:live}
     from tasks
-    where ($1::uuid[] is null or id = any ($1))
-      and ($2::text[] is null
-        or case when hold & ~1 <> 0 then 'paused' when owner_id is not null and state = 'pending' then 'running' else state end
-          = any ($2))
-      and lane_id in (select id from wanted)
-      and ($7::uuid is null or run_id = $7)
-      and (created_at, id) < ($11::bigint, $8::uuid)
-      and (not $9::boolean or owner_id is not null)
+    where (created_at, id) < ($9::bigint, $10::uuid) and $7::boolean and {sql:postgres_live_filter}
     order by created_at desc, id desc
-    limit $10::bigint
+    limit $11::bigint
   )
   union all
   (
     select {all:finished}
     from finished
-    where ($1::uuid[] is null or id = any ($1))
-      and ($2::text[] is null or state = any ($2))
-      and lane_id in (select id from wanted)
-      and ($7::uuid is null or run_id = $7)
-      and (created_at, id) < ($11::bigint, $8::uuid)
-      and not $9::boolean
+    where (created_at, id) < ($9::bigint, $10::uuid) and $8::boolean and {sql:postgres_finished_filter}
     order by created_at desc, id desc
-    limit $10::bigint
+    limit $11::bigint
   )
 )
 select found.*, lanes.kind, lanes.task_list, lanes.name
 from found
 join lanes on lanes.id = found.lane_id
 order by found.created_at desc, found.id desc
-limit $10::bigint;
+limit $11::bigint;
+
+-- name: list_run_tasks
+-- List the tasks of the run $12 as `list_tasks` does. (`+ 0` leaves only the index of runs.)
+with wanted as materialized (
+  {sql:postgres_lane_filter}
+), found as (
+  select {all:live}
+  from tasks
+  where run_id = $12::uuid and (created_at + 0, id) < ($9::bigint, $10::uuid) and $7::boolean and {sql:postgres_live_filter}
+  union all
+  select {all:finished}
+  from finished
+  where run_id = $12::uuid and (created_at + 0, id) < ($9::bigint, $10::uuid) and $8::boolean and {sql:postgres_finished_filter}
+)
+select found.*, lanes.kind, lanes.task_list, lanes.name
+from found
+join lanes on lanes.id = found.lane_id
+order by found.created_at + 0 desc, found.id desc
+limit $11::bigint;
 
 -- name: find_task_created_at
 -- Find the time of creation of a live or finished task.

@@ -8,7 +8,7 @@ from treadle.kernel.store.queries import TreeTask
 from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.stores.postgres.connection.connect import Connection, fetch_as
-from treadle.stores.postgres.parts import Part, reads
+from treadle.stores.postgres.parts import Part, lists, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "traces.sql")
@@ -17,7 +17,7 @@ _SQL = load_statements(__package__, "traces.sql")
 class Traces(Part):
     """The `TraceStore` of PostgreSQL."""
 
-    @reads
+    @lists
     async def list_trace_roots(self, connection: Connection, namespace: str, trace_id: str, limit: int) -> list[str]:
         return [row[0] for row in await connection.fetch(_SQL["list_trace_roots"], namespace, trace_id, max(limit, 0))]
 
@@ -25,7 +25,7 @@ class Traces(Part):
     async def list_tree_runs(self, connection: Connection, root_ids: Sequence[str], limit: int) -> list[Run]:
         return await fetch_as(connection, Run, _SQL["list_tree_runs"], sorted(set(root_ids)), max(limit, 0))
 
-    @reads
+    @lists
     async def list_tree_tasks(self, connection: Connection, root_ids: Sequence[str], limit: int) -> list[TreeTask]:
         rows = await connection.fetch(_SQL["list_tree_tasks"], sorted(set(root_ids)), max(limit, 0))
         return [TreeTask(*row) for row in rows]

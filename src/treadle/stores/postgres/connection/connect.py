@@ -53,8 +53,11 @@ HOT = _COMMON | {
 }
 """For statements that touch few rows of large tables: planned once, always with their index, independent of statistics."""
 
-READS = _COMMON | {"plan_cache_mode": "force_custom_plan"}
+READS = _COMMON | {"plan_cache_mode": "force_custom_plan", "enable_seqscan": "on"}
 """For lists and counts, which need another plan in each call."""
+
+LISTS = READS | {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+"""For lists of partitioned tables: to plan them for each call takes longer than to read a page, the longer the more partitions."""
 
 SIGNALS = _COMMON | {"synchronous_commit": "off"}
 """For NOTIFY, which may be lost and need not wait for a disk."""
@@ -82,6 +85,8 @@ class Connection(_Connection):
     """A connection that knows its clock offset and shares type lookups of the driver."""
 
     clock_offset_for = 0
+    settings: dict[str, str]
+    """The settings in force, without those of a transaction."""
     standing: Standing
     for_commits = True
     """Whether a commit may be under way: then a statement that takes too long is abandoned with its connection, not canceled."""
@@ -208,7 +213,7 @@ class Connector:
                 raise InvalidStoreUrl(
                     "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
                 ) from None
-            connection.for_commits = settings is not READS
+            connection.settings, connection.for_commits = settings, settings is not READS and settings is not LISTS
             try:
                 connection.standing = await _identify(connection)
             except BaseException:
@@ -216,23 +221,26 @@ class Connector:
                 raise
         return connection
 
-    def suits(self, connection: Connection) -> bool:
+    def suits(self, connection: Connection, settings: dict[str, str]) -> bool:
         """Whether all settings are applied, so that the connection can be used without `session`."""
-        return not self.address.pgbouncer and connection.clock_offset_for == self.clock_offset_for
+        return (
+            connection.settings is settings and connection.clock_offset_for == self.clock_offset_for and not self.address.pgbouncer
+        )
 
     @asynccontextmanager
     async def session(self, connection: Connection, settings: dict[str, str]) -> AsyncIterator[None]:
-        """Use the connection with its settings applied; behind PgBouncer that takes a transaction."""
-        offset = self.clock_offset_for
+        """Use the connection with these settings, which override those before; behind PgBouncer that takes a transaction."""
+        wanted = settings | {_CLOCK: str(self.clock_offset_for)}
         if self.address.pgbouncer:
-            local = settings | {"search_path": self.address.schema, _CLOCK: str(offset)}
+            local = wanted | {"search_path": self.address.schema}
             async with connection.transaction():
                 await connection.execute(_SQL["set_local"], list(local), list(local.values()))
                 yield
             return
-        if connection.clock_offset_for != offset:
-            await connection.execute(_SQL["set_session"], [_CLOCK], [str(offset)])
-            connection.clock_offset_for = offset
+        if not self.suits(connection, settings):
+            offset = self.clock_offset_for
+            await connection.execute(_SQL["set_session"], list(wanted), list(wanted.values()))
+            connection.settings, connection.clock_offset_for = settings, offset
         yield
 
 
@@ -305,17 +313,18 @@ class Pool:
         self._closed = False
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection to this block; discard it if an error left its state unknown."""
+    async def connection(self, settings: dict[str, str] | None = None) -> AsyncIterator[Connection]:
+        """Lend a connection with these settings, or those of the pool; discard it if an error left its state unknown."""
+        settings = settings or self._settings
         async with self._room:
-            connection = await self._take()
+            connection = await self._take(settings)
             self._used.add(connection)
             sound = False
             try:
-                if self._connector.suits(connection):
+                if self._connector.suits(connection, settings):
                     yield connection
                 else:
-                    async with self._connector.session(connection, self._settings):
+                    async with self._connector.session(connection, settings):
                         yield connection
                 sound = True
             except asyncpg.ReadOnlySQLTransactionError:  # perhaps a primary that has become a standby: look for the new one
@@ -330,14 +339,15 @@ class Pool:
                 else:
                     connection.terminate()
 
-    async def _take(self) -> Connection:
+    async def _take(self, settings: dict[str, str]) -> Connection:
         while self._idle:
-            connection = self._idle.pop()
+            last = range(len(self._idle) - 1, -1, -1)
+            connection = self._idle.pop(next((at for at in last if self._idle[at].settings is settings), -1))
             if connection.standing.overtaken:
                 connection.terminate()
             elif not connection.is_closed():
                 return connection
-        return await self._connector.connect(self._settings)
+        return await self._connector.connect(settings)
 
     async def close(self) -> None:
         """Close idle connections and terminate those in use, including those still being opened; idempotent."""
