@@ -29,6 +29,7 @@ from typing import Any
 
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged
+from bench.http import cpu_of
 from bench.http_load import Connection, Rejected
 from bench.processes import PATIENCE, Child, child, rss_mb
 from treadle import Engine, TaskSpec
@@ -249,15 +250,16 @@ async def _run(load: Load, pid: int, sizes: Sizes, waiters: list[asyncio.Task[No
 
 async def _come_back(load: Load, herd: Herd, pid: int, waiters: list[asyncio.Task[None]]) -> Figures:
     """Let all waiters reconnect, and measure calls until all are served."""
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), cpu_of(pid)
     herd.back.set()
     async with _callers(load, lambda: not herd.served.is_set()) as callers, asyncio.timeout(PATIENCE):
         await _watch([asyncio.create_task(herd.served.wait()), *waiters, *callers], None, asyncio.FIRST_COMPLETED)
-        seconds = time.perf_counter() - began
+        seconds, cpu = time.perf_counter() - began, cpu_of(pid) - cpu
         await asyncio.gather(*callers)
     every = sorted(each for times in load.times.values() for each in times)
     return {
-        "herd_s": seconds, "herd_calls": len(every), "herd_p50_ms": _quantile(every, 0.5), "herd_p99_ms": _quantile(every, 0.99),
+        "herd_s": seconds, "herd_cpu_s": cpu, "herd_calls": len(every),
+        "herd_p50_ms": _quantile(every, 0.5), "herd_p99_ms": _quantile(every, 0.99),
         "herd_refused": herd.refused, "herd_lost": herd.lost, "herd_after_mb": rss_mb(pid),
     }  # fmt: skip
 
@@ -318,6 +320,7 @@ ROWS = (
     ),
     Row("restart: until the new server listens", "herd_down_s", " s"),
     Row("restart: from then until all are served", "herd_s", " s"),
+    Row("restart: CPU time of the server in that time", "herd_cpu_s", " s"),
     Row("restart: measured calls in that time", "herd_calls"),
     Row("restart: median of these", "herd_p50_ms", " ms"),
     Row("restart: 99th percentile of these", "herd_p99_ms", " ms"),
