@@ -44,6 +44,14 @@ async def for_a_while(seconds: float, callers: int, work: Callable[[], Awaitable
     return Figure(done / (time.perf_counter() - started), (time.process_time() - cpu) * 1e6 / max(done, 1), done)
 
 
+class Rejected(SystemExit):
+    """A call without success; it ends a benchmark that does not expect it."""
+
+    def __init__(self, path: str, head: bytes, answer: bytes) -> None:
+        self.status = int(head[9:12])
+        super().__init__(f"{path} was answered with {(answer or head).decode()}")
+
+
 class Connection:
     """A kept connection, with as little around it as possible: what sends must not be what is measured."""
 
@@ -65,11 +73,12 @@ class Connection:
         return await self._ask(path, f"GET /v1{path} HTTP/1.1\r\n{self._head}\r\n".encode())
 
     async def stream(self, path: str) -> AsyncIterator[bytes]:
-        """The lines of an event stream, until the server ends it."""
+        """The lines of an event stream, until the server ends it; the first one is empty, when it is open."""
         self._writer.write(f"GET /v1{path} HTTP/1.1\r\n{self._head}\r\n".encode())
         head = await self._reader.readuntil(b"\r\n\r\n")
         if head[9:10] != b"2":
-            raise SystemExit(f"{path} was answered with {head.decode()}")
+            raise Rejected(path, head, b"")
+        yield b""
         while line := await self._reader.readline():
             yield line
 
@@ -78,7 +87,7 @@ class Connection:
         head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         answer = await self._reader.readexactly(int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
         if head[9:10] != b"2":
-            raise SystemExit(f"{path} was answered with {answer.decode()}")
+            raise Rejected(path, head, answer)
         return answer
 
 

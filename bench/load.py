@@ -6,6 +6,10 @@ with enqueueing, claiming and completing, and reading a list, a task and the sta
 resident memory of the server twenty times. Memory is *flat* if the median of the last fifth of these samples is at most 1.1 times
 that of the second fifth (the first fifth is warm-up).
 
+Then the server is stopped (SIGTERM) while all of them are connected, and another process is started on the same port. All polls and
+streams reconnect together as soon as it listens: a poll is served again when its first call, which does not wait, is answered, and
+a stream when it is open. Eight callers continue until all are served. Calls refused with 503 are sent again after a second.
+
 The issue's size is `python -m bench load --set queued=500000 --set polls=2000 --set streams=200 --set seconds=600`.
 """
 
@@ -17,14 +21,17 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
 
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged
-from bench.http_load import Connection
-from bench.processes import child, rss_mb
+from bench.http import cpu_of
+from bench.http_load import Connection, Rejected
+from bench.processes import PATIENCE, Child, child, rss_mb
 from treadle import Engine, TaskSpec
 from treadle.model.access import Scope
 from treadle.settings import Settings
@@ -37,6 +44,8 @@ SAMPLES = 20
 CHUNK = 10_000
 WAIT = 20.0
 """Seconds that a long poll waits before it is sent again."""
+RETRY_AFTER = 1.0
+"""Seconds until a refused call is sent again."""
 PARKED, WORK, NOBODY = "bench.parked", "bench.work", "bench.nobody"
 
 
@@ -55,6 +64,28 @@ QUICK = Sizes(queued=2_000, polls=20, streams=5, seconds=3.0)
 
 
 @dataclass
+class Herd:
+    """Waiters that lose their server together and come back together."""
+
+    waiting: set[int]
+    """The numbers of those that are not served yet."""
+    back: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the new server listens."""
+    served: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when all are served by it."""
+    refused: int = 0
+    lost: int = 0
+    """Connections to the new server that ended."""
+
+    def serve(self, number: int) -> None:
+        """Note that this waiter has an answer; those of the old server do not count."""
+        if self.back.is_set():
+            self.waiting.discard(number)
+            if not self.waiting:
+                self.served.set()
+
+
+@dataclass
 class Load:
     """The callers of one server, and their figures."""
 
@@ -65,6 +96,8 @@ class Load:
     times: dict[str, list[float]] = field(default_factory=dict)
     events: int = 0
     answered: int = 0
+    herd: Herd | None = None
+    """Set while losing the server is expected."""
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Connection]:
@@ -78,38 +111,83 @@ class Load:
     async def poll(self, number: int, after: float) -> None:
         """Wait for a result, or for a task to claim, again and again, first after a delay: clients do not start together."""
         await asyncio.sleep(after)
-        claim = json.dumps({"worker_id": self.worker, "names": [NOBODY], "wait_for": WAIT}).encode()
-        async with self.connect() as connection:
+
+        async def ask(connection: Connection) -> None:
+            wait_for = WAIT if self.herd is None else 0.0
             while True:
                 if number % 2:
-                    await connection.post("/tasks/claim", claim)
+                    claim = {"worker_id": self.worker, "names": [NOBODY], "wait_for": wait_for}
+                    await connection.post("/tasks/claim", json.dumps(claim).encode())
                 else:
-                    await connection.get(f"/tasks/{self.ids[number % len(self.ids)]}/result?wait_for={WAIT:g}")
+                    await connection.get(f"/tasks/{self.ids[number % len(self.ids)]}/result?wait_for={wait_for:g}")
                 self.answered += 1
+                self._serve(number)
+                wait_for = WAIT
 
-    async def follow(self) -> None:
-        """Read one event stream to its end."""
-        async with self.connect() as connection:
+        await self._stay(ask)
+
+    async def follow(self, number: int) -> None:
+        """Read an event stream, and the next one when it ends."""
+
+        async def read(connection: Connection) -> None:
             async for line in connection.stream("/events/stream"):
+                self._serve(number)
                 self.events += line.startswith(b"data:")
+            raise EOFError("the server ended a stream")
 
-    async def call(self, until: float) -> None:
-        """Take turns with the calls of programs and people, and measure them."""
+        await self._stay(read)
+
+    async def _stay(self, use: Callable[[Connection], Awaitable[None]]) -> None:
+        """Use one connection after the other; the next one when the new server listens."""
+        while True:
+            try:
+                async with self.connect() as connection:
+                    await use(connection)
+            except Rejected as error:
+                await self._refuse(error)
+            except (OSError, EOFError):
+                if self.herd is None:
+                    raise
+                self.herd.lost += self.herd.back.is_set()
+            if self.herd is not None:
+                await self.herd.back.wait()
+
+    def _serve(self, number: int) -> None:
+        if self.herd is not None:
+            self.herd.serve(number)
+
+    async def _refuse(self, error: Rejected) -> None:
+        """Count a refused call and wait; a refusal without a herd, or for another reason, ends the benchmark."""
+        if self.herd is None or error.status != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise error
+        self.herd.refused += self.herd.back.is_set()
+        await asyncio.sleep(RETRY_AFTER)
+
+    async def call(self, goes_on: Callable[[], bool]) -> None:
+        """Take turns with the calls of programs and people, and measure them; at least once."""
         async with self.connect() as connection:
-            while time.perf_counter() < until:
-                await self._timed("enqueue", connection.post("/tasks", json.dumps({"name": WORK, "payload": {"n": 1}}).encode()))
-                claim = json.dumps({"worker_id": self.worker, "names": [WORK], "limit": 1}).encode()
-                for task in json.loads(await self._timed("claim", connection.post("/tasks/claim", claim)))["tasks"]:
-                    said = {"worker_id": self.worker, "claim_version": task["claim_version"], "result": {"n": 1}}
-                    path = f"/tasks/{task['task_id']}/complete"
-                    await self._timed("complete", connection.post(path, json.dumps(said).encode()))
-                await self._timed("list", connection.get("/tasks?limit=20"))
-                await self._timed("show", connection.get(f"/tasks/{self.ids[len(self.times['list']) % len(self.ids)]}"))
-                await self._timed("status", connection.get("/status"))
+            while True:
+                try:
+                    await self._take_turns(connection)
+                except Rejected as error:
+                    await self._refuse(error)
+                if not goes_on():
+                    return
 
-    async def _timed(self, kind: str, call: asyncio.Future[bytes] | object) -> bytes:
+    async def _take_turns(self, connection: Connection) -> None:
+        await self._timed("enqueue", connection.post("/tasks", json.dumps({"name": WORK, "payload": {"n": 1}}).encode()))
+        claim = json.dumps({"worker_id": self.worker, "names": [WORK], "limit": 1}).encode()
+        for task in json.loads(await self._timed("claim", connection.post("/tasks/claim", claim)))["tasks"]:
+            said = {"worker_id": self.worker, "claim_version": task["claim_version"], "result": {"n": 1}}
+            path = f"/tasks/{task['task_id']}/complete"
+            await self._timed("complete", connection.post(path, json.dumps(said).encode()))
+        await self._timed("list", connection.get("/tasks?limit=20"))
+        await self._timed("show", connection.get(f"/tasks/{self.ids[len(self.times['list']) % len(self.ids)]}"))
+        await self._timed("status", connection.get("/status"))
+
+    async def _timed(self, kind: str, call: Awaitable[bytes]) -> bytes:
         began = time.perf_counter()
-        answer: bytes = await call  # type: ignore[misc]
+        answer = await call
         self.times.setdefault(kind, []).append((time.perf_counter() - began) * 1000)
         return answer
 
@@ -125,35 +203,82 @@ async def measure(url: str, sizes: Sizes) -> Figures:
             count = min(CHUNK, sizes.queued - start)
             ids += [each.id for each in await engine.enqueue_many(TaskSpec(name=PARKED, payload={"n": n}) for n in range(count))]
         say(f"{len(ids):,} tasks are queued")
+    waiters: list[asyncio.Task[None]] = []
+    try:
+        async with _serve(url, "0", waiting) as (server, address):
+            load = Load(address, token, ids[:: max(len(ids) // 1000, 1)])
+            found = await _run(load, server.pid, sizes, waiters)
+            before = rss_mb(server.pid)
+            load.times, load.herd = {}, Herd(set(range(sizes.polls + sizes.streams)))
+            began = time.perf_counter()
+        async with _serve(url, address.rpartition(":")[2], waiting) as (server, _):
+            down = time.perf_counter() - began
+            return found | {"herd_down_s": down, "herd_before_mb": before} | await _come_back(load, load.herd, server.pid, waiters)
+    finally:
+        for each in waiters:
+            each.cancel()
+        await asyncio.gather(*waiters, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _serve(url: str, port: str, waiting: str) -> AsyncIterator[tuple[Child, str]]:
     async with child(
-        "treadle", "serve", "--port", "0", "--json",
+        "treadle", "serve", "--port", port, "--json",
         store=url, TREADLE_LOG_LEVEL="WARNING", TREADLE_HTTP_WAITING=waiting, TREADLE_HTTP_WAITING_EACH=waiting,
     ) as server:  # fmt: skip
-        load = Load((await server.said())["url"], token, ids[:: max(len(ids) // 1000, 1)])
-        return await _run(load, server.pid, sizes)
+        yield server, (await server.said())["url"]
 
 
-async def _run(load: Load, pid: int, sizes: Sizes) -> Figures:
+async def _run(load: Load, pid: int, sizes: Sizes, waiters: list[asyncio.Task[None]]) -> Figures:
+    """Let all wait and follow, which goes on afterwards, and measure for a while."""
     async with load.connect() as connection:
         registered = await connection.post("/workers", json.dumps({"name": "bench", "handlers": [WORK, NOBODY]}).encode())
         load.worker = json.loads(registered)["worker_id"]
     begin = rss_mb(pid)
-    waiters = [asyncio.create_task(load.poll(number, WAIT * number / sizes.polls)) for number in range(sizes.polls)]
-    waiters += [asyncio.create_task(load.follow()) for _ in range(sizes.streams)]
-    callers = [asyncio.create_task(load.call(time.perf_counter() + sizes.seconds)) for _ in range(CALLERS)]
+    spread = min(WAIT, sizes.seconds / 2)
+    waiters += [asyncio.create_task(load.poll(number, spread * number / sizes.polls)) for number in range(sizes.polls)]
+    waiters += [asyncio.create_task(load.follow(sizes.polls + number)) for number in range(sizes.streams)]
+    until = time.perf_counter() + sizes.seconds
     series: list[float] = []
-    async with AsyncExitStack() as stack:
-        for each in (*waiters, *callers):
-            stack.callback(each.cancel)
+    async with _callers(load, lambda: time.perf_counter() < until) as callers:
         for _ in range(SAMPLES):
-            done, _ = await asyncio.wait([*waiters, *callers], timeout=sizes.seconds / SAMPLES, return_when=asyncio.FIRST_EXCEPTION)
-            for each in done:
-                each.result()
+            await _watch([*waiters, *callers], sizes.seconds / SAMPLES)
             series.append(rss_mb(pid))
         await asyncio.gather(*callers)
-    with suppress(asyncio.CancelledError):
-        await asyncio.gather(*waiters, return_exceptions=True)
     return _figures(load, sizes, begin, series)
+
+
+async def _come_back(load: Load, herd: Herd, pid: int, waiters: list[asyncio.Task[None]]) -> Figures:
+    """Let all waiters reconnect, and measure calls until all are served."""
+    began, cpu = time.perf_counter(), cpu_of(pid)
+    herd.back.set()
+    async with _callers(load, lambda: not herd.served.is_set()) as callers, asyncio.timeout(PATIENCE):
+        await _watch([asyncio.create_task(herd.served.wait()), *waiters, *callers], None, asyncio.FIRST_COMPLETED)
+        seconds, cpu = time.perf_counter() - began, cpu_of(pid) - cpu
+        await asyncio.gather(*callers)
+    every = sorted(each for times in load.times.values() for each in times)
+    return {
+        "herd_s": seconds, "herd_cpu_s": cpu, "herd_calls": len(every),
+        "herd_p50_ms": _quantile(every, 0.5), "herd_p99_ms": _quantile(every, 0.99),
+        "herd_refused": herd.refused, "herd_lost": herd.lost, "herd_after_mb": rss_mb(pid),
+    }  # fmt: skip
+
+
+@asynccontextmanager
+async def _callers(load: Load, goes_on: Callable[[], bool]) -> AsyncIterator[list[asyncio.Task[None]]]:
+    callers = [asyncio.create_task(load.call(goes_on)) for _ in range(CALLERS)]
+    try:
+        yield callers
+    finally:
+        for each in callers:
+            each.cancel()
+
+
+async def _watch(tasks: list[asyncio.Task[Any]], seconds: float | None, until: str = asyncio.FIRST_EXCEPTION) -> None:
+    """Wait for that long; an error of a task ends the benchmark."""
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=until)
+    for each in done:
+        each.result()
 
 
 def _figures(load: Load, sizes: Sizes, begin: float, series: list[float]) -> Figures:
@@ -193,6 +318,16 @@ ROWS = (
         Row(f"{kind}, 99th percentile", f"{kind}_p99_ms", " ms")
         for kind in ("enqueue", "claim", "complete", "list", "show", "status")
     ),
+    Row("restart: until the new server listens", "herd_down_s", " s"),
+    Row("restart: from then until all are served", "herd_s", " s"),
+    Row("restart: CPU time of the server in that time", "herd_cpu_s", " s"),
+    Row("restart: measured calls in that time", "herd_calls"),
+    Row("restart: median of these", "herd_p50_ms", " ms"),
+    Row("restart: 99th percentile of these", "herd_p99_ms", " ms"),
+    Row("restart: refused calls (503)", "herd_refused"),
+    Row("restart: connections lost again", "herd_lost"),
+    Row("restart: resident memory before", "herd_before_mb", " MB"),
+    Row("restart: resident memory after", "herd_after_mb", " MB"),
     Row("load average at the end", "load_average"),
 )
 

@@ -3,7 +3,8 @@
 Generates whole reference pages, embeds files in code blocks that follow a comment `<!-- snippet: path -->`, or one section
 of a file with `<!-- snippet: path#name -->` (the lines after `# --- name ---`, up to the next such line), and fills blocks
 between `<!-- python: name -->` and `<!-- /python -->` from docstrings (`docs/python_reference.py`), and the block after
-`<!-- grammar -->` from the grammar of AFL (`docs/grammar.py`).
+`<!-- grammar -->` from the grammar of AFL (`docs/grammar.py`), and the block between `<!-- sql features -->` and
+`<!-- /sql features -->` from the SQL of the PostgreSQL store (`docs/sql_features.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import click
 from build_tools.wrap import wrapped
 from docs.grammar import with_grammar
 from docs.python_reference import with_python
+from docs.sql_features import with_sql_features
 
 import treadle
 from treadle.cli.app import COMMANDS
@@ -590,10 +592,15 @@ def snippet(place: str) -> str:
     return textwrap.dedent(dict(zip(parts[1::2], parts[2::2], strict=True))[section]).strip("\n") + "\n"
 
 
+def _filled(text: str) -> str:
+    """The page with everything that is derived from code."""
+    return with_sql_features(with_grammar(with_python(with_snippets(text))))
+
+
 def outdated() -> dict[Path, str]:
     """Return the wanted text of every page that is out of date."""
     wanted = {ROOT / place: make() for place, make in PAGES.items()}
-    wanted |= {path: with_grammar(with_python(with_snippets(path.read_text("utf-8")))) for path in texts() if path not in wanted}
+    wanted |= {path: _filled(path.read_text("utf-8")) for path in texts() if path not in wanted}
     return {path: text for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docs import generate
+from docs import generate, sql_features
 
 from treadle.lang import RULES, compile_sources
 from treadle.model import states
@@ -43,6 +43,27 @@ def text_of(page: str) -> str:
 def test_generated_pages_and_snippets_are_up_to_date():
     behind = [str(path.relative_to(ROOT)) for path in generate.outdated()]
     assert behind == [], "run `python -m docs.generate`"
+
+
+def test_every_listed_feature_of_sql_is_used():
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in sql_features.table().splitlines()[2:]]
+    assert sorted(rows) == sorted(sql_features.FEATURES), "remove features that no statement uses"
+
+
+@pytest.mark.parametrize(
+    ("feature", "sql", "used"),
+    [
+        ("`unnest` with several arrays", "select * from unnest($1::uuid[], $2::text[])", True),
+        ("`unnest` with several arrays", "select * from unnest(array(select f(a, b) from c), $2)", True),
+        ("`unnest` with several arrays", "select f(unnest(array(select f(a, b) from c)), d)", False),
+        ("`on conflict`", "insert into a values (1) -- on conflict", False),
+        ("data-modifying `with`", "with a as materialized (\n  update b set c = 1 returning d\n) select * from a", True),
+        ("partial indexes", "create index a on b (c);\nselect 1 where true;", False),
+        ("partial indexes", "create unique index a on b (c)\n  where d is null;", True),
+    ],
+)
+def test_features_of_sql_are_recognised(feature: str, sql: str, used: bool):
+    assert (sql_features.find_use(sql_features.FEATURES[feature], [("a.sql", sql)], []) is not None) is used
 
 
 @pytest.mark.parametrize("machine", states.MACHINES.values(), ids=lambda machine: machine.entity)

@@ -208,7 +208,7 @@ class Site:
             now=now,
             flash=_flash(flash),
             open_access=self.state.callers.open_access,
-            places=[] if access is None else await list_places(request),
+            places=await list_places(request),
             **values,
         )
         answer = HTMLResponse(text, status, headers=HEADERS)

@@ -1,8 +1,15 @@
-// Keyboard shortcuts: `g` and a letter opens a page, `/` focuses the search, `?` lists them.
+// Keyboard shortcuts: `g` and a letter opens a page, `/` focuses the search, `?` lists them. Escape, a click or the focus elsewhere closes the switcher.
 (() => {
   let after = 0;
   const dialog = () => document.getElementById("shortcuts");
+  const switcher = document.querySelector(".places");
+  const leave = (event) => { if (switcher && !switcher.contains(event.target)) switcher.open = false; };
+  for (const kind of ["click", "focusin"]) addEventListener(kind, leave);
   addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && switcher?.open) {
+      switcher.open = false;
+      switcher.querySelector("summary").focus();
+    }
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input, textarea, select, [contenteditable]")) return;
     if (event.key === "?") { dialog().showModal(); return; }
