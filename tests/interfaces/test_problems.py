@@ -66,24 +66,26 @@ async def schedule_is_paused(scene: Scene, folder: Path) -> Cure:
 
 
 async def function_is_stuck(scene: Scene, folder: Path) -> Cure:
-    names = iter(["one", "other", "one"])
+    code = {"name": "one"}
 
     async def done() -> None:
         return None
 
     @scene.engine.function("changed")
     async def changed(payload: dict[str, Any], ctx: Any) -> None:
-        await ctx.step(done, name=next(names))
+        await ctx.step(done, name=code["name"])
         await ctx.wait_for("go")
 
     run = await scene.engine.start_function("changed")
     process = scene.process(warm=0)
     await process.quiet()
+    code["name"] = "other"  # it stays, however often the function is retried while other faults are planted
     await scene.engine.signal(run.id, "go")
     await process.quiet()
 
     async def roll_back() -> None:
-        scene.clock.advance(1)
+        code["name"] = "one"
+        scene.clock.advance(3600)
         await process.quiet()
 
     return roll_back

@@ -81,7 +81,7 @@ class BorrowedStore(PostgresStore):
         except StoreUnavailable as error:  # nobody can repeat it on this connection
             raise StoreError(str(error)) from error
 
-    _reading = _working
+    _reading = _listing = _working
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         if not units:
