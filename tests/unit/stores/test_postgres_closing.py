@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+from tests.limits import BOUND
+
+from treadle.kernel.store.system import SystemClock
+from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, Pool
 from treadle.stores.postgres.connection.signals import Notifier
@@ -51,3 +56,15 @@ async def test_a_voice_that_closes_leaves_no_connection_that_was_being_opened(po
     connector.go_on.set()
     await telling
     assert [connection.is_closed() for connection in connector.opened] == [True]
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_store_whose_session_ends_while_it_is_closed_stops_listening(postgres_url: str, turns: int) -> None:
+    store = PostgresStore(postgres_url, clock=SystemClock())
+    await store.open()
+    await store.subscribe(lambda lanes: None)
+    store._listener._connection.terminate()
+    for _ in range(turns):  # so that the end of the session and the cancellation also arrive together
+        await asyncio.sleep(0)
+    async with asyncio.timeout(BOUND):
+        await store.close()

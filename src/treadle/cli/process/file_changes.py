@@ -57,7 +57,8 @@ def changed(before: Files, now: Files) -> list[str]:
 
 async def _pause(stop: asyncio.Event, seconds: float) -> bool:
     try:
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()
     except TimeoutError:
         return False
     return True

@@ -31,7 +31,8 @@ async def wait_for_move(settings: Settings, stop: asyncio.Event) -> str | None:
                     return found
                 read_at = changed_at
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _LOOK_EVERY)
+            async with asyncio.timeout(_LOOK_EVERY):
+                await stop.wait()
     return None
 
 

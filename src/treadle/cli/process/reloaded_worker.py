@@ -113,7 +113,8 @@ class ReloadedWorker:
         if process.returncode is None:
             process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), self._options.grace + _ENDS_IN)
+            async with asyncio.timeout(self._options.grace + _ENDS_IN):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()

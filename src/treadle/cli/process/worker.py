@@ -175,7 +175,8 @@ async def opened(engine: Engine, stop: asyncio.Event) -> AsyncIterator[Engine]:
                 raise
             engine.kernel.emit(StoreTrouble("opening the store", str(error), pause))
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await stop.wait()
             if stop.is_set():
                 raise
     try:

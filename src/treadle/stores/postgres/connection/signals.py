@@ -128,7 +128,8 @@ class Listener:
         self._call(())
         while not connection.is_closed():
             try:
-                await asyncio.wait_for(ended.wait(), _PING_EVERY)
+                async with asyncio.timeout(_PING_EVERY):
+                    await ended.wait()
             except TimeoutError:
                 async with self._turn:
                     await connection.execute(_SQL["ping"])
