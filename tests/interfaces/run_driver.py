@@ -11,10 +11,9 @@ from tests.interfaces.engines import make_engine
 
 from treadle import Engine
 from treadle.kernel.queue.decide import failure, settlement
-from treadle.kernel.runs.decide import PARAM
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer
-from treadle.model.names import ADVANCE, HANDLER, SCRIPT
+from treadle.model.names import ADVANCE, HANDLER, PARAM, SCRIPT
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Task

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
-from treadle.cli import execute
 from treadle.cli.app import COMMANDS
 from treadle.cli.command import leaves, make
+from treadle.cli.execution import execute
 from treadle.cli.exits import BUG
 
 ENDLESS = {"demo", "dev", "up", "serve", "mcp", "lsp", "worker", "runner", "top", "completion"}

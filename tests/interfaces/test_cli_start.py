@@ -29,7 +29,7 @@ HEAVY = [
 
 _LOADED = """
 import sys
-from treadle.cli import execute
+from treadle.cli.execution import execute
 code = execute({arguments!r})
 print(code, *sorted({{name.split(".")[0] for name in sys.modules}} & set({heavy!r})), file=sys.stderr)
 print(*sorted(name for name in sys.modules if name.startswith("treadle.")), file=sys.stderr)
@@ -46,7 +46,8 @@ def loaded(folder: Path, *arguments: str) -> tuple[list[str], set[str]]:
 
 def packages_after(folder: Path, *arguments: str) -> set[str]:
     """All modules that a new process has loaded after that command."""
-    code = f"import sys\nfrom treadle.cli import execute\nexecute({list(arguments)!r})\nprint(*sys.modules, file=sys.stderr)"
+    command = f"from treadle.cli.execution import execute\nexecute({list(arguments)!r})"
+    code = f"import sys\n{command}\nprint(*sys.modules, file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=BOUND, check=True)
     return set(ended.stderr.splitlines()[-1].split())
 
@@ -110,7 +111,7 @@ def test_help_loads_no_command_and_no_engine(tmp_path: Path):
     packages, modules = loaded(tmp_path, "--help")
     assert packages == ["0"]
     assert {name for name in modules if name.startswith("treadle.cli.")} == {
-        f"treadle.cli.{name}" for name in ("app", "command", "exits", "output", "output.messages")
+        f"treadle.cli.{name}" for name in ("app", "command", "execution", "exits", "output", "output.messages")
     }
     assert not any(name.startswith(("treadle.wiring", "treadle.api", "treadle.kernel")) for name in modules)
 

@@ -5,11 +5,10 @@ A rule makes workers send messages to a target that its creator chooses. Only ad
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import SECONDS, AlertOptions
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -18,7 +17,7 @@ from treadle.model.values import Json
 RuleName = Annotated[str, Doc("The rule's name, or its id", "imports")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AlertRule(ApiRecord):
     """An alert rule; durations are milliseconds."""
 
@@ -50,14 +49,14 @@ class AlertRule(ApiRecord):
     task_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AlertRules(ApiRecord):
     """Alert rules, newest first."""
 
     rules: list[AlertRule]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AlertDelivery(ApiRecord):
     """A message about an alert. It is sent at least once; all attempts have its id as their idempotency key."""
 
@@ -69,7 +68,7 @@ class AlertDelivery(ApiRecord):
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Alert(ApiRecord):
     """One cause of a rule, from the time it had lasted long enough until it was gone."""
 
@@ -92,7 +91,7 @@ class Alert(ApiRecord):
     """Messages about it, oldest first; the last ten."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AlertPage(ApiRecord):
     """Alerts, newest first."""
 
@@ -101,7 +100,7 @@ class AlertPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AlertTest(ApiRecord):
     """The outcome of a test message."""
 

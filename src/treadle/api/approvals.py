@@ -7,11 +7,10 @@ be in a group: an approval that names a group is decided on the command line, on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import MoveRecord, Why
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -21,7 +20,7 @@ ApprovalId = Annotated[str, Doc("The approval's id", "01935b8e-7c3a-7000-8000-00
 Reason = Annotated[str | None, Doc("Stored with the approval and passed to the work", "within the budget")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Vote(ApiRecord):
     """The vote of one decider."""
 
@@ -32,7 +31,7 @@ class Vote(ApiRecord):
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Approval(ApiRecord):
     """A question to people and its state."""
 
@@ -86,7 +85,7 @@ class Approval(ApiRecord):
         return f"{self.title} ({self.id}) is {self.state} now{more}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ApprovalDetail(Approval):
     """Everything about one approval."""
 
@@ -95,7 +94,7 @@ class ApprovalDetail(Approval):
     """The pending condition, or how it ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ApprovalPage(ApiRecord):
     """Approvals, newest first."""
 
@@ -104,7 +103,7 @@ class ApprovalPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ApprovalCounts(ApiRecord):
     """Number of approvals by state."""
 
@@ -115,7 +114,7 @@ class ApprovalCounts(ApiRecord):
     canceled: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DecisionError(ApiRecord):
     """The error of one of several decisions."""
 
@@ -124,7 +123,7 @@ class DecisionError(ApiRecord):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DecisionResult(ApiRecord):
     """The result of one of several decisions."""
 
@@ -136,7 +135,7 @@ class DecisionResult(ApiRecord):
     """The result in one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DecisionResults(ApiRecord):
     """The results, in the order given."""
 

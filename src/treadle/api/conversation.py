@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from treadle.api.contract import ApiRecord
+from treadle.api.contract import ApiRecord, record
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PublishedValue(ApiRecord):
     """A value that a function has published."""
 
@@ -20,7 +18,7 @@ class PublishedValue(ApiRecord):
     at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpdateResult(ApiRecord):
     """An update, and the function's answer to it."""
 

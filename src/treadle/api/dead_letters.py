@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import Task, TaskDetail, TaskId
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -35,7 +34,7 @@ AtMost = Annotated[int, Doc("Maximum number to change in this call, up to 500", 
 After = Annotated[str | None, Doc("`next_after` of the previous call with the same filter")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetter(Task):
     """A dead letter."""
 
@@ -45,7 +44,7 @@ class DeadLetter(Task):
     """Identifies the cause: equal for errors with the same cause."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetterPage(ApiRecord):
     """Dead letters, latest failure first."""
 
@@ -54,7 +53,7 @@ class DeadLetterPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetterDetail(TaskDetail):
     """Everything about one dead letter."""
 
@@ -62,7 +61,7 @@ class DeadLetterDetail(TaskDetail):
     fingerprint: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetterGroup(ApiRecord):
     """Dead letters with one fingerprint, error code and name."""
 
@@ -80,14 +79,14 @@ class DeadLetterGroup(ApiRecord):
     """Its error."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetterGroups(ApiRecord):
     """Groups, largest first."""
 
     groups: list[DeadLetterGroup]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLettersChanged(ApiRecord):
     """The result of this call; for a dry run, of all calls together."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -17,21 +16,21 @@ STORAGE_ERROR = 500
 """The status required by the dispatch specification after the store has failed four times; other calls return 503 immediately."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueLabel(ApiRecord):
     """A label of an issue."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueOwner(ApiRecord):
     """The owner of the repository."""
 
     login: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueRepository(ApiRecord):
     """The repository of an issue."""
 
@@ -44,14 +43,14 @@ class IssueRepository(ApiRecord):
     default_branch: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IssueInstallation(ApiRecord):
     """The installation of the GitHub app that delivered an issue."""
 
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Issue(ApiRecord):
     """A GitHub issue. Other fields of GitHub are not stored."""
 
@@ -64,7 +63,7 @@ class Issue(ApiRecord):
     installation: IssueInstallation | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DispatchedJob(ApiRecord):
     """A job and its state."""
 
@@ -82,7 +81,7 @@ class DispatchedJob(ApiRecord):
     """The metadata it was enqueued with, and `worker_id`, its last worker."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DispatchedJobPage(ApiRecord):
     """Jobs, newest first."""
 
@@ -91,7 +90,7 @@ class DispatchedJobPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dequeued(ApiRecord):
     """The next job, now running; null: there is none."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnknownEffect(ApiRecord):
     """An attempt at an effect whose outcome is unknown."""
 
@@ -32,7 +31,7 @@ class UnknownEffect(ApiRecord):
     unknown_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EffectPage(ApiRecord):
     """Attempts at effects, newest first."""
 

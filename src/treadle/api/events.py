@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
@@ -22,7 +21,7 @@ class EventConditions(TypedDict, total=False):
     move: Annotated[str | None, Doc("Only changes with this name", "succeed")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Event(ApiRecord):
     """A state change, as recorded in the log."""
 
@@ -46,7 +45,7 @@ class Event(ApiRecord):
     data: Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EventPage(ApiRecord):
     """Events, ordered by seq."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -15,7 +14,7 @@ from treadle.model.values import Json
 JobId = Annotated[str, Doc("The job's id, or the id of its task", "01935b8e-7c3a-7000-8000-000000000000")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExternalJob(ApiRecord):
     """A job in an external service, projected from its events."""
 
@@ -53,7 +52,7 @@ class ExternalJob(ApiRecord):
     last_error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExternalJobEvent(ApiRecord):
     """An event of a job."""
 
@@ -65,7 +64,7 @@ class ExternalJobEvent(ApiRecord):
     payload: dict[str, Json]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExternalJobDetail(ExternalJob):
     """Everything about one job."""
 
@@ -75,7 +74,7 @@ class ExternalJobDetail(ExternalJob):
     """The reason for its task's state."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExternalJobPage(ApiRecord):
     """Jobs, newest first."""
 
@@ -84,7 +83,7 @@ class ExternalJobPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExternalJobsRebuilt(ApiRecord):
     """Records that were compared with their events."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SourceText(ApiRecord):
     """One AFL source."""
 
@@ -34,7 +34,7 @@ ANSWERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowDiagnostic(ApiRecord):
     """A diagnostic about AFL sources; lines and columns count from 1, the end is exclusive."""
 
@@ -56,7 +56,7 @@ class FlowDiagnostic(ApiRecord):
     """The diagnostic as text, with the source line."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowChecked(ApiRecord):
     """The result of a check of sources."""
 
@@ -70,7 +70,7 @@ class FlowChecked(ApiRecord):
     """Handlers that the flow needs."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowCompiled(FlowChecked):
     """The result of compiling sources."""
 
@@ -78,7 +78,7 @@ class FlowCompiled(FlowChecked):
     """Null if the sources are invalid."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FormattedSource(ApiRecord):
     """A formatted source."""
 
@@ -87,7 +87,7 @@ class FormattedSource(ApiRecord):
     changed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowFormatted(ApiRecord):
     """Formatted sources, without those that have syntax errors."""
 
@@ -96,7 +96,7 @@ class FlowFormatted(ApiRecord):
     diagnostics: list[FlowDiagnostic]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowVersion(ApiRecord):
     """A published version of a flow; versions count from 1."""
 
@@ -108,14 +108,14 @@ class FlowVersion(ApiRecord):
     published_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowList(ApiRecord):
     """Published flows by name, newest version first."""
 
     flows: list[FlowVersion]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowParam(ApiRecord):
     """A parameter of a workflow or a field of a schema."""
 
@@ -130,7 +130,7 @@ class FlowParam(ApiRecord):
     doc: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowReturn(ApiRecord):
     """An output of a workflow."""
 
@@ -139,7 +139,7 @@ class FlowReturn(ApiRecord):
     doc: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowSchema(ApiRecord):
     """A schema and its fields."""
 
@@ -148,7 +148,7 @@ class FlowSchema(ApiRecord):
     doc: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkflowSignature(ApiRecord):
     """Parameters and outputs of a workflow, sufficient for a start form."""
 
@@ -163,7 +163,7 @@ class WorkflowSignature(ApiRecord):
     doc: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowDetail(ApiRecord):
     """A flow: its sources and workflows."""
 
@@ -178,7 +178,7 @@ class FlowDetail(ApiRecord):
     sources: list[SourceText]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowNode(ApiRecord):
     """A statement or a workflow."""
 
@@ -202,7 +202,7 @@ class FlowNode(ApiRecord):
     """For a run: the id of that step."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowEdge(ApiRecord):
     """`needs` between statements of a block, or `body`, `case`, `catch` from an owner into a block."""
 
@@ -211,7 +211,7 @@ class FlowEdge(ApiRecord):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowBlock(ApiRecord):
     """A block and its enclosing block."""
 
@@ -229,7 +229,7 @@ class FlowBlock(ApiRecord):
     """For a run: the id of the block, if there is exactly one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowGraph(ApiRecord):
     """Steps of workflows and their dependencies."""
 
@@ -242,7 +242,7 @@ class FlowGraph(ApiRecord):
     """The graph for Graphviz."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrialCall(ApiRecord):
     """A call of a facet in a trial."""
 
@@ -257,7 +257,7 @@ class TrialCall(ApiRecord):
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowTrial(ApiRecord):
     """The end of a trial, of which nothing is stored."""
 

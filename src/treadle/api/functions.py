@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import FunctionOptions
 from treadle.api.runs import Run, RunId, RunStarted
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Function(ApiRecord):
     """A version of a durable function."""
 
@@ -27,14 +26,14 @@ class Function(ApiRecord):
     """Task lists in which its runs were started."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FunctionList(ApiRecord):
     """Functions by name and version."""
 
     functions: list[Function]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunAdopted(Run):
     """A run that continues with another version of its function."""
 

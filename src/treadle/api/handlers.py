@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -18,7 +17,7 @@ FacetName = Annotated[str, Doc("The event facet's qualified name", "billing.Proc
 _MODULE = "`package.module`, or `file:///path/to/module.py`, below the folders that the server's machine allows"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Handler(ApiRecord):
     """A registration."""
 
@@ -46,14 +45,14 @@ class Handler(ApiRecord):
     """Why the stored registration cannot be read; runners do not load it. Null: it can be read."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandlerList(ApiRecord):
     """Registrations by name."""
 
     handlers: list[Handler]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandlerRate(ApiRecord):
     """Tasks of one handler or function in the last hour; durations are milliseconds."""
 
@@ -73,7 +72,7 @@ class HandlerRate(ApiRecord):
     """Their 95th percentile."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandlerRates(ApiRecord):
     """Rates by handler, busiest first."""
 
@@ -82,14 +81,14 @@ class HandlerRates(ApiRecord):
     rates: list[HandlerRate]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandlerRemoved(ApiRecord):
     """A removed registration."""
 
     removed: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandlerTrial(ApiRecord):
     """The result of a trial, or the error that a task would fail with."""
 

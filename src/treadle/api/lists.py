@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY
@@ -15,7 +15,7 @@ ListName = Annotated[str, Doc("The task list's name", "default")]
 HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LaneStatus(ApiRecord):
     """The tasks of one kind and name in a list: counts and settings."""
 
@@ -38,7 +38,7 @@ class LaneStatus(ApiRecord):
     limit_key: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskListStatus(ApiRecord):
     """A task list, its settings and its tasks by handler."""
 
@@ -53,7 +53,7 @@ class TaskListStatus(ApiRecord):
     lanes: list[LaneStatus]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyLimit(ApiRecord):
     """A limit of a key (concurrency, rate or both), and its usage."""
 
@@ -76,21 +76,21 @@ class KeyLimit(ApiRecord):
     """Handlers whose tasks have this key unless they have their own."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskLists(ApiRecord):
     """All task lists."""
 
     lists: list[TaskListStatus]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyLimits(ApiRecord):
     """All limits of keys."""
 
     limits: list[KeyLimit]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DesiredWorkers(ApiRecord):
     """The recommended number of workers of a list, and its basis; durations are milliseconds."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import MoveRecord
 from treadle.api.wire import Instant, to_builtins
 from treadle.model.access import Scope
@@ -254,7 +254,7 @@ class ClaimHeld(Artifact):
     task_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkorderTrail(ApiRecord):
     """A workorder and its artifacts; null for those that do not exist yet or were deleted."""
 
@@ -278,7 +278,7 @@ class ObjectiveDetail(Objective):
     moves: list[MoveRecord]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObjectivePage(ApiRecord):
     """Objectives, newest first."""
 
@@ -287,7 +287,7 @@ class ObjectivePage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BoardColumn(ApiRecord):
     """The objectives of one status."""
 
@@ -297,7 +297,7 @@ class BoardColumn(ApiRecord):
     """The newest of them, most important first."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObjectiveBoard(ApiRecord):
     """All objectives, by status."""
 
@@ -308,7 +308,7 @@ class ObjectiveBoard(ApiRecord):
     DONE: BoardColumn
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClaimsHeld(ApiRecord):
     """The current claims, at most 1000."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources
 from treadle.api.options import RunOptions
@@ -23,7 +23,7 @@ Inputs = Annotated[dict[str, Json] | None, Doc("Inputs of the workflow", {"order
 RunAction = Literal["pause", "resume", "cancel", "retry"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Activity(ApiRecord):
     """The activity of an unfinished run: what it is doing or waiting for."""
 
@@ -42,7 +42,7 @@ class Activity(ApiRecord):
     """Number of open tasks and waits by activity."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Run(ApiRecord):
     """A run without its inputs and outputs, which may be large."""
 
@@ -83,7 +83,7 @@ class Run(ApiRecord):
     """Search attributes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunPage(ApiRecord):
     """Runs, newest first."""
 
@@ -94,7 +94,7 @@ class RunPage(ApiRecord):
     """With `where`: the number of runs that were looked at. A page with a `next_before` may have fewer runs than `limit`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunCounts(ApiRecord):
     """Number of matching runs."""
 
@@ -105,7 +105,7 @@ class RunCounts(ApiRecord):
     """Unfinished runs by activity, among the newest 10,000 of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UsageSums(ApiRecord):
     """Sums over model requests; money in millionths of a dollar."""
 
@@ -119,7 +119,7 @@ class UsageSums(ApiRecord):
     """Requests whose end was not recorded; counted with their full reservation."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UsageRequest(ApiRecord):
     """One model request; money in millionths of a dollar."""
 
@@ -144,7 +144,7 @@ class UsageRequest(ApiRecord):
     """The path of its step."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunUsage(ApiRecord):
     """Cost of a run's model requests, and its budget; money in millionths of a dollar."""
 
@@ -155,7 +155,7 @@ class RunUsage(ApiRecord):
     """Oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Takeover(ApiRecord):
     """A worker lost a task of the run: its lease expired, and another worker may claim the task."""
 
@@ -170,7 +170,7 @@ class Takeover(ApiRecord):
     """The id of the server that lost it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunDetail(Run):
     """One run with its values and the reason for its state; its steps are a separate list."""
 
@@ -197,7 +197,7 @@ class RunDetail(Run):
     """Values that its function has published (`ctx.publish`), by name; null if there are none."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunStarted(Run):
     """A durable run."""
 
@@ -209,7 +209,7 @@ class RunStarted(Run):
     """Live workers of its task list."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunOutputs(ApiRecord):
     """The result of a run: `outputs` if it completed, `error` if it failed or was canceled."""
 
@@ -228,7 +228,7 @@ class RunOutputs(ApiRecord):
     """The reason for its state, in one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunMoves(ApiRecord):
     """The state changes of a run itself, in order."""
 
@@ -236,7 +236,7 @@ class RunMoves(ApiRecord):
     moves: list[MoveRecord]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunLogLine(TaskLogLine):
     """A log line of the flow, a handler or an agent of a run."""
 
@@ -248,7 +248,7 @@ class RunLogLine(TaskLogLine):
     """The path of its step."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunLogPage(ApiRecord):
     """Log lines, in the order of writing."""
 
@@ -260,7 +260,7 @@ class RunLogPage(ApiRecord):
     """Pass it as `after` for later lines."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SignalSent(ApiRecord):
     """A stored signal, kept until the function waits for it."""
 
@@ -274,7 +274,7 @@ class SignalSent(ApiRecord):
     """The signals that the function still waits for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunRefusal(ApiRecord):
     """A run that refused the action."""
 
@@ -283,7 +283,7 @@ class RunRefusal(ApiRecord):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BulkResult(ApiRecord):
     """The result of an action on a page of runs."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import ScheduleOptions
 from treadle.api.tasks import MoveRecord
 from treadle.api.wire import Instant
@@ -18,7 +17,7 @@ from treadle.model.values import Json
 ScheduleName = Annotated[str, Doc("The schedule's name, or its id", "nightly-report")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScheduleTime(ApiRecord):
     """The times at which a schedule fires: a cron expression, an interval, or once. Fields that do not apply are null."""
 
@@ -29,7 +28,7 @@ class ScheduleTime(ApiRecord):
     at: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target(ApiRecord):
     """The work that is started."""
 
@@ -46,7 +45,7 @@ class Target(ApiRecord):
     timeout_for: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CatchUp(ApiRecord):
     """Treatment of missed ticks."""
 
@@ -57,7 +56,7 @@ class CatchUp(ApiRecord):
     grace_for: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Firing(ApiRecord):
     """The outcome of a tick."""
 
@@ -69,7 +68,7 @@ class Firing(ApiRecord):
     note: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Schedule(ApiRecord):
     """A schedule."""
 
@@ -107,7 +106,7 @@ class Schedule(ApiRecord):
     updated_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SchedulePage(ApiRecord):
     """Schedules, newest first."""
 
@@ -116,14 +115,14 @@ class SchedulePage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScheduleMoves(ApiRecord):
     """Operations on a schedule, oldest first."""
 
     moves: list[MoveRecord]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DueTicks(ApiRecord):
     """Due ticks: those that fire, now or one after another, and the number of skipped ones."""
 
@@ -131,7 +130,7 @@ class DueTicks(ApiRecord):
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SchedulePreview(ApiRecord):
     """The upcoming ticks of a schedule."""
 
@@ -144,7 +143,7 @@ class SchedulePreview(ApiRecord):
     """The catch-up policy, as text."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Started(ApiRecord):
     """The work started for a tick."""
 
@@ -154,7 +153,7 @@ class Started(ApiRecord):
     tick: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Backfilled(ApiRecord):
     """The result of a backfill, or of its dry run."""
 

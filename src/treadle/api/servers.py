@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Server(ApiRecord):
     """A process that hosts workers."""
 
@@ -38,7 +37,7 @@ class Server(ApiRecord):
     """How others saw that it is dead before its heartbeats stopped: by its `process`, or by its `session` with the database."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandledCount(ApiRecord):
     """Counters of a server for one handler."""
 
@@ -47,7 +46,7 @@ class HandledCount(ApiRecord):
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ServerDetail(Server):
     """Everything about one server."""
 
@@ -62,14 +61,14 @@ class ServerDetail(Server):
     """The error that stopped it, or the last time that a handler held its Python interpreter."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ServerList(ApiRecord):
     """Servers, newest first."""
 
     servers: list[Server]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Served(ApiRecord):
     """A value and the number of live servers that have it."""
 
@@ -77,7 +76,7 @@ class Served(ApiRecord):
     servers: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fleet(ApiRecord):
     """All servers together; everything except `states` covers live servers only."""
 

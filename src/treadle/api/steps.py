@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.runs import RunId, RunLogLine, StepName
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant
@@ -19,7 +19,7 @@ Order = Literal["program", "stored"]
 SpanKind = Literal["waiting", "running", "outside", "approval", "mixed"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepFailure(ApiRecord):
     """The failure of a step; for a completed step, the caught failure."""
 
@@ -32,7 +32,7 @@ class StepFailure(ApiRecord):
     """The message alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step(ApiRecord):
     """A step or block of a run; a large value is shown by its size: `{"@size": characters}`."""
 
@@ -89,7 +89,7 @@ class Step(ApiRecord):
     """For the step of an event facet that has not ended: types of the declared results, by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepPage(ApiRecord):
     """Steps of a run."""
 
@@ -99,7 +99,7 @@ class StepPage(ApiRecord):
     """Pass it as `after` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepDetail(Step):
     """All details of one step."""
 
@@ -113,7 +113,7 @@ class StepDetail(Step):
     """The traceback of its last failure, if the code of a handler or function raised it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeSpan(ApiRecord):
     """A span of a step's time."""
 
@@ -125,7 +125,7 @@ class TimeSpan(ApiRecord):
     """Null while it continues."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepTime(ApiRecord):
     """Lifetime of a step, divided into spans as far as the log allows."""
 
@@ -145,7 +145,7 @@ class StepTime(ApiRecord):
     """As in `Step`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Timeline(ApiRecord):
     """Steps in program order, with their times."""
 
@@ -156,7 +156,7 @@ class Timeline(ApiRecord):
     next_after: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepCompletion(ApiRecord):
     """The result of completing or failing a step."""
 
@@ -167,7 +167,7 @@ class StepCompletion(ApiRecord):
     """False: it already had its result; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RepeatedCall(ApiRecord):
     """A call that the run has made, and that a redo makes again."""
 
@@ -177,7 +177,7 @@ class RepeatedCall(ApiRecord):
     state: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepRedo(ApiRecord):
     """A redo of a step, or its preview."""
 
@@ -194,7 +194,7 @@ class StepRedo(ApiRecord):
     """Calls that have been made and are made again, with their effects."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepLocation(ApiRecord):
     """The location of a step."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LaneDepths(ApiRecord):
     """Number of tasks of one kind and name in a task list."""
 
@@ -27,7 +26,7 @@ class LaneDepths(ApiRecord):
     oldest_due_at: Instant | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreTable(ApiRecord):
     """A table: size in bytes with its indexes, approximate live and dead rows, and the last vacuum."""
 
@@ -38,7 +37,7 @@ class StoreTable(ApiRecord):
     vacuumed_at: Instant | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreFinding(ApiRecord):
     """One health check."""
 
@@ -49,7 +48,7 @@ class StoreFinding(ApiRecord):
     """The recommended action."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreHealth(ApiRecord):
     """Health of a store; null for values that the store does not have. Durations are milliseconds."""
 
@@ -66,7 +65,7 @@ class StoreHealth(ApiRecord):
     findings: list[StoreFinding]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreInfo(ApiRecord):
     """Description, content and health of a store."""
 
@@ -80,7 +79,7 @@ class StoreInfo(ApiRecord):
     health: StoreHealth
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class VerifyPage(ApiRecord):
     """Histories checked against the state tables, external jobs' records against their events, and stored bodies."""
 
@@ -92,7 +91,7 @@ class VerifyPage(ApiRecord):
     """Pass it as `after` to check the next page; null: finished."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RetentionRule(ApiRecord):
     """Retention of finished work in a list, in milliseconds."""
 
@@ -102,7 +101,7 @@ class RetentionRule(ApiRecord):
     keep_failed_for: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RetentionRules(ApiRecord):
     """Retention of finished work, in milliseconds: the default, and the rules of individual lists."""
 
@@ -111,7 +110,7 @@ class RetentionRules(ApiRecord):
     lists: list[RetentionRule]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PruneStep(ApiRecord):
     """The removed rows; for a dry run, those that would be removed. `freed` is the number of bytes returned to the file system."""
 
@@ -134,7 +133,7 @@ class PruneStep(ApiRecord):
     """Pass it as `after` with the same options to continue; null: nothing is left."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreCallTimes(ApiRecord):
     """Calls of one store operation; durations are milliseconds."""
 
@@ -149,7 +148,7 @@ class StoreCallTimes(ApiRecord):
     longest_at: Instant | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreCallReport(ApiRecord):
     """Duration of store calls in the responding process, the operation with the longest call first."""
 

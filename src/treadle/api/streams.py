@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
 Kind = Literal["entry", "abandoned", "truncated", "unreadable"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamEntry(ApiRecord):
     """An entry of a stream, or a notice; both have an offset."""
 
@@ -30,7 +29,7 @@ class StreamEntry(ApiRecord):
     at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamPage(ApiRecord):
     """Entries in order of offset."""
 
@@ -41,7 +40,7 @@ class StreamPage(ApiRecord):
     """Whether the work has ended and there is nothing after these entries."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamSummary(ApiRecord):
     """A stream of a run or a task."""
 
@@ -55,7 +54,7 @@ class StreamSummary(ApiRecord):
     updated_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamList(ApiRecord):
     """The streams of a run or a task, by name."""
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Time(ApiRecord):
     """The store's clock, the reference of all instants."""
 
     now: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThroughputMinute(ApiRecord):
     """Outcomes of tasks in one minute; the engine's own tasks are not counted."""
 
@@ -35,7 +35,7 @@ class ThroughputMinute(ApiRecord):
     """Longest delay between due time and first start among the tasks that ended in this minute, in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Throughput(ApiRecord):
     """Throughput of the whole store in the last hour."""
 
@@ -45,7 +45,7 @@ class Throughput(ApiRecord):
     """Earlier minutes have not been counted yet; a later call reaches further back."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoreState(ApiRecord):
     """A quick measurement of the store; durations are milliseconds."""
 
@@ -57,7 +57,7 @@ class StoreState(ApiRecord):
     """How long the most overdue work has been due."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskCounts(ApiRecord):
     """Live tasks, without the engine's own."""
 
@@ -71,7 +71,7 @@ class TaskCounts(ApiRecord):
     """Due time of the oldest ready task."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScheduleFiring(ApiRecord):
     """A schedule and its next tick."""
 
@@ -79,7 +79,7 @@ class ScheduleFiring(ApiRecord):
     at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StatusProblem(ApiRecord):
     """A condition that needs an operator; it is named until its cause is gone."""
 
@@ -99,7 +99,7 @@ class StatusProblem(ApiRecord):
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Status(ApiRecord):
     """Status of the system."""
 

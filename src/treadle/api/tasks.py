@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import EnqueueOptions
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -20,7 +20,7 @@ WAIT_LIMIT = 60.0
 """Maximum number of seconds that a call may wait."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Task(ApiRecord):
     """A task without its payload and result, which may be large."""
 
@@ -77,7 +77,7 @@ class Task(ApiRecord):
     """Search attributes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskPage(ApiRecord):
     """Tasks, newest first."""
 
@@ -88,7 +88,7 @@ class TaskPage(ApiRecord):
     """With `where`: the number of tasks that were looked at. A page with a `next_before` may have fewer tasks than `limit`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Why(ApiRecord):
     """The reason for a state."""
 
@@ -99,7 +99,7 @@ class Why(ApiRecord):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MoveRecord(ApiRecord):
     """A row of the log."""
 
@@ -113,7 +113,7 @@ class MoveRecord(ApiRecord):
     data: Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskLogLine(ApiRecord):
     """A log line of a task."""
 
@@ -124,7 +124,7 @@ class TaskLogLine(ApiRecord):
     details: Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskDetail(Task):
     """Everything about one task."""
 
@@ -136,7 +136,7 @@ class TaskDetail(Task):
     lines: list[TaskLogLine]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskCreated(ApiRecord):
     """A durable task."""
 
@@ -146,7 +146,7 @@ class TaskCreated(ApiRecord):
     """False: a task with this key already existed; this is that task."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskResult(ApiRecord):
     """The result of a task: `result` if it completed, `error` if it failed."""
 
@@ -162,7 +162,7 @@ class TaskResult(ApiRecord):
     """The reason for its state, in one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskRequest(ApiRecord):
     """A task to enqueue. Durations are seconds."""
 
@@ -201,7 +201,7 @@ class TaskRequest(ApiRecord):
     """Search attributes: text, numbers, true or false, times."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TasksCreated(ApiRecord):
     """Durable tasks, in the order of the request."""
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Token(ApiRecord):
     """A token without its secret, which is not stored."""
 
@@ -31,7 +30,7 @@ class Token(ApiRecord):
     ended_at: Instant | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TokenCreated(Token):
     """A new token with its secret, which is shown only once."""
 
@@ -41,7 +40,7 @@ class TokenCreated(Token):
         return f"TokenCreated(id={self.id!r}, name={self.name!r}, secret=...)"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TokenList(ApiRecord):
     """Tokens, newest first."""
 

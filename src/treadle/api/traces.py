@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.steps import TimeSpan
 from treadle.api.wire import Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TraceEntry(ApiRecord):
     """A run, a task, a step of a function, an approval or an external job; or a group of many runs or tasks of one name."""
 
@@ -44,7 +44,7 @@ class TraceEntry(ApiRecord):
     """Of a task: its time, divided into waiting, running, approval and outside as far as the log allows."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TraceOrigin(ApiRecord):
     """The schedule or watcher that started the trace, or the run that was repeated."""
 
@@ -55,7 +55,7 @@ class TraceOrigin(ApiRecord):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Trace(ApiRecord):
     """Everything that followed from one start, in order of start, each entry after the one it follows from."""
 

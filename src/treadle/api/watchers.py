@@ -7,11 +7,10 @@ therefore watch only the sources that the server's `TREADLE_WATCH_ALLOW` lists: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import WatcherChanges, WatcherOptions
 from treadle.api.schedules import Target
 from treadle.api.wire import Instant
@@ -21,7 +20,7 @@ from treadle.model.values import Json
 WatcherName = Annotated[str, Doc("The watcher's name, or its id", "incoming")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatchedSource(ApiRecord):
     """The source that is scanned."""
 
@@ -38,7 +37,7 @@ class WatchedSource(ApiRecord):
     """For a URL."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatcherChange(ApiRecord):
     """A change and the work it started."""
 
@@ -51,7 +50,7 @@ class WatcherChange(ApiRecord):
     id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Watcher(ApiRecord):
     """A watcher."""
 
@@ -81,7 +80,7 @@ class Watcher(ApiRecord):
     updated_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatcherPage(ApiRecord):
     """Watchers, newest first."""
 
@@ -90,7 +89,7 @@ class WatcherPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SeenItem(ApiRecord):
     """A known file or URL."""
 
@@ -102,7 +101,7 @@ class SeenItem(ApiRecord):
     """It has changed recently and must stay unchanged before it counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SeenPage(ApiRecord):
     """Known items of a watcher, ordered by name."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import TaskId
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -19,7 +18,7 @@ ClaimVersion = Annotated[int, Doc("Version of the claim; a claim that is no long
 Lease = Annotated[float | None, Doc("Lease in seconds from now; null: the server's default", 60)]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Worker(ApiRecord):
     """A remote worker."""
 
@@ -34,7 +33,7 @@ class Worker(ApiRecord):
     """Default lease in milliseconds. Renew after a third of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClaimedTask(ApiRecord):
     """A claimed task, with everything needed to work on it."""
 
@@ -60,14 +59,14 @@ class ClaimedTask(ApiRecord):
     trace_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Claimed(ApiRecord):
     """Claimed tasks; empty: none became available in time."""
 
     tasks: list[ClaimedTask]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClaimState(ApiRecord):
     """State of a claim."""
 
@@ -81,7 +80,7 @@ class ClaimState(ApiRecord):
     cancel_requested: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Heartbeat(ApiRecord):
     """The heartbeat was recorded; the states of the named claims, in order."""
 
@@ -89,7 +88,7 @@ class Heartbeat(ApiRecord):
     claims: list[ClaimState]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkerLeft(ApiRecord):
     """The worker has left."""
 
@@ -98,7 +97,7 @@ class WorkerLeft(ApiRecord):
     """Its claims, which were released."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReportAccepted(ApiRecord):
     """The report was stored."""
 
@@ -107,7 +106,7 @@ class ReportAccepted(ApiRecord):
     """The current state of the task."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeldClaim(ApiRecord):
     """A claim to renew."""
 
@@ -115,7 +114,7 @@ class HeldClaim(ApiRecord):
     claim_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewLogLine(ApiRecord):
     """A new log line of a task."""
 

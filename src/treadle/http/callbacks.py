@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.contract import PREFIX, ApiRecord, Doc, Parameter
+from treadle.api.contract import PREFIX, ApiRecord, Doc, Parameter, record
 from treadle.http.access import bearer
 from treadle.http.app_state import state_of
 from treadle.http.openapi import PUBLIC, BodyOf, Returns
@@ -38,7 +37,7 @@ _BODY = Body(_FIELDS)
 ROUTES = Routes("external_jobs")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CalledBack(ApiRecord):
     """The report is stored."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.contract import ApiRecord
+from treadle.api.contract import ApiRecord, record
 from treadle.api.system import Status
 from treadle.http.app_state import state_of
 from treadle.http.openapi import PUBLIC, Returns, guarded
@@ -20,7 +18,7 @@ ROUTES = Routes("server")
 _MEDIA = ("text/plain", "application/openmetrics-text")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Health(ApiRecord):
     """The server is running and its store answers."""
 
@@ -46,7 +44,7 @@ async def health(request: Request) -> Response:
     return json_response(Health("ok", VERSION, "open" if state.callers.open_access else "token"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Live(ApiRecord):
     """The server answers."""
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.contract import PREFIX, ApiRecord
+from treadle.api.contract import PREFIX, ApiRecord, record
 from treadle.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_issue
 from treadle.http.app_state import state_of
 from treadle.http.openapi import JSON, PUBLIC, Returns, header
@@ -46,7 +45,7 @@ class NotConfigured(Refused):
         super().__init__("This server takes no GitHub webhooks: set TREADLE_GITHUB_SECRET to the secret of the webhook.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ingested(ApiRecord):
     """The job of the issue."""
 
@@ -55,7 +54,7 @@ class Ingested(ApiRecord):
     """False: the issue already had one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pong(ApiRecord):
     """The answer to a ping."""
 

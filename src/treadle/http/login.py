@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from treadle.api.contract import ApiRecord
+from treadle.api.contract import ApiRecord, record
 from treadle.api.wire import Instant
 from treadle.http.access import COOKIE
 from treadle.http.app_state import state_of
@@ -25,7 +24,7 @@ _FIELDS = {"token": {"type": "string", "description": "The secret of a token"}, 
 _CONTENT = {"schema": {"type": "object", "properties": _FIELDS, "required": ["token"]}}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Caller(ApiRecord):
     """A caller and its access."""
 

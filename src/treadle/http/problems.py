@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -12,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.contract import ApiRecord
+from treadle.api.contract import ApiRecord, record
 from treadle.http.parameters import InvalidRequest
 from treadle.model.errors import (
     BacklogFull,
@@ -66,7 +65,7 @@ class ClientGone(Exception):
     """The caller closed the connection before there was an answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Problem(ApiRecord):
     """The answer to a request that failed."""
 

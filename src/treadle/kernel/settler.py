@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd
-from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
+
+if TYPE_CHECKING:
+    from treadle.kernel.runs.advancer import Advancer
 
 SettleKind = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
 """Commits the end of an attempt under its claim, with everything that follows from it."""
@@ -27,13 +30,13 @@ class Settler:
         self,
         committer: Committer,
         value_store: ValueStore,
-        advancer: Advancer,
+        advancer: Callable[[], Advancer],
         functions: Functions,
         approvals: Approvals,
         external_jobs: ExternalJobs,
         by_kind: Mapping[str, SettleKind] | None = None,
     ) -> None:
-        """`by_kind` maps the kinds that an extension of the engine settles itself."""
+        """`advancer` is called when a task of a workflow is settled; `by_kind` maps the kinds that an extension settles itself."""
         self._committer = committer
         self._value_store = value_store
         self._advancer = advancer
@@ -70,7 +73,7 @@ class Settler:
         answer = await self._settle(task, token, decided, patience)
         waits = isinstance(decided, Park) and decided.move in ("ask", "retry")
         if waits and task.run_id is not None and not is_function(task.flow_id) and answer.verdict is Verdict.DONE:
-            await self._advancer.withdraw(task.run_id)
+            await self._advancer().withdraw(task.run_id)
         return answer
 
     async def _settle(self, task: Task, token: Claim | Seen, decided: Finish | Park, patience: float | None) -> Answer:
@@ -85,7 +88,7 @@ class Settler:
             if is_function(task.flow_id):
                 return await self._functions.settle(task, token, decided, rows)
             if task.run_id is not None:
-                return await self._advancer.settle(task, token, decided, rows)
+                return await self._advancer().settle(task, token, decided, rows)
             decided, blobs = self._value_store.pack_end(decided, task.root_id)
             rows = (*rows, *blobs)
         return await self._committer.submit(Unit(token, decided, rows=rows), patience)

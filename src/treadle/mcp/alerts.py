@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from treadle.api.alerts import Alert, AlertRule, AlertTest, RuleName
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
 from treadle.model.access import Scope
@@ -14,7 +13,7 @@ from treadle.model.access import Scope
 _MOST = 50
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AlertOverview(ApiRecord):
     """The alert rules, and the newest alerts."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from treadle.api.approvals import Approval, ApprovalId, Reason
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import Instant, record_of
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -19,7 +18,7 @@ from treadle.model.values import Json
 StateWord = Literal["pending", "approved", "denied", "expired", "canceled"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Question(ApiRecord):
     """Summary of an approval."""
 
@@ -45,7 +44,7 @@ class Question(ApiRecord):
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Questions(ApiRecord):
     """Approvals, newest first."""
 

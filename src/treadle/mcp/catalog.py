@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, Literal, get_args
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.wire import to_builtins
 from treadle.mcp import (
     alerts,
@@ -91,7 +90,7 @@ class ToolNotFound(NotFound):
     code = "tool_not_found"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolSummary(ApiRecord):
     """A tool of any toolset."""
 
@@ -102,14 +101,14 @@ class ToolSummary(ApiRecord):
     """JSON Schema of its arguments; null in lists."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolSummaries(ApiRecord):
     """Tools."""
 
     tools: list[ToolSummary]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolCalled(ApiRecord):
     """The result of another tool."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Unpack
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.dead_letters import BATCH, AtMost, DeadLetterConditions, DeadLettersChanged, DryRun, Everything, Ids
 from treadle.api.dead_letters import After as AfterBatch
 from treadle.api.wire import Instant, record_of
@@ -17,7 +16,7 @@ from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cause(ApiRecord):
     """Dead letters with one cause."""
 
@@ -34,14 +33,14 @@ class Cause(ApiRecord):
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Causes(ApiRecord):
     """Causes of dead letters, the most frequent first."""
 
     groups: list[Cause]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetters(ApiRecord):
     """Dead letters, latest failure first."""
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.runs import RunDetail, RunLogLine
 from treadle.api.steps import StepDetail
 from treadle.api.tasks import TaskDetail, TaskLogLine
@@ -22,7 +21,7 @@ _LINES, _TRACEBACK = 20, 6_000
 _SECRET = re.compile(r"passw|secret|token|api.?key|authorization|credential|private.?key", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Diagnosis(ApiRecord):
     """The facts about a run, step or task; of a run, about its failed or first waiting step."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.external_jobs import ExternalJob, JobId
 from treadle.api.wire import Instant, record_of
 from treadle.mcp.request_context import RequestContext
@@ -14,7 +13,7 @@ from treadle.mcp.truncate import PAGE, Before, Limit, line, page_size
 from treadle.model.access import Scope
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobLine(ApiRecord):
     """Summary of an external job."""
 
@@ -38,7 +37,7 @@ class JobLine(ApiRecord):
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobLines(ApiRecord):
     """Jobs, newest first."""
 
@@ -47,7 +46,7 @@ class JobLines(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JobView(JobLine):
     """One job."""
 

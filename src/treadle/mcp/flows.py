@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.flows import FlowDetail, FlowDiagnostic, FlowName, FlowVersion, FormattedSource, SourceText
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -35,7 +35,7 @@ Sources = Annotated[
 Strict = Annotated[bool, Doc("Treat warnings as errors: most of them are mistakes that the reference implementation accepts")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding(ApiRecord):
     """A diagnostic with its source line and a hint; lines and columns count from 1."""
 
@@ -54,7 +54,7 @@ class Finding(ApiRecord):
     """`error` or `warning`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Validation(ApiRecord):
     """The result of a check."""
 
@@ -68,7 +68,7 @@ class Validation(ApiRecord):
     """Handlers that the flow needs."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Compilation(ApiRecord):
     """The result of compiling."""
 
@@ -81,7 +81,7 @@ class Compilation(ApiRecord):
     """All errors and warnings."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Formatted(ApiRecord):
     """Formatted sources, without those that have syntax errors."""
 
@@ -90,7 +90,7 @@ class Formatted(ApiRecord):
     errors: list[Finding]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Drawing(ApiRecord):
     """Steps and their dependencies."""
 
@@ -212,7 +212,7 @@ async def flow_graph(
     return Drawing((await context.api.flows.draw(written, workflow=workflow)).mermaid)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FlowVersions(ApiRecord):
     """Published flows."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Unpack
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.functions import FunctionList
 from treadle.api.options import FunctionOptions
 from treadle.api.runs import RunId
@@ -16,7 +15,7 @@ from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Adopted(ApiRecord):
     """A run that continues with another version of its function."""
 

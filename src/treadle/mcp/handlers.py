@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.handlers import Handler
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -16,7 +15,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandlerLines(ApiRecord):
     """Registered handlers, ordered by name."""
 
@@ -25,7 +24,7 @@ class HandlerLines(ApiRecord):
     """Pass it as `after` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandlersDone(ApiRecord):
     """The result of the action."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.lists import DesiredWorkers, KeyLimit, LimitChange, ListName, TaskListStatus
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -15,7 +14,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ListOverview(ApiRecord):
     """Task lists with their tasks by handler, and the limits of keys."""
 

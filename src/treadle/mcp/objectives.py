@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.objectives import Criteria, Level, Metadata, Objective, ObjectiveId, OptionalLevel, Prompt, StatusWord
 from treadle.api.wire import Instant, record_of
 from treadle.mcp.request_context import RequestContext
@@ -18,7 +17,7 @@ from treadle.model.values import Json
 _TRAILS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObjectiveLine(ApiRecord):
     """Summary of an objective."""
 
@@ -38,7 +37,7 @@ class ObjectiveLine(ApiRecord):
     updated_at: Instant
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObjectiveLines(ApiRecord):
     """Objectives, newest first."""
 
@@ -47,7 +46,7 @@ class ObjectiveLines(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Try(ApiRecord):
     """A workorder: one attempt at an objective and its result."""
 
@@ -63,7 +62,7 @@ class Try(ApiRecord):
     next_actions: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObjectiveView(ObjectiveLine):
     """One objective."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.external_jobs import ExternalJobsRebuilt
 from treadle.api.runs import RunId, RunStarted, StepName
 from treadle.api.store import PruneStep, RetentionRule, VerifyPage
@@ -18,7 +17,7 @@ from treadle.model.values import Json
 Overriding = Annotated[dict[str, Json] | None, Doc("Override inputs of the old run")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewRun(ApiRecord):
     """A new run."""
 

@@ -11,7 +11,7 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
-from treadle.api.contract import ApiRecord
+from treadle.api.contract import ApiRecord, record
 from treadle.api.handlers import Handler
 from treadle.api.servers import ServerList
 from treadle.api.steps import Step
@@ -92,7 +92,7 @@ def refused(error: TreadleError, advisor: Advisor, uri: str | None = None) -> MC
     return MCPError(code, f"{error.code}: {advisor.text(str(error))}", {"code": error.code, **where, **details(error)})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepRecord(ApiRecord):
     """A step, in the terms of agents."""
 
@@ -114,7 +114,7 @@ class StepRecord(ApiRecord):
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HandlerPage(ApiRecord):
     """Handler registrations."""
 
@@ -122,7 +122,7 @@ class HandlerPage(ApiRecord):
     next_after: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepRecords(ApiRecord):
     """Steps of a run, in program order."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.runs import BulkResult, Run, RunAction, RunId, RunOutputs, SignalSent
 from treadle.api.steps import Step
@@ -26,7 +26,7 @@ _LINES = 20
 _TASKS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunSummary(ApiRecord):
     """Summary of a run."""
 
@@ -47,7 +47,7 @@ class RunSummary(ApiRecord):
     """Search attributes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunSummaries(ApiRecord):
     """Runs, newest first."""
 
@@ -56,7 +56,7 @@ class RunSummaries(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunView(RunSummary):
     """One run."""
 
@@ -75,7 +75,7 @@ class RunView(RunSummary):
     """Its newest 10 live tasks."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepLine(ApiRecord):
     """Summary of a step."""
 
@@ -95,7 +95,7 @@ class StepLine(ApiRecord):
     task_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepLines(ApiRecord):
     """Steps of a run, in program order."""
 
@@ -105,7 +105,7 @@ class StepLines(ApiRecord):
     """Pass it as `after` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LogLine(ApiRecord):
     """A log line of the flow, a handler or an agent."""
 
@@ -116,7 +116,7 @@ class LogLine(ApiRecord):
     """The step's path."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepView(StepLine):
     """One step."""
 
@@ -129,7 +129,7 @@ class StepView(StepLine):
     """Its last log lines."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LogPage(ApiRecord):
     """Log lines, in the order of writing."""
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal, Unpack
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import ScheduleOptions
 from treadle.api.schedules import Backfilled, Schedule, ScheduleName, SchedulePreview, Started
 from treadle.api.wire import Instant, record_of
@@ -17,7 +16,7 @@ from treadle.mcp.truncate import PAGE, Before, Limit, error_line, page_size
 from treadle.model.access import Scope
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScheduleLine(ApiRecord):
     """Summary of a schedule."""
 
@@ -33,7 +32,7 @@ class ScheduleLine(ApiRecord):
     """Why a tick could not start its work; it is retried."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScheduleLines(ApiRecord):
     """Schedules, newest first."""
 

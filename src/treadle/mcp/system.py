@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.system import Status
 from treadle.api.tasks import Why
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Abilities(ApiRecord):
     """Abilities of the live workers."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Unpack
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import Task, TaskCreated, TaskId, TaskResult
 from treadle.api.wire import Instant, record_of
@@ -20,7 +20,7 @@ from treadle.model.values import Json
 _MOVES = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskLine(ApiRecord):
     """Summary of a task."""
 
@@ -38,7 +38,7 @@ class TaskLine(ApiRecord):
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskLines(ApiRecord):
     """Tasks, newest first."""
 
@@ -47,7 +47,7 @@ class TaskLines(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MoveLine(ApiRecord):
     """A state change of a task."""
 
@@ -57,7 +57,7 @@ class MoveLine(ApiRecord):
     actor: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskView(TaskLine):
     """One task."""
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, Unpack
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import WatcherChanges, WatcherOptions
 from treadle.api.watchers import SeenPage, Watcher, WatcherName
 from treadle.api.wire import Instant, record_of
@@ -16,7 +15,7 @@ from treadle.mcp.truncate import PAGE, After, Before, Limit, error_line, page_si
 from treadle.model.access import Scope
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatcherLine(ApiRecord):
     """Summary of a watcher."""
 
@@ -34,7 +33,7 @@ class WatcherLine(ApiRecord):
     error_at: Instant | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WatcherLines(ApiRecord):
     """Watchers, newest first."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from treadle.api.contract import ApiRecord
+from treadle.api.contract import ApiRecord, record
 from treadle.api.lists import ListName
 from treadle.mcp.request_context import RequestContext
 from treadle.mcp.tool import tool
@@ -19,7 +17,7 @@ _NOWHERE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkerStarted(ApiRecord):
     """A worker of this process."""
 

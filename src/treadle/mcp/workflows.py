@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Literal
 
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.flows import ANSWERS, SourceText, TrialCall
 from treadle.api.runs import Inputs, RunId, RunOutputs
 from treadle.api.steps import StepRedo
@@ -40,7 +40,7 @@ Answers = Annotated[dict[str, Json] | None, Doc(ANSWERS, {"shop.Pay": {"receipt"
 Status = Literal["COMPLETED", "RUNNING", "PAUSED", "ERROR"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WaitingStep(ApiRecord):
     """A step that waits for a result."""
 
@@ -54,7 +54,7 @@ class WaitingStep(ApiRecord):
     needs: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Execution(ApiRecord):
     """A run and its progress."""
 
@@ -81,7 +81,7 @@ class Execution(ApiRecord):
     """In a trial: the last 20 answered calls."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepDone(ApiRecord):
     """The result of an action on a step."""
 
@@ -94,7 +94,7 @@ class StepDone(ApiRecord):
     """False: it already had its result; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunnerDone(ApiRecord):
     """The state of a run after an action."""
 

@@ -18,6 +18,8 @@ ADVANCE = "afl.advance"
 """Tasks that process the inboxes of a run's steps, and continue large expansions."""
 SCRIPT = "afl.script"
 """Tasks that run the scripts of a flow."""
+PARAM = "param:"
+"""Prefix of script parameters in a script task's payload, beside `script` itself."""
 LOCK = "lock"
 """Tasks that are locks on keys: live while the lock is held, due when it expires."""
 

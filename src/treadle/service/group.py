@@ -8,13 +8,11 @@ the group whose further calls are not checked again, so that no call can be refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from functools import wraps
-from operator import attrgetter
 from types import NoneType
 from typing import Any, ClassVar
 
-from treadle.api.contract import ApiRecord, route_of, signature_of
+from treadle.api.contract import ApiRecord, route_of, signature_of, values_of
 from treadle.engine import Engine
 from treadle.kernel.store.short_ids import CANDIDATES, RECORDS, find_id, find_short, is_short
 from treadle.model.access import Access, Scope
@@ -167,20 +165,9 @@ def _check_text(given: Any) -> None:
         for each in given:
             _check_text(each)
     elif isinstance(given, ApiRecord):
-        kind: Any = type(given)
-        for each in _values(kind)(given):
+        for each in values_of(given):
             if type(each) not in _TEXTLESS:
                 _check_text(each)
-
-
-_GETTERS: dict[type, Callable[[ApiRecord], tuple[Any, ...]]] = {}
-
-
-def _values(record: type[ApiRecord]) -> Callable[[ApiRecord], tuple[Any, ...]]:
-    """A function that returns the values of all fields of such a record."""
-    if (getter := _GETTERS.get(record)) is None:
-        getter = _GETTERS[record] = attrgetter(*(each.name for each in fields(record)), "__class__")  # type: ignore[arg-type]
-    return getter
 
 
 def _encodes(text: str) -> bool:

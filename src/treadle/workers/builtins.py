@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from treadle.kernel.runs.decide import PARAM
 from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
-from treadle.model.names import ADVANCE, ALERT, APPROVAL, CANCEL, NOTIFY, PRUNE, RUN_DEADLINE, SCHEDULE, SCRIPT, WATCHER
+from treadle.model.names import ADVANCE, ALERT, APPROVAL, CANCEL, NOTIFY, PARAM, PRUNE, RUN_DEADLINE, SCHEDULE, SCRIPT, WATCHER
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json

@@ -12,15 +12,12 @@ from treadle.kernel.runs.step_codec import store_step
 from treadle.kernel.store.units import CancelRunTasks, Dismiss, Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.ids import derived_id
-from treadle.model.names import ADVANCE, APPROVAL, DEFAULT_LIST, HANDLER, SCRIPT, Lane
+from treadle.model.names import ADVANCE, APPROVAL, DEFAULT_LIST, HANDLER, PARAM, SCRIPT, Lane
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState
 from treadle.model.tasks import LogLine, NewTask, Preclaimed, Task
 from treadle.model.values import Json, decode, decode_object, encode
-
-PARAM = "param:"
-"""Prefix of script parameters in a script task's payload, beside `script` itself."""
 
 VALUE_LIMIT = 64 * 1024 * 1024
 """Limit on the characters of JSON in the attributes of one row; large values are stored separately."""

@@ -7,7 +7,6 @@ import itertools
 import os
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +53,8 @@ class Host:
     async def start(cls, python: str, limits: ScriptLimits) -> Host:
         """Start the process and wait until it has loaded all modules; raises OSError or `HostGone`."""
         # Its working directory is empty and is deleted once the process runs, so that no file can be created there.
+        import tempfile  # slow to load, and most workers run no scripts
+
         place = Path(tempfile.mkdtemp(prefix="treadle-script-"))
         ours, theirs = socket.socketpair()
         try:
