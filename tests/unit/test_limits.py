@@ -142,3 +142,9 @@ def test_waits_only_end_hangs_and_no_lease_ends_by_itself() -> None:
 def test_limits_are_found(text: str, found: list[float]) -> None:
     node = ast.parse(text, mode="eval").body
     assert [*limits(node), *leases(node)] == found
+
+
+def test_the_engine_does_not_use_a_wait_that_can_swallow_a_cancellation() -> None:
+    """On Python 3.11, `asyncio.wait_for` returns instead of raising if its future is done when it is canceled."""
+    source = TESTS.parent / "src"
+    assert [str(path) for path in source.rglob("*.py") if "asyncio.wait_for(" in path.read_text()] == []
