@@ -511,3 +511,20 @@ async def test_workers_claim_again_after_a_commit_that_was_rolled_back(ann: Post
         await committer.submit(Unit(rows=(message_to(run), MoveRun(run.id, "resume", "paused", "running"))))
     assert heard == [()]
     await committer.drain()
+
+
+@pytest.mark.parametrize("pooled", ["", "&pgbouncer=1"], ids=["direct", "behind PgBouncer"])
+async def test_a_call_that_is_canceled_while_it_waits_raises_the_cancellation(
+    gate: Gate, postgres_url: str, postgres_schema: str, pooled: str
+) -> None:
+    """Behind PgBouncer a call is a transaction, and its rollback fails on the connection that the cancellation has ended."""
+    store = await opened(postgres_url + pooled, postgres_schema)
+    gate.execute("lock table lanes in access exclusive mode")
+    waiting = asyncio.ensure_future(store.list_lanes())
+    await gate.queued(1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(BOUND):
+            await waiting
+    gate.open()
+    await store.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ssl import SSLCertVerificationError
@@ -38,15 +40,32 @@ MOVED = "TR004"
 @contextmanager
 def translated(shown: str) -> Iterator[None]:
     """Translate errors raised in the block; `shown` is the database's URL without its password."""
+    handled = sys.exc_info()[1]
     try:
         yield
     except TreadleError:
         raise
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
+        if hides_cancellation(error, handled):
+            raise asyncio.CancelledError from error
         meant = meaning(error, shown)
         if meant is None:
             raise
         raise meant from error
+
+
+def hides_cancellation(error: BaseException, handled: BaseException | None) -> bool:
+    """Whether the error took the place of a cancellation of this task: a rollback fails on a connection that one has ended.
+
+    A loop that retries after errors would then never end. `handled` is the exception that was being handled before.
+    """
+    task = asyncio.current_task()
+    before = error.__context__ if task is not None and task.cancelling() else None
+    while before is not None and before is not handled:
+        if isinstance(before, asyncio.CancelledError):
+            return True
+        before = before.__context__
+    return False
 
 
 def meaning(error: Exception, shown: str) -> TreadleError | None:

@@ -7,6 +7,7 @@ servers that this process is alive (`stores.postgres.attendance`).
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import TreadleError
 from treadle.model.text import safe_logger
 from treadle.stores.postgres.connection.connect import SESSION, SIGNALS, Connection, Connector, close_connection
-from treadle.stores.postgres.connection.errors import translated
+from treadle.stores.postgres.connection.errors import hides_cancellation, translated
 from treadle.stores.rules.signals import format_lanes, parse_lanes
 from treadle.stores.statements import load_statements
 
@@ -72,11 +73,14 @@ class Listener:
             connection = self._connection
             if connection is None or connection.is_closed():
                 return None
+            handled = sys.exc_info()[1]
             try:
                 async with asyncio.timeout(_USE_WITHIN), self._connector.session(connection, SESSION):
                     return await work(connection, self._clock.monotonic() - self._connected_at)
-            except _BROKEN:  # a timeout is an OSError
+            except _BROKEN as error:  # a timeout is an OSError
                 connection.terminate()
+                if hides_cancellation(error, handled):
+                    raise asyncio.CancelledError from error
                 return None
 
     async def close(self) -> None:
