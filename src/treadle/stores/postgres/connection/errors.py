@@ -59,11 +59,11 @@ def hides_cancellation(error: BaseException, handled: BaseException | None) -> b
 
     A loop that retries after errors would then never end. `handled` is the exception that was being handled before.
     """
-    task = asyncio.current_task()
-    before = error.__context__ if task is not None and task.cancelling() else None
+    before = error.__context__
     while before is not None and before is not handled:
         if isinstance(before, asyncio.CancelledError):
-            return True
+            task = asyncio.current_task()
+            return task is not None and task.cancelling() > 0  # not if a timeout was the reason, which has ended
         before = before.__context__
     return False
 

@@ -33,7 +33,13 @@ _POLL_EVERY = 1.0
 _USE_WITHIN = 5.0
 """Seconds for the work of others on the listening connection: less than the database needs to find a broken connection."""
 
-_BROKEN = (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
+_BROKEN = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's farewell has arrived, and the end of the connection has not
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+)
 
 
 class Listener:
