@@ -1,10 +1,10 @@
 """The HTTP interface, compared with the Python API.
 
 A server process (`treadle serve`) with a token, and a process that sends requests over 32 persistent connections: `POST
-/v1/tasks`, `POST /v1/tasks/batch`, and `POST /v1/tasks/claim` with `POST /v1/tasks/{id}/complete` for each task. The Python
-API does the same with the same number of callers in one process, on the same database, alternating with HTTP. Compare ratios
-and CPU per task between machines; HTTP is limited by the CPU of its single server process, so the ratio falls where the
-Python API has CPU to spare.
+/v1/tasks`, `POST /v1/tasks/batch`, and `POST /v1/tasks/claim`, which waits for tasks if there are none, with `POST
+/v1/tasks/{id}/complete` for each task. The Python API does the same with the same number of callers in one process, on the
+same database, alternating with HTTP. Compare ratios and CPU per task between machines; HTTP is limited by the CPU of its single
+server process, so the ratio falls where the Python API has CPU to spare.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.benchmark import BOTH, Figures, Found, say
-from bench.figures import LABELS, ratios, spread
+from bench.figures import LABELS, Aim, judged, ratios, spread
 from bench.http_load import BATCH, CALLERS, WORK, Figure, for_a_while
 from bench.processes import Child, child
 from bench.results import table
@@ -85,7 +85,7 @@ async def python_figure(engine: Engine, kind: str, seconds: float) -> Figure:
         return BATCH
 
     async def work(worker_id: str, limit: int) -> int:
-        found = await workers.claim(worker_id, limit=limit)
+        found = await workers.claim(worker_id, limit=limit, wait_for=5)
         for claimed in found:
             await workers.complete(worker_id, claimed.task.id, claimed.task.claim_version, {"n": 1})
         return len(found)
@@ -115,8 +115,15 @@ def cpu_of(pid: int) -> float:
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
+AIMS = (
+    Aim("`POST /v1/tasks`", "http_enqueue", " requests/s", at_least=3_000),
+    Aim("batch: HTTP of Python (1 / 1.5)", "batch_ratio", at_least=0.67),
+    Aim("claim one task by a long poll and complete it", "http_work_1", " tasks/s", at_least=1_500),
+)
+
+
 def show(found: Found) -> str:
-    """Both interfaces side by side."""
+    """Both interfaces side by side, and the aims."""
     rows: list[tuple[Any, ...]] = []
     for store, figures in found.items():
         for kind, what in KINDS.items():
@@ -125,4 +132,4 @@ def show(found: Found) -> str:
             rows.append((LABELS[store], what, *cells, *cpu))
     each = next(iter(found.values()))
     head = ("store", "", "Python, tasks/s", "HTTP, tasks/s", "ratio", "CPU per task, Python, µs", "CPU per task, HTTP, µs")
-    return f"{each['rounds']} rounds, {each['seconds']} s for each figure.\n\n{table(head, rows)}"
+    return f"{each['rounds']} rounds, {each['seconds']} s for each figure.\n\n{table(head, rows)}\n\n{judged(found, AIMS)}"

@@ -100,7 +100,7 @@ async def load(url: str, kind: str, seconds: float, token: str) -> Figure:
     batch = b'{"tasks":[' + b",".join([body] * BATCH) + b"]}"
     registered = await connections[0].post("/workers", json.dumps({"name": "bench", "handlers": [WORK]}).encode())
     worker = json.loads(registered)["worker_id"]
-    claim = json.dumps({"worker_id": worker, "limit": int(kind.partition("_")[2] or 1)}).encode()
+    claim = json.dumps({"worker_id": worker, "limit": int(kind.partition("_")[2] or 1), "wait_for": 5}).encode()
     free = list(connections)
 
     async def work() -> int:

@@ -8,6 +8,9 @@ number for the log, and the row gone from the live table on completion.
 from __future__ import annotations
 
 import json
+import os
+import statistics
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,18 @@ async def limit_with_history(url: str, name: str, batch: int = BATCH) -> float:
     if url.startswith("sqlite"):
         return _sqlite_with_history(_path(url), name, batch)
     return await _postgres_with_history(url, name, batch)
+
+
+def sync_us(times: int = 200) -> float:
+    """Microseconds that the disk of temporary files takes to append 4 KiB to a file and sync it: the median."""
+    took = []
+    with tempfile.TemporaryFile(buffering=0) as file:
+        for _ in range(times):
+            started = time.perf_counter()
+            file.write(bytes(4096))
+            os.fdatasync(file.fileno())
+            took.append((time.perf_counter() - started) * 1e6)
+    return statistics.median(took)
 
 
 def _path(url: str) -> str:

@@ -14,7 +14,8 @@ and a worker with the default concurrency handles them: the latency of every tas
 
 *CPU* is that of the worker processes. *WAL* are the bytes that PostgreSQL writes during a drain, with the start of the worker and
 page images after checkpoints. *Idle queries* are the statements that one idle worker sends, without `begin` and `commit`. The
-transactions that PostgreSQL counts for the database (including autovacuum) are listed separately.
+transactions that PostgreSQL counts for the database (including autovacuum) are listed separately. *The disk's own sync* appends 4
+KiB to a plain file and syncs it: a caller that waits for its commit cannot be faster.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged, ratios
-from bench.limits import limit_with_history, set_based_limit
+from bench.limits import limit_with_history, set_based_limit, sync_us
 from bench.processes import Child, child
 from bench.servers import counters, second_store
 from treadle import Engine, TaskSpec
@@ -69,7 +70,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
 
     for number in range(1, sizes.rounds + 1):
         async with Engine(url, settings=Settings()) as engine:
-            add(**await enqueue_rates(engine, sizes.tasks))
+            add(sync_us=sync_us(), **await enqueue_rates(engine, sizes.tasks))
         for workers in (1, 2):
             name = f"bench.noop{workers}.{number}"
             add(enqueue_batched=await fill(url, name, sizes.tasks))
@@ -198,6 +199,7 @@ async def loaded_figures(url: str, rate: float, seconds: float) -> dict[str, flo
 
 
 ROWS = (
+    Row("the disk's own sync, 4 KiB appended", "sync_us", " µs"),
     Row("enqueue, one caller", "enqueue_single", "/s"),
     Row("enqueue, 32 concurrent callers", "enqueue_32_callers", "/s"),
     Row("enqueue, batched", "enqueue_batched", "/s"),
@@ -234,8 +236,8 @@ AIMS = (
     Aim("drain, one worker, of the bare limit", "drain_1_of_limit", at_least=0.6, stores=POSTGRES),
     Aim("drain, two workers, of the bare limit", "drain_2_of_limit", at_least=0.6, stores=POSTGRES),
     Aim("drain, one worker, of the limit with history", "drain_1_of_limit_with_history", at_least=0.6, stores=POSTGRES),
-    Aim("drain, one worker (twice PgQueuer's 13,000/s)", "drain_1", "/s", at_least=26_000, stores=POSTGRES),
-    Aim("drain, two workers (twice PgQueuer's 17,600/s)", "drain_2", "/s", at_least=35_200, stores=POSTGRES),
+    Aim("drain, one worker (2.2 times PgQueuer's 13,000/s)", "drain_1", "/s", at_least=28_600, stores=POSTGRES),
+    Aim("drain, two workers (2.2 times PgQueuer's 17,600/s)", "drain_2", "/s", at_least=38_700, stores=POSTGRES),
     Aim("drain, one worker (six times Huey's 3,000/s)", "drain_1", "/s", at_least=18_000, stores=SQLITE),
     Aim("drain, default concurrency, of 2,000", "drain_default_of_tuned", at_least=0.9),
     Aim("enqueue, 32 callers (five times the best peer's single one, 1,900/s)", "enqueue_32_callers", "/s", at_least=9_500),
@@ -244,7 +246,7 @@ AIMS = (
     Aim("latency p99 at half the drain load", "loaded_latency_ms_p99", " ms", at_most=50.0),
     Aim("latency p50", "latency_ms_p50", " ms", at_most=2.0, stores=SQLITE),
     Aim("latency p99", "latency_ms_p99", " ms", at_most=5.0, stores=SQLITE),
-    Aim("idle queries per second", "idle_queries_per_s", at_most=1.0),
+    Aim("idle queries per second (the best peer's transactions)", "idle_queries_per_s", at_most=0.6),
     Aim("idle memory", "idle_rss_mb", " MB", at_most=60),
 )
 

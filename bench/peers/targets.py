@@ -52,7 +52,7 @@ def targets(figures: Figures, subjects: Sequence[Subject] = SUBJECTS) -> list[Ta
     """All targets with their figures."""
     on_postgres, on_sqlite = (_Peers(figures, subjects, store) for store in ("postgresql", "sqlite"))
     return [
-        *(on_postgres.fastest(measure, f"PostgreSQL: {measure}", 2.0) for measure in (DRAIN_1, DRAIN_2)),
+        *(on_postgres.fastest(measure, f"PostgreSQL: {measure}", 2.2) for measure in (DRAIN_1, DRAIN_2)),
         *(on_postgres.limit(measure, f"PostgreSQL: {measure}", 0.6) for measure in (DRAIN_1, DRAIN_2)),
         *(on_sqlite.fastest(measure, f"SQLite: {measure}", 6.0) for measure in (DRAIN_1, DRAIN_2)),
         on_postgres.one("dbos", FUNCTIONS, "PostgreSQL: ten-step function", 50.0),
@@ -60,6 +60,8 @@ def targets(figures: Figures, subjects: Sequence[Subject] = SUBJECTS) -> list[Ta
         on_postgres.least("PostgreSQL: idle latency, p50", LATENCY, lambda values: percentile(values, 0.5)),
         on_postgres.least("PostgreSQL: idle latency, p99", LATENCY, lambda values: percentile(values, 0.99)),
         on_postgres.least("PostgreSQL: idle transactions per second", IDLE, lambda values: values[0]),
+        on_postgres.fastest(ENQUEUE_1, "PostgreSQL: enqueue, one caller", 1.2),
+        on_sqlite.fastest(ENQUEUE_1, "SQLite: enqueue, one caller", 1.0),
         on_postgres.callers("PostgreSQL: enqueue, 32 callers", 5.0),
     ]
 

@@ -25,6 +25,7 @@ def some() -> Figures:
     figures.add(IDLE, "treadle-postgresql", 1.0)
     figures.add(IDLE, "pgqueuer-postgresql", 0.5)
     figures.add(IDLE, "procrastinate-postgresql", 2.0)
+    figures.add(ENQUEUE_1, "treadle-postgresql", 900.0)
     figures.add(ENQUEUE_1, "pgqueuer-postgresql", 1_000.0)
     figures.add(ENQUEUE_1, "celery-redis", 100_000.0)
     figures.add(ENQUEUE_32, "treadle-postgresql", 20_000.0)
@@ -40,8 +41,10 @@ def found(title: str, against: str) -> Target:
 def test_a_target_compares_round_by_round_with_the_fastest_peer_of_the_same_store() -> None:
     drain = found(f"PostgreSQL: {DRAIN_1}", "PgQueuer")
     assert (drain.ours, drain.ratio, drain.verdict) == ([30_000.0, 26_000.0, 28_000.0], 2.5, "met")  # of 2.5, 1.9 and 2.8
-    enqueue = found("PostgreSQL: enqueue", "PgQueuer")
-    assert (enqueue.ratio, enqueue.verdict) == (20.0, "met")
+    many = found("PostgreSQL: enqueue, 32 callers", "PgQueuer")
+    assert (many.ratio, many.verdict) == (20.0, "met")
+    one = found("PostgreSQL: enqueue, one caller", "PgQueuer")
+    assert (one.ratio, one.verdict) == (0.9, "**missed by 25 %**")
 
 
 def test_a_target_that_is_missed_says_by_how_much() -> None:
