@@ -73,7 +73,7 @@ async def when_droppable(database: Any) -> None:
 
 
 async def test_partitions_are_made_ahead_of_time_and_take_new_tasks(database, store):
-    assert list(parts(database)) == ["rest"]
+    assert list(parts(database)) == ["default", "rest"]
     now = await in_second_partition(store, database)
     assert len(parts(database)) == 4  # rest, two of a week, default
     for at in (now - 30 * DAY_FOR, now, now + 300 * DAY_FOR):
@@ -256,6 +256,6 @@ async def test_the_migration_keeps_all_rows_in_both_directions(database, store):
     await store.migrate_to(PARTITIONED)
     assert (sorted(map(str, database.rows("finished"))), sorted(map(str, database.rows("log")))) == rows
     await store.migrate_to(LATEST)
-    assert list(parts(database)) == ["rest"]
+    assert list(parts(database)) == ["default", "rest"]
     await ended(store, now)
     assert (await verify(store)).holds

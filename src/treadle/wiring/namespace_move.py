@@ -20,7 +20,7 @@ from treadle.kernel.store.namespace_copy import Digest, NamespaceRows, Progress,
 from treadle.kernel.store.namespace_tables import LATE, SETTINGS
 from treadle.kernel.store.ports import Store
 from treadle.model.clock import Clock
-from treadle.model.errors import InvalidInput, Refused
+from treadle.model.errors import InvalidInput, Refused, StoreBusy
 from treadle.model.names import check_name
 from treadle.stores import make_store
 
@@ -28,6 +28,8 @@ COPYING, SWITCHED = "copying", "switched"
 
 _LOOK_EVERY = 0.2
 """Seconds between two looks at the tasks that workers hold."""
+_FENCE_FOR = 60.0
+"""Seconds after which a move gives up that finds no moment for the fence among the changes of others."""
 
 
 class HeldList(msgspec.Struct, frozen=True):
@@ -107,8 +109,8 @@ class NamespaceMove:
         journal = msgspec.structs.replace(self._find_journal(journal.target) or journal, phase=SWITCHED)
         self._write(journal)
         reach("move.switched")
-        await source.fence_namespace(self._namespace, target.url)
-        await target.unfence_namespace(self._namespace)  # it may have been there before
+        await self._when_free(lambda: source.fence_namespace(self._namespace, target.url))
+        await self._when_free(lambda: target.unfence_namespace(self._namespace))  # it may have been there before
         await self._set_lists(target, journal.lists)
         if not keep:
             self._progress("removing the source")
@@ -124,7 +126,7 @@ class NamespaceMove:
             await self._refuse_held(source, 0.0 if wait <= 0 else None)
             journal = msgspec.structs.replace(journal, lists=await self._list_lists(source))
             self._write(journal)
-        await source.unfence_namespace(self._namespace)  # an interrupted move may have fenced it
+        await self._when_free(lambda: source.unfence_namespace(self._namespace))  # an interrupted move may have fenced it
         await self._set_lists(source, [HeldList(each.task_list, True, False) for each in journal.lists])
         reach("move.paused")
         try:
@@ -135,7 +137,7 @@ class NamespaceMove:
             if problems := await self._verify(journal.target, self._namespace):
                 raise Refused(f"The copy has problems, so nothing was switched: {problems[0]} ({len(problems)} in all).")
             self._progress("comparing the source with the copy")
-            await source.fence_namespace(self._namespace, target.url)
+            await self._when_free(lambda: source.fence_namespace(self._namespace, target.url))
             reach("move.fenced")
             found = await NamespaceRows(source, self._namespace).digest()
             if found.differences(digest) and not found.differences(digest, without=LATE):
@@ -148,13 +150,25 @@ class NamespaceMove:
                     "stop the programs that use it, and try again."
                 )
         except Refused:
-            await source.unfence_namespace(self._namespace)
+            await self._when_free(lambda: source.unfence_namespace(self._namespace))
             await self._set_lists(source, journal.lists)
             await NamespaceRows(target, self._namespace).remove()
             self._forget()
             raise
         write_directory(self._path, read_directory(self._path).placed(self._namespace, journal.target))
         return digest
+
+    async def _when_free(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Change a fence; try again for a while if the store is busy, then raise `Refused`."""
+        end = self._clock.monotonic() + _FENCE_FOR
+        while True:
+            try:
+                return await change()
+            except StoreBusy as error:
+                if self._clock.monotonic() >= end:
+                    raise Refused(f"The fence of the namespace {self._namespace} could not be changed: {error}") from error
+                self._progress("waiting for changes by others")
+            await self._clock.sleep(_LOOK_EVERY)
 
     # checks
 

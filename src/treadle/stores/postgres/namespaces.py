@@ -66,11 +66,15 @@ class Namespaces(Part):
 
     @reads
     async def fence_namespace(self, connection: Connection, namespace: str, moved_to: str) -> None:
-        await connection.execute(_SQL["fence"], namespace, moved_to)
+        async with connection.transaction():
+            await connection.execute(_SQL["begin_fencing"])
+            await connection.execute(_SQL["fence"], namespace, moved_to)
 
     @reads
     async def unfence_namespace(self, connection: Connection, namespace: str) -> None:
-        await connection.execute(_SQL["unfence"], namespace)
+        async with connection.transaction():
+            await connection.execute(_SQL["begin_fencing"])
+            await connection.execute(_SQL["unfence"], namespace)
 
 
 async def _page_end(connection: Connection, namespace: str, table: str, key: RowKey, limit: int) -> RowKey | None:

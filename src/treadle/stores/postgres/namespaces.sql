@@ -45,6 +45,11 @@ select count(*) from tasks where namespace = $1 and owner_id is not null;
 -- Reserve $1 numbers of moves, with room for those that others take meanwhile; return the last one before them.
 select setval('treadle_seq', last_value + 1000000 + $1::bigint) - $1::bigint from treadle_seq;
 
+-- name: begin_fencing
+-- Wait for the other changes of fences, and let this transaction wait for each lock for half a second at most: meanwhile it holds up
+-- all writers. That is less than `deadlock_timeout`, so of two transactions that wait for each other, this one is ended.
+select set_config('lock_timeout', '500ms', true), pg_advisory_xact_lock(hashtextextended('treadle fences ' || current_schema(), 0));
+
 -- name: fence
 -- Refuse changes in the namespace $1, which moved to the store $2, once transactions that began before have ended.
 select treadle_fence_namespace($1::text, $2::text);

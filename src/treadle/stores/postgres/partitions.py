@@ -159,8 +159,8 @@ class Partitions(Part):
             if not await connection.fetchval(_SQL["lock_partitions"]):
                 return False
             parts = [Partition(*row) for row in await connection.fetch(_SQL["list_partitions"])]
-            if not parts[-1].is_default:
-                return False  # the first one is not bounded yet
+            if parts[0].upper_id is None:
+                return False
             now, last_at = parts[-1].now, max(each.ends_at for each in parts if not each.is_default)
             if last_at >= now + 2 * length:
                 return False

@@ -112,15 +112,18 @@ order by wanted.id
 for update of runs;
 
 -- name: lock_members
--- Lock up to $2 finished tasks of the trees $1 in order of id, so that they are not revived.
+-- Lock up to $2 finished tasks of the trees $1 in order of id, so that they are not revived. (`coalesce` leaves only the index of
+-- roots.)
 select finished.id::text, finished.root_id::text
 from (
   select given.id from unnest($1::uuid[]) as given (id)
   union
   (
-    select finished.id
+    select member.id
     from unnest($1::uuid[]) as given (id)
-    join finished on finished.root_id = any (array[given.id]) and finished.root_id <> finished.id
+    cross join lateral (
+      select coalesce(id) as id from finished where root_id = any (array[given.id]) and root_id <> id limit $2::bigint
+    ) as member
     limit $2::bigint
   )
 ) as wanted
@@ -144,7 +147,7 @@ delete from log where log.entity_id = any ($1::uuid[]);
 
 -- name: delete_finished
 -- Delete the finished tasks $1.
-delete from finished where finished.id = any ($1::uuid[]);
+delete from finished using unnest($1::uuid[]) as given (id) where finished.id = any (array[given.id]);
 
 -- name: delete_tags
 -- Delete the tags of the finished tasks $1; a run's go with it.

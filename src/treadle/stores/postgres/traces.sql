@@ -1,12 +1,13 @@
 -- name: list_trace_roots
--- List the runs and tasks of the namespace $1 that began a tree in the trace $2, newest first.
+-- List the runs and tasks of the namespace $1 that began a tree in the trace $2, newest first. (`coalesce` leaves only the indexes of
+-- traces.)
 select id::text
 from (
   select id from runs where trace_id = $2 and trace_id <> id::text and root_id = id and namespace = $1
   union
   select id from tasks where trace_id = $2 and root_id = id and namespace = $1
   union
-  select id from finished where trace_id = $2 and root_id = id and namespace = $1
+  select coalesce(id) from finished where trace_id = $2 and root_id = id and namespace = $1
 ) as roots
 order by roots.id desc
 limit $3::bigint;
@@ -30,7 +31,8 @@ with found (id, lane_id, run_id, state, running, created_at, claimed_at, finishe
   select id, lane_id, run_id, state, owner_id is not null, created_at, claimed_at, null::bigint
   from tasks where root_id = any ($1::uuid[]) and root_id <> id
   union all
-  select id, lane_id, run_id, state, false, created_at, claimed_at, finished_at from finished where id = any ($1::uuid[])
+  select f.id, f.lane_id, f.run_id, f.state, false, f.created_at, f.claimed_at, f.finished_at
+  from unnest($1::uuid[]) as given (id) join finished as f on f.id = any (array[given.id])
   union all
   select id, lane_id, run_id, state, false, created_at, claimed_at, finished_at
   from finished where root_id = any ($1::uuid[]) and root_id <> id

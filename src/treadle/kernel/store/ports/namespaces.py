@@ -52,8 +52,9 @@ class NamespaceStore(StoreClock, Protocol):
         """Refuse further changes in the namespace with `NamespaceMoved`, which names the URL `moved_to`.
 
         `UNFENCED` of `kernel.store.namespace_tables` lists the exceptions; `write_rows` and `remove_rows` still work. Applies to
-        all processes, until `unfence_namespace`. Changes that began before have ended when this returns. Idempotent.
+        all processes, until `unfence_namespace`. Changes that began before have ended when this returns. Idempotent. Raises
+        `StoreBusy`, and changes nothing, if some do not end soon, as others wait meanwhile.
         """
 
     async def unfence_namespace(self, namespace: str) -> None:
-        """Allow changes in the namespace again. Idempotent."""
+        """Allow changes in the namespace again. Idempotent. Raises `StoreBusy` as `fence_namespace` does."""

@@ -1,7 +1,7 @@
 -- name: insert_tasks
 -- Insert the tasks whose id is new and whose unique key is free, and return their ids. If one of the lanes in the last
 -- parameter is guarded, insert nothing and return null. Every snapshot has a stored task in one of the two tables; the index of
--- `tasks` alone would not refuse a repeated task that ends meanwhile.
+-- `tasks` alone would not refuse a repeated task that ends meanwhile. (`version` prevents reading all ids from the index alone.)
 with gate as materialized (
   select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
 ), made as (
@@ -11,8 +11,8 @@ with gate as materialized (
     case when given.delay > 0 then (select treadle_now()) + given.delay end, (select treadle_now()) + given.deadline_for,
     coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
   from unnest({array:given}) as given ({given})
-  where not (select shut from gate) and not exists (select from finished where finished.id = any (array[given.id]))
-    and not exists (select from tasks where tasks.id = any (array[given.id]))
+  where not (select shut from gate) and not exists (select from tasks where tasks.id = any (array[given.id]))
+    and not exists (select from finished where finished.id = any (array[given.id]) and version >= 0)
   on conflict do nothing
   returning id
 )
@@ -31,8 +31,8 @@ with gate as materialized (
     case when given.delay > 0 then (select treadle_now()) + given.delay end, (select treadle_now()) + given.deadline_for,
     coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
   from (values ({scalar:given})) as given ({given})
-  where not (select shut from gate) and not exists (select from finished where finished.id = any (array[given.id]))
-    and not exists (select from tasks where tasks.id = any (array[given.id]))
+  where not (select shut from gate) and not exists (select from tasks where tasks.id = any (array[given.id]))
+    and not exists (select from finished where finished.id = any (array[given.id]) and version >= 0)
   on conflict do nothing
   returning id
 )
@@ -62,6 +62,6 @@ where tasks.id = any (array[taken.id]);
 select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as rival_id
 from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) as given (id, namespace, unique_key, step_id)
 left join tasks as live on live.id = any (array[given.id])
-left join finished as ended on ended.id = any (array[given.id])
+left join finished as ended on ended.id = any (array[given.id]) and ended.version >= 0
 left join tasks as holder on holder.namespace = given.namespace and holder.unique_key = given.unique_key
 left join tasks as rival on rival.step_id = given.step_id;

@@ -101,7 +101,7 @@ def meaning(error: Exception, shown: str) -> TreadleError | None:
             return StoreUnavailable(f"{shown} has no connection left: raise max_connections, or run fewer processes.")
         case asyncpg.QueryCanceledError() | asyncpg.IdleInTransactionSessionTimeoutError():
             return StoreTimeout(f"{shown} took too long and was interrupted: it is overloaded, or a lock is held for long.")
-        case asyncpg.TransactionRollbackError():
+        case asyncpg.TransactionRollbackError() | asyncpg.LockNotAvailableError():
             return StoreBusy(f"Others kept changing the same rows of {shown}: nothing was written, try again.")
         case asyncpg.ClientConfigurationError():
             return InvalidStoreUrl("The store URL cannot be used; it looks like postgresql://user:password@host:5432/database.")
