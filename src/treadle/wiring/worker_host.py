@@ -110,7 +110,15 @@ class WorkerHost:
         self._unsubscribe: Callable[[], None] | None = None
         self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
-        self._waker = Waker(kernel.store, kernel.clock, self._options.lease_for, kernel.committer.notify, kernel.emit)
+        self._waker = Waker(
+            kernel.store,
+            kernel.clock,
+            self._options.lease_for,
+            kernel.committer.notify,
+            kernel.emit,
+            self._options.poll_every,
+            lambda: self.worker.wake(()),
+        )
         self._watch = Watch(
             kernel.store,
             kernel.clock,

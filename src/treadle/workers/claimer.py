@@ -64,7 +64,7 @@ class Claimer:
         self._lanes: dict[int, Lane] = {}
         self._orphans: set[int] = set()
         """Lanes that no live server serves, in lists that ignore such tasks."""
-        self._orphans_at = self._refreshed_at = float("-inf")
+        self._orphans_at = float("-inf")
         self._signaled: set[int] = set()
         self._rounds = 0
         self._reach = FIRST_CLAIM
@@ -149,15 +149,9 @@ class Claimer:
         lane_ids = [lane_id for group in self._groups.values() if self._room(group) > 0 for lane_id in group.lane_ids]
         return await self._store.next_token_for(lane_ids) if lane_ids else None
 
-    def timed_out(self, waited_for: float) -> None:
-        """Note that no signal arrived for that many seconds; mark the lanes stale when a poll is due."""
-        late = self._clock.monotonic() - self._refreshed_at >= self._options.poll_every
-        self.stale = self.stale or late or waited_for == self._options.poll_every
-
     async def refresh(self) -> None:
         """Read the lanes, and group those that this worker serves by the limits of their handlers."""
         self.stale = False
-        self._refreshed_at = self._clock.monotonic()
         lanes = await self._store.list_lanes()
         namespace = self._resources.namespace
         if (fallback := self._catalog.fallback) is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreError
@@ -161,15 +162,11 @@ class Worker:
         return claimed
 
     async def _wait(self) -> None:
-        """Wait for a signal, for the token of a lane with a rate, or until the next poll is due."""
+        """Wait for a signal, or for the token of a lane with a rate."""
         token_for = await self._claimer.next_token_for()
-        poll_every = self.options.poll_every
-        pause = poll_every if token_for is None else min(poll_every, max(token_for / 1000, 0.005))
-        try:
-            async with asyncio.timeout(pause):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if token_for is None else max(token_for / 1000, 0.005)):
                 await self._signal.wait()
-        except TimeoutError:
-            self._claimer.timed_out(pause)
 
     def _start(self, tasks: Sequence[Task], group: LaneGroup, claimed_at: float) -> None:
         """Start an attempt at each of the tasks, which one claim took together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import replace
 
 import pytest
@@ -52,12 +53,16 @@ class Sleeper:
         self.ahead = 0
         self.overdue = False
         self.asked: list[bool] = []
+        self.polled_at: list[float] = []
+        """When `wake` was asked for ready tasks."""
 
     async def now(self) -> int:
         return self.clock.now() + self.ahead
 
-    async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
+    async def wake(self, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
         self.asked.append(expire_leases)
+        if find_ready:
+            self.polled_at.append(self.clock.monotonic())
         answer = self.answers.pop(0) if self.answers else Woken(0, 0, (), None)
         if isinstance(answer, Exception):
             raise answer
@@ -173,3 +178,24 @@ async def test_it_looks_sooner_when_something_will_be_due_sooner() -> None:
     assert len(store.asked) == 2
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("poll_every", "polled_at"), [(5.0, [3.0, 6.0, 9.0]), (0.5, [0.5 * n for n in range(20)]), (3600.0, []), (math.inf, [])]
+)
+async def test_its_calls_are_the_polls_of_an_idle_worker(poll_every: float, polled_at: list[float]) -> None:
+    clock = ManualClock()
+    store = Sleeper(clock)
+    waker = Waker(store, clock, LEASE_FOR, lambda lane_ids: None, Events(), poll_every)  # type: ignore[arg-type]
+    while clock.monotonic() < 10:
+        clock.advance(await waker.tick())
+    assert store.polled_at == polled_at
+
+
+async def test_it_reports_ready_tasks_whose_signals_were_lost() -> None:
+    clock, reports = ManualClock(), list[bool]()
+    store = Sleeper(clock, Woken(0, 0, (), None), Woken(0, 0, (), None, ready=True))
+    waker = Waker(store, clock, LEASE_FOR, lambda lane_ids: None, Events(), 5.0, lambda: reports.append(True))  # type: ignore[arg-type]
+    for found in (0, 1, 1):
+        await waker.tick()
+        assert len(reports) == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 from treadle.kernel.store.crashpoints import reach
@@ -48,11 +49,22 @@ class JumpGuard:
 
 
 class Waker:
-    """Calls `Store.wake` every second, sooner when a task is due sooner, less often in quiet times."""
+    """Calls `Store.wake` every second, sooner when a task is due sooner, less often in quiet times.
+
+    The same calls are the poll of an idle worker: they report whether tasks are ready, at least every `poll_every` seconds.
+    """
 
     def __init__(
-        self, store: TaskStore, clock: Clock, lease_for: int, notify: Callable[[tuple[int, ...]], None], emit: Emit
+        self,
+        store: TaskStore,
+        clock: Clock,
+        lease_for: int,
+        notify: Callable[[tuple[int, ...]], None],
+        emit: Emit,
+        poll_every: float = math.inf,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_ready` is called when a poll found ready tasks, whose signals may have been lost."""
         self._store = store
         self._clock = clock
         self._guard = JumpGuard(lease_for)
@@ -60,6 +72,9 @@ class Waker:
         self._notify = notify
         self._emit = emit
         self._telemetry = telemetry_of(emit)
+        self._poll_every, self._on_ready = poll_every, on_ready
+        self._ready_at = clock.monotonic()
+        """When a call last reported whether tasks are ready."""
         self._next_at = self._polled_at = float("-inf")
         self._sooner = asyncio.Event()
 
@@ -71,7 +86,7 @@ class Waker:
         """
         while True:
             sent_at = self._clock.monotonic()
-            woken = await self._wake(expire_leases=False)
+            woken = await self._wake(expire_leases=False, find_ready=self._is_poll_due(sent_at))
             self._announce(woken)
             if (jump := self._guard.observe(woken.now, sent_at)) is not None:
                 self._emit(ClockJumped(jump, self._lease_for))
@@ -79,11 +94,18 @@ class Waker:
                 woken = await self._wake(expire_leases=True)
                 self._announce(woken)
             if woken.count < WAKE_LIMIT:
-                return _pause(woken)
+                return min(_pause(woken), self._poll_every)
 
-    def _wake(self, *, expire_leases: bool) -> Awaitable[Woken]:
+    def _is_poll_due(self, now: float) -> bool:
+        """Whether the next call may be too late to find ready tasks within `poll_every`."""
+        is_due = now + QUIET_EVERY > self._ready_at + self._poll_every
+        if is_due:
+            self._ready_at = now
+        return is_due
+
+    def _wake(self, *, expire_leases: bool, find_ready: bool = False) -> Awaitable[Woken]:
         observe = self._telemetry.observe
-        call = self._store.wake(WAKE_LIMIT, expire_leases=expire_leases)
+        call = self._store.wake(WAKE_LIMIT, expire_leases=expire_leases, find_ready=find_ready)
         return call if observe is None else timed(observe, self._clock, "wake", call, lambda woken: woken.count)
 
     def _announce(self, woken: Woken) -> None:
@@ -92,6 +114,8 @@ class Waker:
             self._emit(LeasesExpired(woken.expired))
         if woken.lane_ids:
             self._notify(woken.lane_ids)
+        if woken.ready:
+            self._on_ready()
 
     async def run(self) -> None:
         """Tick until canceled; store errors are logged and retried."""

@@ -43,6 +43,8 @@ class Woken:
     """The store's clock at that time."""
     overdue: bool = False
     """Whether a call that expires no leases found owned tasks with an expired lease."""
+    ready: bool = False
+    """Whether a call with `find_ready` found a task that was ready before it."""
 
 
 class Renewal(msgspec.Struct, frozen=True):

@@ -113,14 +113,14 @@ class Tasks(Part):
         return [str(row[0]) for row in rows]
 
     @works
-    async def wake(self, connection: Connection, limit: int, *, expire_leases: bool = True) -> Woken:
+    async def wake(self, connection: Connection, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
         """Wake tasks, then admit the next tasks of their limit keys, and of some other keys after the last call's.
 
         So no task waits long while there is room, even if the transaction that made the room did not admit it.
         """
-        row = await connection.fetchrow(_SQL["wake"], limit, expire_leases)
+        row = await connection.fetchrow(_SQL["wake"], limit, expire_leases, find_ready)
         assert row is not None
-        count, expired, lane_ids, due, next_for, now, overdue, keys, waiting, fair = row
+        count, expired, lane_ids, due, next_for, now, overdue, keys, waiting, fair, ready = row
         await take_turns(connection, fair)
         token_for = None
         if keys or waiting:
@@ -129,7 +129,7 @@ class Tasks(Part):
             lane_ids = admitted.union(lane_ids)
         if due > count:
             next_for = 0 if count == limit else min(next_for or LOCKED_FOR, LOCKED_FOR)
-        return Woken(count, expired, tuple(lane_ids), earlier(next_for, token_for), now, overdue)
+        return Woken(count, expired, tuple(lane_ids), earlier(next_for, token_for), now, overdue, ready)
 
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
         if not renewals:

@@ -234,7 +234,8 @@ where tasks.id = any (array(select id from taken))
 returning tasks.id::text;
 
 -- name: wake
--- Make up to $1 tasks ready whose `wake_at` has passed; with $2 also those whose lease expired, which logs a move.
+-- Make up to $1 tasks ready whose `wake_at` has passed; with $2 also those whose lease expired, which logs a move. With $3,
+-- return whether a task was ready before.
 with due as materialized (
   select id, owner_id
   from tasks
@@ -317,7 +318,8 @@ select
   not $2::boolean and exists (select from tasks where wake_at <= (select treadle_now()) and owner_id is not null) as overdue,
   (select json_agg(distinct jsonb_build_array(namespace, limit_key)) from woken where limit_key is not null and hold <> 0) as keys,
   exists (select from tasks where limit_key is not null and hold = 1 and owner_id is null and wake_at is null) as waiting,
-  array(select id::text from woken where fairness_key is not null and claim_version = 0) as fair;
+  array(select id::text from woken where fairness_key is not null and claim_version = 0) as fair,
+  $3::boolean and exists (select from tasks where owner_id is null and wake_at is null and hold = 0) as ready;
 
 -- name: renew
 -- Extend held claims ($1 ids, $2 versions, $3 owners) to $4 ms from now, never past a deadline; $5 progressed, $6

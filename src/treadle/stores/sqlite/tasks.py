@@ -106,10 +106,10 @@ class Tasks(Part):
         return [str(task_id) for task_id, _, _ in found]
 
     @uses_writer
-    def wake(self, connection: apsw.Connection, limit: int, *, expire_leases: bool = True) -> Woken:
+    def wake(self, connection: apsw.Connection, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
         now = self._clock.now()
-        first = read_value(connection, _SQL["find_next_wake"])
-        limits = list_rated(connection)
+        first, ready, rates = read_row(connection, _SQL["find_next_wake"], {"find_ready": find_ready})
+        limits = list_rated(connection) if rates else []
         if ahead := keys_ahead(limits, now):
             with writing(connection):
                 for each in ahead:
@@ -118,7 +118,7 @@ class Tasks(Part):
         stuck = stuck_keys(limits, now)
         rated.update((each.namespace, each.key) for each in stuck)
         if not rated and (first is None or first > now):
-            return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now)
+            return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now, ready=bool(ready))
         values = {"now": now, "expire_leases": expire_leases, "limit": limit}
         count, expired, lanes, keys, _ = read_row(connection, _SQL["count_due"], values)
         admitted: set[int] = set()
@@ -141,7 +141,7 @@ class Tasks(Part):
         after = read_value(connection, _SQL["find_next_after"], {"now": now})
         next_for = 0 if more else None if after is None else after - now
         overdue = not expire_leases and bool(read_value(connection, _SQL["find_overdue"], {"now": now}))
-        return Woken(count, expired, tuple(admitted.union(_decode(lanes))), earlier(next_for, token_for), now, overdue)
+        return Woken(count, expired, tuple(admitted.union(_decode(lanes))), earlier(next_for, token_for), now, overdue, bool(ready))
 
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
         return await self._extend(renewals, lease_for) if renewals else {}

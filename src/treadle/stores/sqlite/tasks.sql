@@ -74,8 +74,11 @@ from given as g cross join flows as f on f.lane_id = g.lane_id and f.priority = 
 where tasks.id = g.id;
 
 -- name: find_next_wake
--- Return the first `wake_at`.
-select min(wake_at) from tasks where wake_at is not null;
+-- Return the first `wake_at`, with :find_ready whether a task is ready, and whether a limit has a rate.
+select
+  (select min(wake_at) from tasks where wake_at is not null),
+  :find_ready and exists (select 1 from tasks where owner_id is null and wake_at is null and hold = 0),
+  exists (select 1 from limits where rate is not null);
 
 -- name: find_next_after
 -- Return the first `wake_at` in the future.

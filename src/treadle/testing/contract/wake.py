@@ -222,3 +222,19 @@ async def test_a_renewed_lease_does_not_expire_at_its_first_end(store, clock, li
     assert (await store.wake(100)).count == 0
     await clock.advance(10_000)
     assert (await store.wake(100)).expired == 1
+
+
+async def test_a_call_reports_ready_tasks_if_it_is_to_find_them(store, clock):
+    assert not (await store.wake(100, find_ready=True)).ready
+    await put_one(store, delay=1_000)
+    assert not (await store.wake(100, find_ready=True)).ready
+    await clock.advance(1_000)
+    assert not (await store.wake(100, find_ready=True)).ready  # it was not ready before
+    assert (await store.wake(100, find_ready=True)).ready
+    assert not (await store.wake(100)).ready
+    await put_one(store, delay=1_000)
+    await clock.advance(1_000)
+    woken = await store.wake(100, find_ready=True)
+    assert (woken.count, woken.ready) == (1, True)
+    assert len(await claim(store, limit=10)) == 2
+    assert not (await store.wake(100, find_ready=True)).ready

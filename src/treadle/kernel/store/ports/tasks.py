@@ -63,13 +63,14 @@ class TaskStore(StoreClock, Protocol):
         Skips paused lanes; ignores the rates of lanes.
         """
 
-    async def wake(self, limit: int, *, expire_leases: bool = True) -> Woken:
+    async def wake(self, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
         """Make up to `limit` tasks with a past `wake_at` ready: a sleep, backoff or delay is over, or a lease expired.
 
         An expired lease counts as a takeover, raises `attempt` if the task was executing (state pending), and logs a
         move `expire`. The claim version stays, so the former holder cannot settle (no owner matches) and cannot be
         mistaken for the next one. With `expire_leases` false, the call leaves owned tasks alone and reports them in
-        `overdue` (D6). Concurrent callers never wake the same task twice.
+        `overdue` (D6). Concurrent callers never wake the same task twice. With `find_ready`, the call also reports in `ready`
+        whether any task was ready before it, also one of a paused lane: the signal of that task may have been lost.
         """
 
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
