@@ -15,12 +15,14 @@ from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.kernel.store.ports import CHANGED
+from treadle.kernel.store.units import Unit
 from treadle.settings import Settings
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import sockets
+from treadle.stores.sqlite.held.store import hold
 from treadle.testing import ManualClock
 from treadle.testing.contract.signals import Heard
-from treadle.testing.contract.task_steps import WORK, claim_one, put_one, settle, succeed
+from treadle.testing.contract.task_steps import WORK, claim_one, new_task, put_one, settle, succeed
 
 
 @pytest.fixture
@@ -198,6 +200,33 @@ async def test_the_end_of_a_task_is_a_change_for_other_processes(store, open_sto
     stop = await (await open_store()).subscribe(heard)
     await settle(store, task.claim, succeed())
     await heard.until(CHANGED)
+    stop()
+
+
+async def test_a_commit_signals_other_processes_before_its_caller_has_the_answer(store, open_store):
+    """The event loop of the caller may be busy: here it only runs on when the signal has arrived."""
+    heard = Heard()
+    stop = await (await open_store()).subscribe(heard)
+    lane_id = (await store.lane_ids([WORK]))[WORK]
+    arrived = threading.Event()
+    send = store._signals.send
+    store._signals.send = lambda lane_ids: (send(lane_ids), arrived.set())
+    committing = asyncio.ensure_future(store.commit([Unit(tasks=(new_task(),))]))
+    await asyncio.sleep(0)
+    assert arrived.wait(BOUND)
+    assert not committing.done()
+    assert (await committing)[0].is_signaled
+    await heard.until(lane_id)
+    stop()
+
+
+async def test_a_held_transaction_signals_nobody_before_it_commits(store, open_store):
+    heard = Heard()
+    stop = await (await open_store()).subscribe(heard)
+    async with hold(store, ManualClock()) as held:
+        (answer,) = await held.commit([Unit(tasks=(new_task(),))])
+        assert not answer.is_signaled
+    assert heard.lanes == []
     stop()
 
 

@@ -218,3 +218,25 @@ async def test_one_enqueue_is_one_transaction_with_one_commit(path, clock):
     assert (statements.count("begin"), statements.count("commit")) == (1, 1)
     assert len(statements) <= 5
     await store.close()
+
+
+async def test_hot_statements_are_prepared_once(path, clock):
+    """SQLite asks the authorizer for each statement that it prepares."""
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    prepared: list[str] = []
+
+    def authorize(action, first, second, schema, source):
+        prepared.append(f"{apsw.mapping_authorizer_function[action]} {first} {second}")
+        return apsw.SQLITE_OK
+
+    await store._writer.call(lambda connection: setattr(connection, "authorizer", authorize))
+    for _ in range(3):
+        prepared.clear()
+        await put(store, new_task(), new_task(delay=1000))
+        clock.advance(1)
+        assert (await store.wake(10)).count == 1
+        for task in await claim(store):
+            await settle(store, task.claim, succeed())
+    assert prepared == []
+    await store.close()

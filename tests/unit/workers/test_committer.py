@@ -302,6 +302,17 @@ async def test_hooks_hear_what_ended_what_was_fenced_and_what_is_ready(bench: Be
     assert bench.store.told == [(4, 5)]
 
 
+async def test_lanes_that_the_store_has_signaled_are_reported_only_in_this_process(bench: Bench) -> None:
+    ready: list[tuple[int, ...]] = []
+    bench.committer.on_ready.append(ready.append)
+    signaled = Answer(Verdict.DONE, lane_ids=(4,), is_signaled=True)
+    bench.store.answers = {"a": signaled, "b": Answer(Verdict.DONE, lane_ids=(5,))}
+    await asyncio.gather(*(bench.committer.submit(settle_of(name)) for name in ("a", "b")))
+    await bench.committer.drain()
+    assert [set(lanes) for lanes in ready] == [{4, 5}]
+    assert bench.store.told == [(5,)]
+
+
 async def test_signals_to_others_are_coalesced_and_none_is_lost(bench: Bench) -> None:
     bench.store.telling.clear()
     bench.committer.notify((1,))

@@ -334,6 +334,7 @@ class Committer:
         finished: list[str] = []
         fenced: list[str] = []
         lanes: set[int] = set()
+        unsignaled: set[int] = set()
         soonest = _NEVER
         for each, answer in zip(batch, answers, strict=True):
             each.resolve(answer)
@@ -343,6 +344,8 @@ class Committer:
                 continue
             if answer.lane_ids:
                 lanes.update(answer.lane_ids)
+                if not answer.is_signaled:
+                    unsignaled.update(answer.lane_ids)
             if unit.tasks and self._telemetry.observe is not None and (made := _made(unit, answer)):
                 took = self._clock.monotonic() - each.sent_at if each.sent_at else 0.0
                 self._telemetry.observe(TasksStored(made, took, each.origin))
@@ -367,15 +370,15 @@ class Committer:
             for listener in self.on_finished:
                 listener(finished)
         if lanes:
-            self.notify(tuple(lanes))
+            self._notify_here(tuple(lanes))
+            self._notify_others(unsignaled)
 
     def _parked(self, delay: int) -> None:
         """Inform this process's wakers of the next due time; without any here, inform other processes."""
         for listener in self.on_parked:
             listener(delay)
         if not self.on_parked:
-            self._lanes_to_notify.add(LATER)
-            self._notify_others()
+            self._notify_others((LATER,))
 
     def fenced(self, task_ids: list[str]) -> None:
         """Report to this process that an operator took these tasks from their holders; other processes poll for it."""
@@ -384,27 +387,27 @@ class Committer:
 
     def notify(self, lane_ids: tuple[int, ...]) -> None:
         """Report ready tasks in these lanes: immediately in this process, soon to the others."""
-        for listener in self.on_ready:
-            listener(lane_ids)
-        self._lanes_to_notify.update(lane_ids)
-        self._notify_others()
+        self._notify_here(lane_ids)
+        self._notify_others(lane_ids)
 
     def streamed(self) -> None:
         """Report new entries of streams to readers: immediately in this process, soon to the others."""
         for listener in self.on_streamed:
             listener()
-        self._lanes_to_notify.add(STREAM)
-        self._notify_others()
+        self._notify_others((STREAM,))
 
     def _rolled_back(self, unit: Unit) -> None:
         """Let all workers claim: the failed commit may have held ready tasks, which claims skipped meanwhile."""
         if unit.guard is not None or unit.rows:
-            for listener in self.on_ready:
-                listener(())
-            self._lanes_to_notify.add(_ANY)
-            self._notify_others()
+            self._notify_here(())
+            self._notify_others((_ANY,))
 
-    def _notify_others(self) -> None:
+    def _notify_here(self, lane_ids: tuple[int, ...]) -> None:
+        for listener in self.on_ready:
+            listener(lane_ids)
+
+    def _notify_others(self, lane_ids: Iterable[int] = ()) -> None:
+        self._lanes_to_notify.update(lane_ids)
         if self._notifying is None and self._lanes_to_notify:
             self._notifying = asyncio.get_running_loop().create_task(self._notify())
             self._notifying.add_done_callback(self._notified)

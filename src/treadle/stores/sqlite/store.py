@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
+import msgspec
 
 from treadle.kernel.store.ports import CHANGED
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Answer
 from treadle.model.clock import Clock
 from treadle.stores.sqlite.connection.channel import InlineChannel, ThreadChannel
 from treadle.stores.sqlite.connection.clocks import check_clocks
@@ -142,9 +143,11 @@ class SqliteStore(
     async def close(self) -> None:
         self._subscribers.clear()
         if self._signals is not None:
-            self._signals.close()
+            self._signals.stop_listening()
         await self._reader.close()
         await self._writer.close()
+        if self._signals is not None:
+            self._signals.close()
         if self._counter is not None:
             self._counter.close()
 
@@ -153,11 +156,16 @@ class SqliteStore(
         migrate_to(connection, version, self._shown)
         self._lanes = {}
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
-        answers = await super().commit(units)
-        if self._signals is not None and not any(answer.lane_ids for answer in answers):  # for those, `notify` follows
-            self._signals.send((CHANGED,))
-        return answers
+    def _announce(self, answers: list[Answer]) -> list[Answer]:
+        """Call the subscribers and signal the other processes from the writing thread, because the event loop may be busy."""
+        if self._signals is None:
+            return answers
+        lane_ids = tuple({lane_id for answer in answers for lane_id in answer.lane_ids})
+        self._signals.send(lane_ids or (CHANGED,))
+        if not lane_ids:
+            return answers
+        self._subscribers.call(lane_ids)
+        return [msgspec.structs.replace(answer, is_signaled=True) if answer.lane_ids else answer for answer in answers]
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
         """Call `heard` on this loop when tasks became ready, in this process or in another one that uses the file."""

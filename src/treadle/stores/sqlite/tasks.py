@@ -167,6 +167,10 @@ class Tasks(Part):
                 answers, known = commit(connection, deduped.units, self._lanes, now)
                 answers = settle_keys(connection, deduped, units, answers)
         self._lanes = known
+        return self._announce(answers)
+
+    def _announce(self, answers: list[Answer]) -> list[Answer]:
+        """Called in the writing thread directly after a commit."""
         return answers
 
     @reads

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from treadle.testing.contract.task_steps import OTHER, WORK
+from treadle.kernel.store.units import Unit
+from treadle.testing.contract.task_steps import OTHER, WORK, new_task
 
 
 class Heard:
@@ -44,6 +45,22 @@ async def test_all_subscribers_hear(store):
     await store.notify(lane_ids)
     for heard in listeners:
         await heard.until(*lane_ids)
+    for stop in stops:
+        stop()
+
+
+async def test_all_processes_hear_of_a_commit_that_is_signaled_or_notified(database, store):
+    listeners = [Heard(), Heard()]
+    stops = [await each.subscribe(heard) for each, heard in zip((store, await database.open_store()), listeners, strict=True)]
+    await store.lane_ids([WORK])
+    for heard in listeners:
+        heard.lanes.clear()
+    (answer,) = await store.commit([Unit(tasks=(new_task(),))])
+    if not answer.is_signaled:
+        await store.notify(answer.lane_ids)
+    for heard in listeners:
+        await heard.until(*answer.lane_ids)
+    assert len(answer.lane_ids) == 1
     for stop in stops:
         stop()
 

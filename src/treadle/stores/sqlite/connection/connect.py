@@ -58,6 +58,8 @@ def connect(path: str | None, *, create: bool = True) -> Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     connection = Connection(path or ":memory:", flags=flags, statementcachesize=200)
     connection.set_busy_handler(wait_for_lock)
+    # Otherwise the planner looks at the values of a statement, so that SQLite prepares it again each time they are bound.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     if connection.readonly("main"):
         connection.close()
         raise StoreReadOnly(f"{path} cannot be written by this user. Give it write access, or choose another path.")

@@ -40,9 +40,14 @@ class Subscribers:
         """Schedule all callbacks, from any thread."""
         with self._lock:
             entries = list(self._entries.items())
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
         for key, (_, loop) in entries:
             try:
-                loop.call_soon_threadsafe(self._call, key, lane_ids)
+                # the thread-safe call also wakes the loop, which takes a write and a read of its own
+                (loop.call_soon if loop is running else loop.call_soon_threadsafe)(self._call, key, lane_ids)
             except RuntimeError:
                 self.remove(key)  # its loop is closed
 

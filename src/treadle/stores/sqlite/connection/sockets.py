@@ -71,7 +71,8 @@ class Signals:
             receiver.stop()
 
     def send(self, lane_ids: Sequence[int]) -> None:
-        """Signal all other stores that listen; never blocks and never raises. Without any it takes a few microseconds."""
+        """Signal all other stores that listen, from any thread; never blocks and never raises. Without any it takes a few
+        microseconds."""
         if not os.path.exists(self._place):  # noqa: PTH110 - each commit comes here
             return
         payload = format_lanes(lane_ids).encode()
@@ -82,8 +83,9 @@ class Signals:
                     self._send_to(directory, name, payload)
 
     def _send_to(self, directory: int, name: str, payload: bytes) -> None:
-        if self._sender is None:
-            self._sender = _new_socket()
+        with self._lock:
+            if self._sender is None:
+                self._sender = _new_socket()
         try:
             self._sender.sendto(payload, _address(self._database, directory, name))
         except ConnectionRefusedError:
@@ -197,17 +199,16 @@ def _place(database: Path) -> Path:
     return database.with_name(database.name + SUFFIX)
 
 
-def _access(database: Path) -> int:
-    """Return full access for the owner of the database and for all others who may write it."""
-    mode = database.stat().st_mode
+def _access(mode: int) -> int:
+    """Return full access for the owner of a database with that mode and for all others who may write it."""
     return 0o700 | (0o070 if mode & 0o020 else 0) | (0o007 if mode & 0o002 else 0)
 
 
 def _give(database: Path, path: Path, bits: int) -> None:
     """Give the path the access of the database, and its owner if root creates it."""
-    path.chmod(_access(database) & bits)
+    found = database.stat()
+    path.chmod(_access(found.st_mode) & bits)
     if os.geteuid() == 0:
-        found = database.stat()
         os.chown(path, found.st_uid, found.st_gid)
 
 
@@ -221,12 +222,12 @@ def _make_directory(database: Path) -> None:
 @contextmanager
 def _open_directory(database: Path) -> Iterator[int]:
     """Open the directory; raises `PermissionError` if users may write it who may not write the database."""
-    place = _place(database)
+    place = f"{database}{SUFFIX}"  # strings here: each commit of a store comes here
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found = os.fstat(directory)
-        extra = stat.S_IMODE(found.st_mode) & 0o022 & ~_access(database)
-        if extra or found.st_uid not in (0, os.geteuid(), database.stat().st_uid):
+        found, owner = os.fstat(directory), os.stat(database)  # noqa: PTH116
+        extra = stat.S_IMODE(found.st_mode) & 0o022 & ~_access(owner.st_mode)
+        if extra or found.st_uid not in (0, os.geteuid(), owner.st_uid):
             raise PermissionError(f"{place} belongs to another user, or others may write it. Remove it.")
         yield directory
     finally:
