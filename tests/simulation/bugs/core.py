@@ -51,8 +51,8 @@ def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
     """A dead worker holds its tasks forever."""
     real = SqliteStore.wake
 
-    async def wake(self: SqliteStore, limit: int, *, expire_leases: bool = True) -> Woken:
-        return replace(await real(self, limit, expire_leases=False), overdue=False)
+    async def wake(self: SqliteStore, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
+        return replace(await real(self, limit, expire_leases=False, find_ready=find_ready), overdue=False)
 
     async def expire_leases_of(self: SqliteStore, owner_ids: Sequence[str]) -> None:
         return None
