@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from treadle.engine.mapped import Mapped, Progress
+from treadle.engine.moved import follows
 from treadle.engine.results import run_result, task_result
 from treadle.kernel.queue.service import PYTHON, Enqueued, TaskSpec
 from treadle.kernel.store.short_ids import find_id
@@ -49,8 +50,8 @@ class Handle(Generic[R_co]):
 
         Raises as `Engine.result` and `Engine.run_result` do.
         """
-        waits = run_result if self._is_run else task_result
-        result: Any = await waits(self._calls.kernel, self.id, timeout)
+        waits = self._calls.run_result if self._is_run else self._calls.result
+        result: Any = await waits(self.id, timeout=timeout)
         if self._reference is not None:
             result = self._reference.signature.load_result(result)
         return result  # type: ignore[no-any-return]
@@ -125,7 +126,8 @@ class Calls:
         actor: str = ...,
         **options: Unpack[EnqueueOptions],
     ) -> Enqueued: ...
-    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # a positional-only first parameter
+    @follows  # type: ignore[misc]  # a positional-only first parameter
+    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:
         """Store a task; it is durable when this returns. Smaller priorities run first.
 
         Pass a name, a payload and options: `enqueue("pack", {"sku": "x"}, delay=60)`; or a reference and its arguments, which are
@@ -170,6 +172,7 @@ class Calls:
         started = await self.start_function(*args, **kwargs)
         return Handle(self, None, started.id, started.created, is_run=True)
 
+    @follows
     async def start_function(
         self,
         name: str,
@@ -196,6 +199,7 @@ class Calls:
     async def result(self, task: Handle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
     @overload
     async def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]: ...
+    @follows
     async def result(self, task: Any, *, timeout: Duration | None = None) -> Any:
         """Wait for the task and return its result.
 
@@ -212,6 +216,7 @@ class Calls:
     async def run_result(self, run: Handle[R], *, timeout: Duration | None = None) -> R: ...
     @overload
     async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Json: ...
+    @follows
     async def run_result(self, run: Any, *, timeout: Duration | None = None) -> Any:
         """Wait for the run and return its outputs; for a durable function, its return value or that of the run it continued as.
 

@@ -37,7 +37,7 @@ PATIENCE = 15.0
 PYTHON = "python"
 """The actor of calls from Python that name none."""
 
-_TASKS_PER_UNIT = 1000
+TASKS_PER_UNIT = 1000
 _UNITS_IN_FLIGHT = 16
 _OWNERS_MOVES = frozenset({"cancel", "requeue", "pause", "resume"})
 _PRIORITIES = range(-1_000_000, 1_000_001)
@@ -150,7 +150,7 @@ class Queue:
         new = [task for task in checked if task.id not in twins] if twins else checked
         owners: dict[str, str] = {}
         reach("enqueue.before_commit")
-        chunks = [new[start : start + _TASKS_PER_UNIT] for start in range(0, len(new), _TASKS_PER_UNIT)]
+        chunks = [new[start : start + TASKS_PER_UNIT] for start in range(0, len(new), TASKS_PER_UNIT)]
         answers: list[Answer] = []
         for start in range(0, len(chunks), _UNITS_IN_FLIGHT):
             part = chunks[start : start + _UNITS_IN_FLIGHT]
