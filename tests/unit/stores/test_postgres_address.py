@@ -84,6 +84,7 @@ def test_one_host_is_used_unless_it_is_a_standby() -> None:
         "postgresql://ann@db/work?password=s3cret",
         "postgresql://ann:s3cret@one:5432,two:5433/work",
         "postgresql://ann:s3cret@[::1]:5432/work",
+        "postgresql://ann:s3cret@one:5432,[::1]:5433/work",
         "postgresql://db:5432/work?user=ann@x&password=s3cret",
         "postgresql:///work?host=/tmp&user=ann&password=s3cret&schema=mine",
     ],
@@ -100,6 +101,8 @@ def test_no_password_is_shown(url: str) -> None:
     [
         "mysql://ann:s3cret@db/work",
         "postgresql://ann:s3cret@[db/work",
+        "postgresql://ann:s3cret@[::1],[db]/work",
+        "postgresql://ann:[s3cret]@db/work",
         "postgresql://ann:s3cret@db:not-a-port/work",
         "postgresql://ann:1/s3cret@db/work",
         "postgresql://ann:1#s3cret@db/work",

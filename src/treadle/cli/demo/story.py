@@ -226,7 +226,7 @@ def _kill_the_carpets_worker(story: Story) -> None:
         story.killed_owner = carpet.owner_id
         story.killed_pid = story.crew.kill(carpet.owner_id)
         story.killed.touch()
-        story.view.say(f"SIGKILL for worker {story.killed_pid}, at {done:.0%} of the carpet. Its lease will expire.")
+        story.view.say(f"SIGKILL for worker {story.killed_pid}, at {done:.0%} of the carpet. The others notice it.")
 
 
 def _narrate(story: Story, seen: dict[str, str]) -> None:
@@ -247,7 +247,7 @@ def _narrate(story: Story, seen: dict[str, str]) -> None:
         elif error:
             story.view.say(f"{label}: failed ({error}), will be retried")
         elif before is not None and task.takeovers:
-            story.view.note(f"{label}: its lease expired, ready for other workers")
+            story.view.note(f"{label}: its lease ended, ready for other workers")
 
 
 def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]], order: Order) -> list[tuple[str, bool]]:

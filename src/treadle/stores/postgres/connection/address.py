@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from treadle.model.errors import InvalidStoreUrl
 
@@ -89,7 +89,7 @@ def parse_address(url: str) -> Address:
 def redacted(url: str) -> str:
     """Return the URL with every password replaced by `***`, or less of it if a password may have split it."""
     try:
-        parts = urlsplit(url)
+        parts = _parts(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         return "postgresql://***"
@@ -106,7 +106,7 @@ def redacted(url: str) -> str:
 def _split(url: str) -> tuple[str, dict[str, str]]:
     """Return the URL without Treadle's parameters, and those parameters."""
     try:
-        parts = urlsplit(url)
+        parts = _parts(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         raise InvalidStoreUrl(_ENCODE) from None
@@ -121,9 +121,19 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
     return _join(parts.scheme, parts.netloc, parts.path, urlencode(rest, quote_via=quote, safe="/:", errors="replace")), own
 
 
+def _parts(url: str) -> SplitResult:
+    """Split a URL that may have several hosts; `urlsplit` of newer Pythons refuses a list with an IPv6 address."""
+    scheme, slashes, rest = url.partition("//")
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    account, at, hosts = netloc.rpartition("@")
+    for host in hosts.split(","):
+        urlsplit(f"//{host}")
+    return urlsplit(f"{scheme}{slashes}{account}{at}{rest.removeprefix(netloc)}")._replace(netloc=netloc)
+
+
 def _list_servers(dsn: str) -> tuple[Server, ...]:
     """Return the hosts of the URL, each with a URL of its own; hosts are in the authority or in `host` and `port`."""
-    parts = urlsplit(dsn)
+    parts = _parts(dsn)
     account, at, hosts = parts.netloc.rpartition("@")
     if hosts:
         return tuple(
