@@ -11,6 +11,7 @@ A statement may contain column lists of tasks, expanded when the file is loaded.
     {array:SET}      $1::text::uuid[], $2::text::integer[], ...    (parameters, one array for each column)
     {scalar:SET}     $1::text::uuid, $2::integer, ...              (parameters, one for each column of a single task)
     {after:SET}      $20                                           (the parameter after these)
+    {after:2.SET}    $21                                           (the second one)
 
 Other forms:
 
@@ -40,7 +41,14 @@ def _with(use: Use, *, without: tuple[str, ...] = ()) -> tuple[Column, ...]:
     return tuple(column for column in TASK_COLUMNS if use in column.use and column.name not in without)
 
 
-_INPUTS = (Column("delay", "bigint", Use.NEW), Column("deadline_for", "bigint", Use.NEW), Column("root_id", "uuid", Use.NEW))
+_INPUTS = (
+    Column("delay", "bigint", Use.NEW),
+    Column("deadline_for", "bigint", Use.NEW),
+    Column("root_id", "uuid", Use.NEW),
+    Column("holder_id", "text", Use.NEW),
+    Column("lease_for", "bigint", Use.NEW),
+    Column("yields", "boolean", Use.NEW),
+)
 """Values of a new task from which an insert computes columns."""
 
 _LEASE = ("wake_at", "owner_id", "claim_version", "claimed_at", "heartbeat_at", "progress_at", "doing")
@@ -103,7 +111,7 @@ def _expand(match: re.Match[str]) -> str:
                 for number, column in enumerate(columns, 1)
             ]
         case _:
-            parts = [f"${len(columns) + 1}"]
+            parts = [f"${len(columns) + int(alias or 1)}"]
     return ", ".join(parts)
 
 

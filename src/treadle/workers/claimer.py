@@ -31,6 +31,8 @@ FIRST_CLAIM = 64
 """Maximum number of tasks of the first claim after a pause; each claim that finds as many as it may take doubles it. So the first
 handlers start sooner, and claims, handlers and commits overlap sooner."""
 
+_NEVER = float("-inf")
+
 
 @dataclass(slots=True)
 class LaneGroup:
@@ -40,6 +42,8 @@ class LaneGroup:
     """None: only the worker's own limit."""
     isolation: Isolation
     running: int = 0
+    asked: int = 0
+    """Tasks that a claim on its way may bring."""
     lane_ids: list[int] = field(default_factory=list)
     handlers: set[str] = field(default_factory=set)
 
@@ -62,19 +66,24 @@ class Claimer:
         self.slots = Slots(options.concurrency, options.most_concurrency)
         self._groups: dict[str, LaneGroup] = {}
         self._lanes: dict[int, Lane] = {}
+        self._served: dict[Lane, LaneGroup] = {}
         self._orphans: set[int] = set()
         """Lanes that no live server serves, in lists that ignore such tasks."""
-        self._orphans_at = float("-inf")
+        self._orphans_at = _NEVER
         self._signaled: set[int] = set()
         self._rounds = 0
-        self._reach = FIRST_CLAIM
+        self.reach = FIRST_CLAIM
         """Maximum number of tasks of the next claim; `_room` has further limits."""
+        self._quiet_until = _NEVER
+        """When to claim again, unless a signal arrives before."""
         self._is_unanswered = False
         """Whether the answer to the last claim was lost: the store may have made it."""
         self._received_at = -1
         """The store's time of the newest claim received here."""
-        self.running = 0
-        """Tasks in progress."""
+        self.running = self._asked = 0
+        """Tasks in progress, including preclaims on their way; those that a claim on its way may bring."""
+        self.is_own: Callable[[str], bool] = lambda task_id: False
+        """Whether a task may be held by this worker without one of these claims."""
         self.stale = True
         """Whether the lanes must be read again before the next claim."""
         self.stopped = False
@@ -89,7 +98,16 @@ class Claimer:
                 return False
             self.stale = True
         self._signaled.update(lane_ids)
+        self._quiet_until = _NEVER
         return True
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the last claims found nothing although every group had room, and no signal arrived since.
+
+        Then the end of a task is not a reason to claim, until a poll is due.
+        """
+        return self._clock.monotonic() < self._quiet_until and not self._is_unanswered
 
     def is_orphan(self, lane_id: int) -> bool:
         """Whether tasks of the lane are claimed only to end them as ignored."""
@@ -105,9 +123,22 @@ class Claimer:
         group.running -= 1
         self.running -= 1
 
+    def reserve(self, lane: Lane) -> LaneGroup | None:
+        """Take the room of one more task of the lane, and return its group; None without room, or if another worker serves it."""
+        group = self._served.get(lane)
+        if group is None or self._room(group) < 1:
+            return None
+        self.occupy(group)
+        return group
+
+    def list_lanes(self) -> tuple[int, ...]:
+        """Return the lanes from which this worker claims."""
+        return tuple([lane_id for group in self._groups.values() for lane_id in group.lane_ids])
+
     async def claim(self, start: Start) -> bool:
         """Send one claim per group that has room, and start the claimed tasks; return whether there were any."""
-        claimed = False
+        claimed = full = False
+        self._quiet_until = self._clock.monotonic() + self._options.poll_every  # unless a signal arrives meanwhile
         if self._is_unanswered:
             await self._return_unanswered()
         groups = list(self._groups.values())
@@ -119,20 +150,27 @@ class Claimer:
         for group in groups:
             room = self._room(group)
             if room < 1 or not group.lane_ids or self.stopped:
+                full = full or bool(group.lane_ids)
                 continue
             sent_at = self._clock.monotonic()
             self._is_unanswered = True
-            tasks = await self._claim(group.lane_ids, room)
+            group.asked = self._asked = room
+            try:
+                tasks = await self._claim(group.lane_ids, room)
+            finally:
+                group.asked = self._asked = 0
             self._is_unanswered = False
             reach("claim.after")
             if tasks:
                 self._received_at = max(self._received_at, *[task.claimed_at or 0 for task in tasks])
                 start(tasks, group, sent_at)
                 claimed = True
-                if len(tasks) >= self._reach:
-                    self._reach *= 2
+                if len(tasks) >= self.reach:
+                    self.reach *= 2
             else:
-                self._reach = FIRST_CLAIM
+                self.reach = FIRST_CLAIM
+        if claimed or full:
+            self._quiet_until = _NEVER
         return claimed
 
     async def _return_unanswered(self) -> None:
@@ -140,18 +178,22 @@ class Claimer:
         attempt nor a takeover counts. They are newer than every claim received here; in case of doubt, the lease expires."""
         async for task in every_task(self._store, TaskFilter(namespace=self._resources.namespace, held=True)):
             own = task.owner_id == self._resources.owner_id and (task.claimed_at or 0) > self._received_at
-            if own and task.state == TaskState.PENDING:
+            if own and task.state == TaskState.PENDING and not self.is_own(task.id):
                 await self._resources.committer.submit(Unit(task.claim, returned(task, "the answer to its claim was lost")))
         self._is_unanswered = False
 
     async def next_token_for(self) -> int | None:
         """Return the milliseconds until a rate-limited lane with room has a token, or None without such a lane."""
         lane_ids = [lane_id for group in self._groups.values() if self._room(group) > 0 for lane_id in group.lane_ids]
-        return await self._store.next_token_for(lane_ids) if lane_ids else None
+        token_for = await self._store.next_token_for(lane_ids) if lane_ids else None
+        if token_for is not None:
+            self._quiet_until = _NEVER
+        return token_for
 
     async def refresh(self) -> None:
         """Read the lanes, and group those that this worker serves by the limits of their handlers."""
         self.stale = False
+        self._quiet_until = _NEVER
         lanes = await self._store.list_lanes()
         namespace = self._resources.namespace
         if (fallback := self._catalog.fallback) is not None:
@@ -159,6 +201,7 @@ class Claimer:
             await fallback.prepare(sorted(name for name in names if self._catalog.registry.find(name) is None))
         for group in self._groups.values():
             group.lane_ids = []
+        served: dict[Lane, LaneGroup] = {}
         for lane_id, lane in lanes.items():
             own = lane.kind != HANDLER and lane.task_list == ENGINE_LIST
             if lane.namespace != namespace or not (own or lane.task_list in self._options.task_lists):
@@ -167,8 +210,9 @@ class Claimer:
             if handler is not None:
                 group = self._group(handler)
                 group.lane_ids.append(lane_id)
+                served[lane] = group
                 group.handlers.add(handler.name)
-        self._lanes = lanes
+        self._lanes, self._served = lanes, served
         await self._refresh_orphans()
 
     async def _refresh_orphans(self) -> None:
@@ -215,14 +259,14 @@ class Claimer:
     def _room(self, group: LaneGroup) -> int:
         """Return how many more tasks of the group can start now; others get the rest."""
         slots = self.slots.limit
-        room = min(slots - self.running, max(CLAIM_LIMIT, slots // 4), self._reach)
+        room = min(slots - self.running - self._asked, max(CLAIM_LIMIT, slots // 4), self.reach)
         if group.limit is not None:
-            room = min(room, group.limit - group.running)
+            room = min(room, group.limit - group.running - group.asked)
         if group.isolation == "loop":
             return room if self.slots.claimable else 0
         executor = self._resources.executor
         peers = [other for other in self._groups.values() if other.isolation == group.isolation]
-        taken = sum(other.running for other in peers) + sum(executor.abandoned(other.handlers) for other in peers)
+        taken = sum(other.running + other.asked for other in peers) + sum(executor.abandoned(other.handlers) for other in peers)
         pool = self._options.threads if group.isolation == "thread" else self._options.processes
         return min(room - executor.abandoned(group.handlers), pool - taken)
 

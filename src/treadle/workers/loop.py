@@ -6,9 +6,11 @@ Claims, handlers and commits overlap; the loop never waits for a single task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from treadle.kernel.store.committer import OnPreclaimed
+from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Task
@@ -17,6 +19,7 @@ from treadle.workers.claimer import Claimer, LaneGroup
 from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.handlers import Catalog, Handler
 from treadle.workers.lease_renewer import LeaseRenewer
+from treadle.workers.preclaimer import Preclaimer
 
 LAST_WAIT = 10.0
 """Seconds that a stopping worker gives its last commits after stopping its handlers; then it lets leases expire."""
@@ -38,6 +41,10 @@ class Worker:
         self._attempts: dict[str, Attempt] = {}
         self._superseded: list[Attempt] = []
         """Lost attempts that have not ended, at tasks that this worker has claimed again."""
+        self._preclaimer = Preclaimer(resources, self.options, self._claimer, self._attempts, self._start, self._show_claiming)
+        self._claimer.is_own = self._preclaimer.is_own
+        self._claiming = False
+        """Whether a claim is on its way, or its answer was lost."""
         self._signal = asyncio.Event()
         self._idle = asyncio.Event()
         """Set while no attempt is in progress."""
@@ -95,6 +102,14 @@ class Worker:
             if (attempt := self._attempts.get(task_id)) is not None:
                 self._runner.lose(attempt, "it was canceled")
 
+    def preclaim(self, units: Sequence[Unit]) -> Mapping[int, tuple[Unit, OnPreclaimed]]:
+        """Return those of the units whose new tasks this worker will hold, as far as it has room and nothing else waits."""
+        found = self._preclaimer.preclaim(units)
+        if found:
+            self._idle.clear()
+            self._show_claiming()
+        return found
+
     # the loop
 
     async def once(self) -> int:
@@ -121,7 +136,7 @@ class Worker:
                 self._signal.clear()  # before claiming, so that a signal during the claim leads to another one
                 if claimer.stale:
                     await claimer.refresh()
-                claimed = await self._claim()
+                claimed = not claimer.quiet and await self._claim()
                 if trouble:
                     trouble = False
                     self._emit(StoreBack("claiming"))
@@ -154,12 +169,22 @@ class Worker:
                     each.set_result(None)
 
     async def _claim(self) -> bool:
-        if (renewer := self._runner.lease_renewer) is None:
-            return await self._claimer.claim(self._start)
-        renewer.set_claiming(True)
+        self._claiming = True
+        self._show_claiming()
         claimed = await self._claimer.claim(self._start)
-        renewer.set_claiming(False)  # not after an error: the store may have made the claim
+        self._claiming = False  # not after an error: the store may have made the claim
+        self._show_claiming()
         return claimed
+
+    def _show_claiming(self) -> None:
+        """Show the lease keeper whether a claim or a commit with preclaimed tasks is on its way; the last one ends a wait."""
+        if (renewer := self._runner.lease_renewer) is not None:
+            renewer.set_claiming(self._claiming or bool(self._preclaimer.reserved))
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if not self._attempts and not self._superseded and not self._preclaimer.reserved:
+            self._idle.set()
 
     async def _wait(self) -> None:
         """Wait for a signal, or for the token of a lane with a rate."""
@@ -202,8 +227,7 @@ class Worker:
         else:
             self._superseded.remove(attempt)
         self._claimer.vacate(attempt.group)
-        if not self._attempts and not self._superseded:
-            self._idle.set()
+        self._note_idle()
         self._signal.set()
 
     def _all(self) -> list[Attempt]:
@@ -237,6 +261,7 @@ class Worker:
         elif waiting := releases + [attempt.runner for attempt in self._all() if attempt.settling and attempt.runner]:
             await asyncio.wait(waiting, timeout=LAST_WAIT / 2)
         left = [*releases, *(attempt.runner for attempt in self._all() if attempt.runner is not None)]
+        self._preclaimer.close()
         for runner in left:
             runner.cancel()
         if left:

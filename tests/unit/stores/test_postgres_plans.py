@@ -249,7 +249,7 @@ async def check_insert(connection: Connection) -> None:
     ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
     given = {"id": ids, "lane_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
     values = [given.get(column.name, "'{}'") for column in COLUMN_SETS["given"]]
-    plan = await explain(connection, "commit/inserts.sql", "insert_tasks", *values, "array[1]")
+    plan = await explain(connection, "commit/inserts.sql", "insert_tasks", *values, "array[1]", "array[1]")
     assert plan.indexes("finished") == {"finished_pkey"}
     plan.reads_few_rows(4 * BATCH)
     plan = await explain(connection, "commit/inserts.sql", "explain_refusals", ids, words, words, ids)

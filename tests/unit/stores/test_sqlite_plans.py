@@ -89,7 +89,12 @@ INDEXES = {
         "list_rated_lanes": {"tasks_ready"},
         "count_backlog": {"tasks_ready", "tasks_over_limit_lane"},
     },
-    "commit/inserts": {"insert_tasks": set(), "explain_inserts": {"tasks_unique_key"}, "preclaim": set()},
+    "commit/inserts": {
+        "insert_tasks": set(),
+        "first_waiting": {"tasks_ready", "lanes_slowed"},
+        "explain_inserts": {"tasks_unique_key"},
+        "preclaim": set(),
+    },
     "log": {
         "list_lines": {"lines_task"},
         "list_run_lines": {"lines_run"},

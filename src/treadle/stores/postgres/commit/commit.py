@@ -66,7 +66,7 @@ async def _commit(connection: Connection, lane_ids: Lanes, units: Sequence[Unit]
         if not inserted.shut:
             if len(inserted.ids) < len(tasks):
                 await confirm(connection)
-            return [note_inserted(DONE, unit.tasks, inserted.ids, inserted.holders, lane_ids) for unit in units]
+            return [note_inserted(DONE, unit.tasks, inserted, lane_ids) for unit in units]
     async with connection.transaction():
         return await _commit_guarded(connection, lane_ids, units)
 
@@ -141,7 +141,7 @@ def _answers(
     for position, unit in decision.applied.items():
         answer = _settled_answer(unit, decision.rows.get(position), limited)
         if unit.tasks:
-            answer = note_inserted(answer, [tasks[task.id] for task in unit.tasks], inserted.ids, inserted.holders, lane_ids)
+            answer = note_inserted(answer, [tasks[task.id] for task in unit.tasks], inserted, lane_ids)
         answers[position] = with_lanes(answer, lanes.get(position, set()))
     return answers
 

@@ -121,7 +121,7 @@ def _commit_tasks(
     limits: dict[Key, int] = {}
     entered: set[Entered] = set()
     for index, tasks in wanted.items():
-        answers[index] = note_inserted(answers[index], tasks, inserted.ids, inserted.holders, known)
+        answers[index] = note_inserted(answers[index], tasks, inserted, known)
         for task in tasks:
             if task.id not in inserted.ids:
                 continue
