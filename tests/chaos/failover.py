@@ -338,9 +338,10 @@ def as_markdown(runs: Sequence[FailedOver]) -> str:
         "**promises broken** (run)",
     ]
     plan = runs[0].played.plan
+    waits_for = "the memory of a standby, not for a disk" if runs[0].synchronous else "no standby and no disk"
     about = (
-        f"A primary and two standbys of PostgreSQL {runs[0].version} on one machine, all with fsync off: a commit waits for the "
-        f"memory of a standby, not for a disk. {plan.workers} workers with leases of {plan.lease:g} s. "
+        f"A primary and two standbys of PostgreSQL {runs[0].version} on one machine, all with fsync off: a commit waits for "
+        f"{waits_for}. {plan.workers} workers with leases of {plan.lease:g} s. "
     )
     by_hand = (
         f"A standby is promoted {NOTICED_AFTER:g} s after the fault; the old primary then comes back and takes writes, until it is "
