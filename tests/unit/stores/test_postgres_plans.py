@@ -159,12 +159,12 @@ async def check_claim(connection: Connection) -> None:
 
 
 async def check_wake(connection: Connection) -> None:
-    plan = await explain(connection, "tasks.sql", "wake", str(BATCH), "true")
-    assert plan.indexes("tasks") <= {"tasks_wake", "tasks_pkey", "tasks_over_limit"}
+    plan = await explain(connection, "tasks.sql", "wake", str(BATCH), "true", "true")
+    assert plan.indexes("tasks") <= {"tasks_wake", "tasks_pkey", "tasks_over_limit", "tasks_ready"}
     plan.reads_few_rows(10)
     await connection.execute("update tasks set wake_at = 1 where owner_id is null and wake_at % 100 = 0")
-    plan = await explain(connection, "tasks.sql", "wake", str(BATCH), "true")
-    assert plan.indexes("tasks") == {"tasks_wake", "tasks_pkey", "tasks_over_limit"}
+    plan = await explain(connection, "tasks.sql", "wake", str(BATCH), "true", "true")
+    assert plan.indexes("tasks") == {"tasks_wake", "tasks_pkey", "tasks_over_limit", "tasks_ready"}
     plan.reads_few_rows(5 * BATCH)
 
 

@@ -441,7 +441,7 @@ async def test_a_wake_up_reports_a_task_that_a_message_woke_meanwhile(ann: Postg
         ):
             assert old in statement
             statement = statement.replace(old, new, 1)
-        woken = asyncio.ensure_future(waking.fetchrow(statement, 100, False))
+        woken = asyncio.ensure_future(waking.fetchrow(statement, 100, False, False))
         await gate.queued(1)
         await ann.commit([Unit(seen(task), park(task, "wait", quiet=True))])  # as a message does: awake
         gate.open()
