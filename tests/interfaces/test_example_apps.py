@@ -74,7 +74,8 @@ class Place(NamedTuple):
             while True:
                 try:
                     self.call("/orders/0")
-                except HTTPError:
+                except HTTPError as error:
+                    error.close()
                     break
                 except (URLError, ConnectionError):
                     assert process.poll() is None, "the application ended"
