@@ -63,7 +63,7 @@ def test_a_function_is_started_told_and_operated(functions: Treadle):
         ]
         assert "not fixed yet" in treadle("runs", "show", run_id).out
         (treadle.folder / "fixed").touch()
-        assert treadle.json("runs", "retry", run_id)["state"] == "running"
+        assert treadle.json("runs", "retry", run_id)["state"] in {"running", "completed"}  # the worker may be faster
         while shown.get("state") != "completed":
             shown = treadle.json("runs", "show", run_id)
         assert shown["outputs"] == {"result": {"n": 8, "told": [1, 2], "version": 1}}

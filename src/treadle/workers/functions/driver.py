@@ -149,12 +149,12 @@ class Driver:
             await self.inbox.receive(run)
         payload = await self.execution.runtime.value_store.unpack(task.payload)
         holder.set(self.execution)
-        self.branches.start(Branch(), self._run(start(payload)))
+        self.branches.start(Branch(), self._run(start, payload))
         self._started = True
 
-    async def _run(self, code: Coroutine[Any, Any, Any]) -> None:
+    async def _run(self, start: Callable[[Any], Coroutine[Any, Any, Any]], payload: Any) -> None:
         try:
-            self._ended = (await code, None)
+            self._ended = (await start(payload), None)
         except BaseException as error:
             if self.execution.closed if isinstance(error, asyncio.CancelledError) else stops_caller(error):
                 raise

@@ -7,13 +7,17 @@
 -- Create a table beside the partitions of finished tasks or of the log, with the bounds as a constraint if it has any.
 create or replace function treadle_make_part(parent text, name text, lower_id uuid, upper_id uuid) returns void
 language plpgsql set search_path from current as $$
+declare
+  key text;
 begin
   execute format('create table %I (like %I including defaults including constraints including storage including indexes)
     with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05,
       autovacuum_analyze_scale_factor = 0.05)', name, parent);
   if parent = 'finished' then
     execute format('alter table %I set (autovacuum_vacuum_cost_delay = 0)', name);
-    execute format('alter table %I drop constraint %I, add primary key (id)', name, name || '_pkey');
+    -- (a partition that had this name before may still have the key's usual name)
+    select conname into strict key from pg_constraint where conrelid = format('%I', name)::regclass and contype = 'p';
+    execute format('alter table %I drop constraint %I, add primary key (id)', name, key);
   else
     execute format('alter table %I add primary key (seq)', name);
   end if;

@@ -32,7 +32,7 @@ def check_place(path: Path, *, create: bool = True, mounts: Path = _MOUNTS) -> N
             "file on a local disk, or use PostgreSQL."
         )
     if not create and not path.exists():
-        raise SchemaBehind(f"There is no database at {path} yet. Run `treadle store migrate` to make it.")
+        raise SchemaBehind(f"There is no database at {path} yet. `treadle dev`, a worker or `treadle store migrate` makes it.")
     if path.exists() and not os.access(path, os.W_OK):
         raise StoreReadOnly(f"{path} cannot be written by this user. Give it write access (chmod u+w), or choose another path.")
     if not os.access(directory, os.W_OK) or os.statvfs(directory).f_flag & os.ST_RDONLY:
