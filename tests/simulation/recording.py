@@ -33,7 +33,7 @@ class Recording:
 
     def hear(self, process: Process, name: str, arguments: tuple[Any, ...], options: dict[str, Any], answer: Any) -> None:
         """Record a call. Workers and `open_values` change the tasks they receive, so these are copied."""
-        kept = copy.deepcopy(answer)  # workers change the tasks that they get
+        kept = copy.deepcopy(answer)
         self.calls.append(Call(process.clock.now(), name, arguments, options, kept))
 
 

@@ -48,7 +48,16 @@ OWN = {"servers": {"session": None}}
 """Columns that only PostgreSQL fills."""
 RENEWER_CALLS = ("renew", "list_held", "beat")
 NUMBERS = ("seq", "lane_id", "now")
-UNORDERED = ("load_steps", "list_inbox", "find_outcomes", "find_finished", "find_finished_runs", "list_limits", "list_depths")
+UNORDERED = (
+    "touch_servers",
+    "load_steps",
+    "list_inbox",
+    "find_outcomes",
+    "find_finished",
+    "find_finished_runs",
+    "list_limits",
+    "list_depths",
+)
 UNLIKE = (
     *("find_last_seq", "list_events", "list_lanes", "lane_ids", "list_lane_rules", "now", "describe", "list_servers", "compact"),
     *("beat", "list_sightings"),
