@@ -119,6 +119,7 @@ _ONE_OF = {
 SHELL_ONLY = frozenset(
     {
         "worker --topology",
+        "dev",
         "store prune --compact",
         "store compact",
         "store migrate",
