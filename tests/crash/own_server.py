@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-from tests.chaos.cluster import free_port, wait_until
+from tests.chaos.cluster import wait_until
 from tests.installations import Installation, as_user, guard, server_user
 from tests.limits import BOUND
+from tests.ports import free_port
 
 POOLER = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
 

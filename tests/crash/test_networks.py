@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.chaos.cluster import Cluster, Gate, cluster, free_port
+from tests.chaos.cluster import Cluster, Gate, cluster
 from tests.crash.network import FarChild, FarMachine, machine, missing
 from tests.crash.own_server import own_server
 from tests.crash.scene import Scene, until
@@ -19,6 +19,7 @@ from tests.crash.test_takeover import LEASE, leases_end_at, until_tied
 from tests.fork_server import ROOT
 from tests.installations import list_installations
 from tests.limits import BOUND
+from tests.ports import free_port
 
 from treadle.settings import child_environment
 

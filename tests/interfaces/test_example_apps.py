@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from urllib.error import HTTPError, URLError
 import psycopg
 import pytest
 from tests.limits import BOUND
+from tests.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -90,11 +90,10 @@ def place(request: pytest.FixtureRequest, postgres_server: str, postgres_admin: 
     postgres_admin.execute(f"drop database if exists {name}")
     postgres_admin.execute(f"create database {name}")
     url = postgres_server.replace("/postgres?", f"/{name}?")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     variables = {key: value for key, value in os.environ.items() if not key.startswith("TREADLE_")}  # noqa: TID251
-    yield Place(SHOPS[request.param], port, variables | {"DATABASE_URL": url, "TREADLE_LEASE": "20", "PYTHONWARNINGS": "default"})
+    yield Place(
+        SHOPS[request.param], free_port(), variables | {"DATABASE_URL": url, "TREADLE_LEASE": "20", "PYTHONWARNINGS": "default"}
+    )
     postgres_admin.execute(f"drop database {name} with (force)")
 
 
