@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -297,3 +299,25 @@ def test_a_hold_is_worded_with_its_fix() -> None:
         'run it in a process of its own: `isolation="process"`'
     )
     assert InterpreterHeld("a.b", 42.3, 8, "").kept == 8
+
+
+BEATING = """
+import sys
+from treadle.workers.keeper.board import Board
+board = Board(int(sys.argv[1]))
+for at in range(1, 1_000_001):
+    board.beat(0, float(at))
+"""
+
+
+def test_a_beat_that_is_being_written_is_the_one_before_or_the_new_one() -> None:
+    board = Board()
+    board.open_session(0, SessionState(1.0, LEASE, 1.0, 600.0))
+    last = 0.0
+    with subprocess.Popen([sys.executable, "-c", BEATING, str(board.file)], pass_fds=[board.file]) as worker:
+        while worker.poll() is None:
+            for _ in range(1000):
+                at = board.session(0).beat_at
+                assert at >= last, "the place of the beat was cleared"
+                last = at
+    assert (worker.returncode, board.session(0).beat_at) == (0, 1_000_000.0)

@@ -1,7 +1,8 @@
 """The board: memory shared by a worker process and its lease keeper, with the claims that the worker holds.
 
 Writing a claim costs about a microsecond and no system call, and survives the death of the worker. Every write of the keeper to the
-store is fenced by claim versions, so a slot that it reads half-written does no harm.
+store is fenced by claim versions, so a slot that it reads half-written does no harm. Single numbers are written through `_floats`
+and `_counts`, whole: `struct` clears a place before it writes there, and the keeper would see a beat at 0.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ UNKNOWN = -1
 
 _SESSION = struct.Struct("<dddd")  # beat_at, lease, beat_every, keep_for; a lease of 0: closed
 _SLOT = struct.Struct("<BBxxxxxxqddd36s4x")  # state, session, version, renewed_at, ends_at, kept_at, task id
-_FLOAT = struct.Struct("<d")
-_COUNT = struct.Struct("<q")
+_WORD = 8
+"""Bytes of a number, and the alignment of all of them."""
 _RENEWED_AT, _ENDS_AT, _KEPT_AT = 16, 24, 32
 _HOLDERS_AT = SESSIONS * _SESSION.size
-_CLAIMING_AT = _HOLDERS_AT + SESSIONS * _COUNT.size
-_SLOTS_AT = _CLAIMING_AT + SESSIONS + _COUNT.size
+_CLAIMING_AT = _HOLDERS_AT + SESSIONS * _WORD
+_SLOTS_AT = _CLAIMING_AT + SESSIONS + _WORD
+_USED = _SLOTS_AT // _WORD - 1
+"""The number of slots in use."""
 SIZE = _SLOTS_AT + SLOTS * _SLOT.size
 
 FREE, HELD, STARTED = range(3)
@@ -71,6 +74,8 @@ class Board:
             os.ftruncate(file, SIZE)
         self.file = file
         self._memory = mmap.mmap(file, SIZE)
+        self._floats = memoryview(self._memory).cast("d")
+        self._counts = memoryview(self._memory).cast("q")
         self._free: list[int] = []
         self._used = 0
 
@@ -78,17 +83,19 @@ class Board:
 
     def open_session(self, session: int, state: SessionState) -> None:
         """Show a lease renewer."""
-        _SESSION.pack_into(self._memory, session * _SESSION.size, *state)
+        at = session * _SESSION.size // _WORD
+        for number in (0, 2, 3, 1):  # the lease last: with one, the session is open
+            self._floats[at + number] = state[number]
 
     def close_session(self, session: int) -> None:
         """Remove a lease renewer."""
-        _SESSION.pack_into(self._memory, session * _SESSION.size, 0, 0, 0, 0)
+        self._floats[session * _SESSION.size // _WORD + 1] = 0.0
         self.set_claiming(session, False)
         self.blame(session, 0)
 
     def beat(self, session: int, at: float) -> None:
         """Show that the lease renewer is alive."""
-        _FLOAT.pack_into(self._memory, session * _SESSION.size, at)
+        self._floats[session * _SESSION.size // _WORD] = at
 
     def set_claiming(self, session: int, claiming: bool) -> None:
         """Show whether a claim is on its way: the store may have made it although it is not on the board."""
@@ -102,7 +109,7 @@ class Board:
             if self._used == SLOTS or len(task_id) > 36:
                 return None
             slot, self._used = self._used, self._used + 1
-            _COUNT.pack_into(self._memory, _SLOTS_AT - _COUNT.size, self._used)
+            self._counts[_USED] = self._used
         at = _SLOTS_AT + slot * _SLOT.size
         _SLOT.pack_into(self._memory, at, FREE, session, version, renewed_at, ends_at, 0.0, task_id.encode())
         self._memory[at] = HELD
@@ -114,11 +121,11 @@ class Board:
 
     def renew(self, slot: int, renewed_at: float) -> None:
         """Show a renewal."""
-        _FLOAT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size + _RENEWED_AT, renewed_at)
+        self._floats[(_SLOTS_AT + slot * _SLOT.size + _RENEWED_AT) // _WORD] = renewed_at
 
     def bound(self, slot: int, ends_at: float) -> None:
         """Show another end of the attempt, after which the keeper does not renew the claim."""
-        _FLOAT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size + _ENDS_AT, ends_at)
+        self._floats[(_SLOTS_AT + slot * _SLOT.size + _ENDS_AT) // _WORD] = ends_at
 
     def drop(self, slot: int) -> None:
         """Remove a claim."""
@@ -127,13 +134,13 @@ class Board:
 
     def take_holder(self, session: int) -> int:
         """Return the native id of the thread that held the interpreter lock, or `UNKNOWN`, and forget it; 0: there was none."""
-        (thread,) = _COUNT.unpack_from(self._memory, _HOLDERS_AT + session * _COUNT.size)
+        thread = self._counts[_HOLDERS_AT // _WORD + session]
         self.blame(session, 0)
-        return int(thread)
+        return thread
 
     def kept_at(self, slot: int) -> float:
         """Return when the keeper sent its last successful renewal of the claim; 0.0: never."""
-        return float(_FLOAT.unpack_from(self._memory, _SLOTS_AT + slot * _SLOT.size + _KEPT_AT)[0])
+        return self._floats[(_SLOTS_AT + slot * _SLOT.size + _KEPT_AT) // _WORD]
 
     # the keeper's side
 
@@ -147,8 +154,7 @@ class Board:
 
     def claims(self, session: int) -> Iterator[SlotState]:
         """Return the claims of a lease renewer."""
-        (used,) = _COUNT.unpack_from(self._memory, _SLOTS_AT - _COUNT.size)
-        for slot in range(used):
+        for slot in range(self._counts[_USED]):
             at = _SLOTS_AT + slot * _SLOT.size
             if self._memory[at] != FREE:
                 state, of, version, renewed_at, ends_at, kept_at, task_id = _SLOT.unpack_from(self._memory, at)
@@ -158,13 +164,13 @@ class Board:
 
     def blame(self, session: int, thread: int) -> None:
         """Tell the worker which of its threads holds the interpreter lock."""
-        _COUNT.pack_into(self._memory, _HOLDERS_AT + session * _COUNT.size, thread)
+        self._counts[_HOLDERS_AT // _WORD + session] = thread
 
     def keep(self, claim: SlotState, at: float) -> None:
         """Tell the worker that the keeper renewed the claim, unless the slot has another one meanwhile."""
         start = _SLOTS_AT + claim.slot * _SLOT.size
         if _SLOT.unpack_from(self._memory, start)[2] == claim.version and self._memory[start] != FREE:
-            _FLOAT.pack_into(self._memory, start + _KEPT_AT, at)
+            self._floats[(start + _KEPT_AT) // _WORD] = at
 
 
 def _temporary() -> int:
