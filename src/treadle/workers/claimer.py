@@ -80,10 +80,12 @@ class Claimer:
         """Whether the answer to the last claim was lost: the store may have made it."""
         self._received_at = -1
         """The store's time of the newest claim received here."""
-        self.running = self._asked = 0
-        """Tasks in progress, including preclaims on their way; those that a claim on its way may bring."""
+        self.running = 0
+        """Tasks in progress, and preclaims on their way."""
+        self._asked = 0
+        """Tasks that a claim on its way may bring."""
         self.is_own: Callable[[str], bool] = lambda task_id: False
-        """Whether a task may be held by this worker without one of these claims."""
+        """Whether this worker holds the task, or may hold it by a preclaim whose answer has not arrived."""
         self.stale = True
         """Whether the lanes must be read again before the next claim."""
         self.stopped = False

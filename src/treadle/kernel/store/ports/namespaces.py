@@ -53,7 +53,7 @@ class NamespaceStore(StoreClock, Protocol):
 
         `UNFENCED` of `kernel.store.namespace_tables` lists the exceptions; `write_rows` and `remove_rows` still work. Applies to
         all processes, until `unfence_namespace`. Changes that began before have ended when this returns. Idempotent. Raises
-        `StoreBusy`, and changes nothing, if some do not end soon, as others wait meanwhile.
+        `StoreBusy` and changes nothing if some do not end within half a second, because all writers wait meanwhile.
         """
 
     async def unfence_namespace(self, namespace: str) -> None:
