@@ -20,7 +20,7 @@ from treadle.lang.tree import LiteralKind, Name, Span
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "golden" / "lang").glob("*.afl"))
 AT = Span(1, 1, 1, 1)
-WORDS = ["a", "b", "Foo", "in", "with", "yield", "script", "null", "case", "andThen", "x1", "_y"]
+WORDS = ["a", "b", "Foo", "in", "with", "yield", "script", "null", "case", "andThen", "x1", "_y", "val", "None"]
 names = st.sampled_from(WORDS).map(lambda text: Name(text, AT))
 dotted = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(lambda parts: Name(".".join(parts), AT))
 step_names = st.sampled_from([word for word in WORDS if word not in NOT_STEPS]).map(lambda text: Name(text, AT))

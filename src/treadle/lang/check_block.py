@@ -14,7 +14,7 @@ from treadle.lang.check_expr import check_after, infer, require_boolean
 from treadle.lang.check_script import check_script
 from treadle.lang.check_yield import Target, Targets, check_yields
 from treadle.lang.definitions import Definition, Kind
-from treadle.lang.diagnostics import Source
+from treadle.lang.diagnostics import Edit, Fix, Source
 from treadle.lang.names import Declared
 from treadle.lang.nodes import node
 from treadle.lang.nulls import known_if
@@ -217,11 +217,28 @@ def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> S
     return StepInfo(step, index, declared, definition, frozenset(facets))
 
 
+def _is_uncalled_facet(value: tree.Expr, scope: Scope, context: Context) -> bool:
+    """Report a value that names a facet or schema instead of calling it."""
+    if not isinstance(value, tree.Ref):
+        return False
+    first, name = value.path[0], tree.Name(".".join(value.path), value.span)
+    found = context.symbols.resolve_callee(name, scope.opening).found
+    if found is None or scope.find_loop_or_step(first) is not None or first in scope.everywhere:
+        return False
+    fix = Fix("Insert `()`", (Edit(value.span.end, "()"),))
+    what = "schema" if isinstance(found.node, tree.Schema) else "facet"
+    message = f"`{name.text}` is a {what}: the arguments are missing"
+    hint = "write `()` if there are none"
+    context.reporter.report("unknown-step", scope.opening.source, value.span, message, hint=hint, fixes=[fix])
+    return True
+
+
 def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
     declared = info.declared
     if step.value is not None:
         context.extensions.append(("value", scope.opening.source, step.value.span))
-        info.definition.type = infer(step.value, scope, context)
+        if not _is_uncalled_facet(step.value, scope, context):
+            info.definition.type = infer(step.value, scope, context)
         return
     check_call(step.call, scope, context)
     check_after(step.after, scope, context)

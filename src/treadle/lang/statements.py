@@ -345,7 +345,7 @@ class StatementParser(ForeignParser):
             self._not_a_step(token)
         self.join_before("=")
         self.advance()
-        if self.tok.text in hints.NOISE and self.ahead().kind in WORDS:
+        if self.tok.text in hints.NOISE and self.ahead().kind in WORDS and not self.ahead().broken:
             self.leave_out()
         calls = self.tok.kind in WORDS and self.ahead().kind == "(" and not self.calls_function()
         call = self.call() if calls else self._value()
@@ -460,12 +460,6 @@ class StatementParser(ForeignParser):
         token = self.tok
         if token.broken and token.kind != "end" and self.begins_statement():
             raise self.unexpected("the name of a facet")
-        named = token.kind in WORDS and token.text not in self.bound and token.text not in hints.VALUES
-        if named and token.text[:1].isupper() and (self.ahead().broken or self.ahead().kind in ("}", ";", "end")):
-            self.advance()
-            fix = Fix("Insert `()`", (Edit(token.span.end, "()"),))
-            self.report(token.span.end, "expected `(`: the arguments are missing", "write `()` if there are none", [fix])
-            return tree.Call(Name(token.text, token.span), (), (), token.span)
         if token.kind in WORDS and self.ahead().kind in ("{", "with", "andThen"):
             self.advance()
             raise self.unexpected("`(`")
