@@ -52,7 +52,7 @@ class Sizes:
     settle_seconds: float = 11.0
     """PostgreSQL's counters are late by up to ten seconds where a connection rests."""
     idle_seconds: float = 20.0
-    loaded_seconds: float = 8.0
+    loaded_seconds: float = 30.0
 
 
 SIZES = Sizes()

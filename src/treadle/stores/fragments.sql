@@ -176,7 +176,8 @@ charged as (
 )
 
 -- name: postgres_first_waiting
--- The first priority of the ready tasks in the lanes of the second parameter after those of new tasks, except paused lanes.
+-- The first priority of the ready tasks in the lanes of the second parameter after those of new tasks, except paused lanes; null if
+-- they are no more than the third parameter.
 (
   select min(head.priority)
   from unnest({after:2.given}::integer[]) as wanted (lane_id)
@@ -188,6 +189,20 @@ charged as (
     limit 1
   ) as head
   where wanted.lane_id <> all (array(select id from lanes where slowed and paused))
+    and {after:3.given}::integer < (
+      select count(*)
+      from (
+        select
+        from unnest({after:2.given}::integer[]) as wanted (lane_id)
+        cross join lateral (
+          select from tasks
+          where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
+          limit {after:3.given}::integer + 1
+        ) as ready
+        where wanted.lane_id <> all (array(select id from lanes where slowed and paused))
+        limit {after:3.given}::integer + 1
+      ) as ready
+    )
 )
 
 -- name: postgres_is_taken

@@ -73,7 +73,7 @@ class Claimer:
         self._signaled: set[int] = set()
         self._rounds = 0
         self.reach = FIRST_CLAIM
-        """Maximum number of tasks of the next claim; `_room` has further limits."""
+        """Maximum number of tasks of the next claim; `room` has further limits."""
         self._quiet_until = _NEVER
         """When to claim again, unless a signal arrives before."""
         self._is_unanswered = False
@@ -128,7 +128,7 @@ class Claimer:
     def reserve(self, lane: Lane) -> LaneGroup | None:
         """Take the room of one more task of the lane, and return its group; None without room, or if another worker serves it."""
         group = self._served.get(lane)
-        if group is None or self._room(group) < 1:
+        if group is None or self.room(group) < 1:
             return None
         self.occupy(group)
         return group
@@ -150,7 +150,7 @@ class Claimer:
         if signaled:  # groups with a signal come first
             groups.sort(key=lambda group: signaled.isdisjoint(group.lane_ids))
         for group in groups:
-            room = self._room(group)
+            room = self.room(group)
             if room < 1 or not group.lane_ids or self.stopped:
                 full = full or bool(group.lane_ids)
                 continue
@@ -186,7 +186,7 @@ class Claimer:
 
     async def next_token_for(self) -> int | None:
         """Return the milliseconds until a rate-limited lane with room has a token, or None without such a lane."""
-        lane_ids = [lane_id for group in self._groups.values() if self._room(group) > 0 for lane_id in group.lane_ids]
+        lane_ids = [lane_id for group in self._groups.values() if self.room(group) > 0 for lane_id in group.lane_ids]
         token_for = await self._store.next_token_for(lane_ids) if lane_ids else None
         if token_for is not None:
             self._quiet_until = _NEVER
@@ -258,19 +258,27 @@ class Claimer:
             key, limit = f"handler {handler.name}", min(handler.concurrency, limit or handler.concurrency)
         return self._groups.setdefault(key, LaneGroup(limit, handler.isolation))
 
-    def _room(self, group: LaneGroup) -> int:
-        """Return how many more tasks of the group can start now; others get the rest."""
-        slots = self.slots.limit
-        room = min(slots - self.running - self._asked, max(CLAIM_LIMIT, slots // 4), self.reach)
+    def room(self, group: LaneGroup) -> int:
+        """Return how many more tasks of the group can start now, beside those that a claim on its way may bring."""
+        return min(self._free(group, asked=True), max(CLAIM_LIMIT, self.slots.limit // 4), self.reach)
+
+    def room_for_waiting(self, group: LaneGroup) -> int:
+        """Return how many tasks that wait the next claims of the group can start, or the one on its way."""
+        return max(min(self._free(group, asked=False), CLAIM_LIMIT), 0)
+
+    def _free(self, group: LaneGroup, *, asked: bool) -> int:
+        """Return the room for tasks of the group, without those that a claim on its way has `asked` for; others get the rest."""
+        room = self.slots.limit - self.running - asked * self._asked
         if group.limit is not None:
-            room = min(room, group.limit - group.running - group.asked)
+            room = min(room, group.limit - group.running - asked * group.asked)
         if group.isolation == "loop":
             return room if self.slots.claimable else 0
         executor = self._resources.executor
         peers = [other for other in self._groups.values() if other.isolation == group.isolation]
-        taken = sum(other.running + other.asked for other in peers) + sum(executor.abandoned(other.handlers) for other in peers)
+        taken = sum(each.running + asked * each.asked for each in peers)
+        abandoned = sum(executor.abandoned(each.handlers) for each in peers)
         pool = self._options.threads if group.isolation == "thread" else self._options.processes
-        return min(room - executor.abandoned(group.handlers), pool - taken)
+        return min(room - executor.abandoned(group.handlers), pool - taken - abandoned)
 
     async def _claim(self, lane_ids: list[int], limit: int) -> list[Task]:
         observe = self._telemetry.observe

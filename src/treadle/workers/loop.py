@@ -226,7 +226,8 @@ class Worker:
             del self._attempts[task_id]
         else:
             self._superseded.remove(attempt)
-        self._claimer.vacate(attempt.group)
+        if not attempt.replaced:
+            self._claimer.vacate(attempt.group)
         self._note_idle()
         self._signal.set()
 

@@ -1,13 +1,14 @@
 """The preclaimer: claims the tasks that follow from a worker's own work with the commit that inserts them.
 
 So the next step of a run needs no claim and starts one round trip sooner. The store preclaims a task only if nothing waits that a
-claim of this worker would take before it. Room is reserved before the commit; a new task may use the room of the task that the same
-unit settles.
+claim of this worker would take before it, or if this worker has room for everything that waits. Room is reserved before the commit;
+a new task takes the room of a task that the same commit settles.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 
@@ -67,16 +68,23 @@ class Preclaimer:
         claimer = self._claimer
         if claimer.stopped:
             return {}
-        freed = self._list_freed(units)
-        for group in freed:
-            claimer.vacate(group)
-        chosen = self._choose(units, len(freed) + claimer.reach)
-        for group in freed:
-            claimer.occupy(group)
+        ending = self._list_ending(units)
+        for attempt in ending:
+            claimer.vacate(attempt.group)
+        chosen = self._choose(units, len(ending) + claimer.reach)
+        groups = [self.reserved[task_id] for task_ids in chosen.values() for task_id in task_ids]
+        room = min([claimer.room_for_waiting(group) for group in {id(group): group for group in groups}.values()], default=0)
+        reserved = Counter(map(id, groups))
+        for attempt in ending:
+            attempt.replaced = reserved[id(attempt.group)] > 0
+            if attempt.replaced:
+                reserved[id(attempt.group)] -= 1
+            else:
+                claimer.occupy(attempt.group)
         if not chosen:
             return {}
         sent_at = self._resources.clock.monotonic()
-        preclaimed = Preclaimed(self._resources.owner_id, self._options.lease_for, claimer.list_lanes())
+        preclaimed = Preclaimed(self._resources.owner_id, self._options.lease_for, claimer.list_lanes(), room)
         found: dict[int, tuple[Unit, OnPreclaimed]] = {}
         for position, task_ids in chosen.items():
             tasks = [
@@ -87,8 +95,8 @@ class Preclaimer:
             found[position] = (unit, self._on_preclaimed(task_ids, sent_at))
         return found
 
-    def _list_freed(self, units: Sequence[Unit]) -> list[LaneGroup]:
-        """Return the group of each task that the units settle."""
+    def _list_ending(self, units: Sequence[Unit]) -> list[Attempt]:
+        """Return the attempts at tasks that the units settle, unless another task has their room already."""
         settled = [
             claim.task_id
             for unit in units
@@ -96,7 +104,8 @@ class Preclaimer:
             for claim in (unit.guard, *(claim for claim, _ in unit.also))
             if claim is not None
         ]
-        return [attempt.group for task_id in settled if (attempt := self._attempts.get(task_id)) is not None]
+        found = [self._attempts.get(task_id) for task_id in dict.fromkeys(settled)]
+        return [attempt for attempt in found if attempt is not None and not attempt.replaced]
 
     def _choose(self, units: Sequence[Unit], limit: int) -> dict[int, set[str]]:
         """Reserve room for the first tasks by priority; return their ids by the position of the unit."""

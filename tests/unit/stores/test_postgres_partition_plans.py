@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from bench.history import fill
 from tests.limits import BOUND
-from tests.unit.stores.test_postgres_plans import BATCH, NOWHERE, Plan, explain, literal
+from tests.unit.stores.test_postgres_plans import BATCH, NOWHERE, Plan, explain, literal, rolled_back
 
 from treadle.kernel.store.retention import DAY_FOR, Retention
 from treadle.model.ids import id_time
@@ -89,7 +88,7 @@ async def hot_of(connection: Connection) -> dict[str, tuple[str, str, list[str]]
         "amendment": ("commit/settlements.sql", "amend", [ids, words, states, words]),
         "settled": ("commit/guards.sql", "list_settled", [ids, ones, words, words, words]),
         "locks": ("commit/guards.sql", "lock_finished", [ids]),
-        "new": ("commit/inserts.sql", "insert_tasks", [*new, "array[1]", "array[1]"]),
+        "new": ("commit/inserts.sql", "insert_tasks", [*new, "array[1]", "array[1]", "100"]),
         "refusals": ("commit/inserts.sql", "explain_refusals", [ids, words, words, ids]),
         "revival": ("commit/settlements.sql", "revive", [ids, words, words, "'{}'", zeros, "'{}'"]),
     }
@@ -213,17 +212,6 @@ async def test_a_plan_from_before_the_history_reads_few_rows_of_it(
                 assert first_columns[node["Index Name"]] in node["Index Cond"], (name, node)
     await connection.close()
     await store.close()
-
-
-@asynccontextmanager
-async def rolled_back(connection: Connection) -> AsyncIterator[None]:
-    """Undo the changes of the statements inside."""
-    transaction = connection.transaction()
-    await transaction.start()
-    try:
-        yield
-    finally:
-        await transaction.rollback()
 
 
 def count_parameters(sql: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -244,14 +245,28 @@ async def check_settle(connection: Connection) -> None:
     plan.reads_few_rows(4 * BATCH)
 
 
+@asynccontextmanager
+async def rolled_back(connection: Connection) -> AsyncIterator[None]:
+    """Undo the changes of the statements inside."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        yield
+    finally:
+        await transaction.rollback()
+
+
 async def check_insert(connection: Connection) -> None:
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
     ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
     given = {"id": ids, "lane_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
     values = [given.get(column.name, "'{}'") for column in COLUMN_SETS["given"]]
-    plan = await explain(connection, "commit/inserts.sql", "insert_tasks", *values, "array[1]", "array[1]")
-    assert plan.indexes("finished") == {"finished_pkey"}
-    plan.reads_few_rows(4 * BATCH)
+    for lanes, room in (("'{}'", "0"), ("array[1]", "0"), ("array[1, 2, 3]", "100")):
+        async with rolled_back(connection):
+            plan = await explain(connection, "commit/inserts.sql", "insert_tasks", *values, "array[1]", lanes, room)
+            assert plan.indexes("finished") == {"finished_pkey"}
+            assert plan.indexes("tasks") <= {"tasks_pkey", "tasks_ready"}
+            plan.reads_few_rows(4 * BATCH)
     plan = await explain(connection, "commit/inserts.sql", "explain_refusals", ids, words, words, ids)
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_pkey", "tasks_unique_key", "tasks_step"}

@@ -29,6 +29,8 @@ class Chain:
         self.executed: list[int] = []
         self.claims: list[int] = []
         self.answers: list[Answer] = []
+        self.waiting_at: int | None = None
+        """The task during which two others are stored without a signal, so that they wait."""
         shop.services.settle = self.settle
         shop.committer.preclaims.append(shop.worker.preclaim)
         shop.handler()(self.work)
@@ -43,6 +45,8 @@ class Chain:
 
     async def work(self, payload: Any, ctx: Context) -> None:
         self.executed.append(payload["n"])
+        if payload["n"] == self.waiting_at:
+            await put(self.shop.store, self.task(0), self.task(0))
 
     async def settle(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
         number = decode(task.payload)["n"]
@@ -85,6 +89,17 @@ async def test_a_chain_leaves_its_only_slot_to_a_task_that_waits(make_shop: Make
     chain.shop.start()
     await chain.finished(5)
     assert chain.executed == [2, 0, 1, 0, 0], "the one of the same priority came before the second step, the later one after all"
+
+
+@pytest.mark.parametrize(("concurrency", "claimed"), [(3, 1), (2, 0)], ids=["room", "no room"])
+async def test_a_chain_goes_on_beside_tasks_that_wait_if_its_worker_has_room_for_them(
+    make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch, concurrency: int, claimed: int
+) -> None:
+    chain = Chain(make_shop(concurrency=concurrency, poll_every=3600), monkeypatch)
+    chain.waiting_at = 5
+    await chain.start(9)
+    await chain.settled(10)
+    assert [len(answer.claimed) for answer in chain.answers[:5]] == [1, 1, 1, 1, claimed]
 
 
 @pytest.mark.parametrize("fields", [{"limit_key": "k"}, {"fairness_key": "f"}, {"delay": 500}, {"hold": 4}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from treadle.kernel.store.units import Unit, Verdict
@@ -183,6 +184,20 @@ async def test_a_task_that_waits_elsewhere_or_cannot_be_claimed_does_not_keep_a_
     await settle(store, (await claim_one(store)).claim, succeed())
     await store.set_list(foreign.namespace, "slow", paused=True)
     assert len((await put(store, new_task(preclaimed=mine))).claimed) == 1
+
+
+async def test_a_worker_that_has_room_for_all_that_waits_preclaims_nevertheless(store):
+    other = Lane(WORK.namespace, WORK.kind, WORK.task_list, "other")
+    foreign = Lane(WORK.namespace, WORK.kind, "slow", "other")
+    mine = msgspec.structs.replace(await _worker_preclaim(store, WORK, other, foreign), room=2)
+    await store.set_list(foreign.namespace, "slow", paused=True)
+    await put(store, new_task(), new_task(lane=other), new_task(lane=foreign), new_task(delay=500), new_task(hold=Hold.TASK_PAUSED))
+    assert len((await put(store, new_task(preclaimed=mine))).claimed) == 1, "two tasks are ready"
+    without_room = msgspec.structs.replace(mine, room=1)
+    mixed = [new_task(preclaimed=mine), new_task(preclaimed=without_room)]
+    assert not (await put(store, *mixed)).claimed, "the least room counts"
+    same, sooner = new_task(preclaimed=mine), new_task(preclaimed=mine, priority=-1)
+    assert [task.id for task in (await put(store, same, sooner)).claimed] == [sooner.id], "four tasks are ready"
 
 
 async def test_a_task_with_a_key_is_not_preclaimed_by_a_worker(store):

@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
-from treadle.stores.rules.inserts import HOLD, HOLDER, LANE, LEASE, YIELDS, Preclaim, lanes_before, values_of
+from treadle.stores.rules.inserts import HOLD, HOLDER, LANE, LEASE, YIELDS, Preclaim, values_of, waiting_before
 from treadle.stores.sqlite.connection.connect import read_value, to_json
 from treadle.stores.sqlite.limits import charge
 from treadle.stores.statements import load_statements
@@ -63,8 +63,8 @@ def _choose_claimed(connection: apsw.Connection, tasks: Sequence[NewTask], value
     """Return the tasks to insert as claimed, because any worker could claim them now; remove the holders of others."""
     if all(row[HOLDER] is None for row in values):
         return []
-    lane_ids = to_json(lanes_before(tasks))
-    found: list[Any] = connection.execute(_SQL["first_waiting"], {"lane_ids": lane_ids}).fetchall()
+    lane_ids, room = waiting_before(tasks)
+    found: list[Any] = connection.execute(_SQL["first_waiting"], {"lane_ids": to_json(lane_ids), "room": room}).fetchall()
     waiting, slowed = found[0]
     closed = set(msgspec.json.decode(slowed))
     claimed = []

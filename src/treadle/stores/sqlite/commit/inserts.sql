@@ -12,7 +12,8 @@ on conflict (id) do nothing
 on conflict (namespace, unique_key) where unique_key is not null do nothing;
 
 -- name: first_waiting
--- Return the first priority of the ready tasks in the lanes, except paused ones, and the ids of all lanes that are slowed.
+-- Return the first priority of the ready tasks in the lanes, except paused ones, or null if there is only `room` of them, and the
+-- ids of all lanes that are slowed.
 select
   (
     select min((
@@ -24,6 +25,16 @@ select
     ))
     from json_each(:lane_ids) as wanted
     where wanted.value not in (select id from lanes where slowed and paused)
+      and :room < (
+        select count(*)
+        from (
+          select 1
+          from json_each(:lane_ids) as wanted
+          cross join tasks on lane_id = wanted.value and owner_id is null and wake_at is null and hold = 0
+          where wanted.value not in (select id from lanes where slowed and paused)
+          limit :room + 1
+        )
+      )
   ),
   (select json_group_array(id) from lanes where slowed);
 
