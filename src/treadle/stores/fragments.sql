@@ -176,8 +176,7 @@ charged as (
 )
 
 -- name: postgres_first_waiting
--- The first priority of the ready tasks in the lanes of the second parameter after those of new tasks, except paused lanes; null if
--- they are no more than the third parameter.
+-- The first priority of the ready tasks in the lanes of the 2nd parameter after `given`; null if they are no more than the 3rd.
 (
   select min(head.priority)
   from unnest({after:2.given}::integer[]) as wanted (lane_id)

@@ -267,6 +267,11 @@ async def check_insert(connection: Connection) -> None:
             assert plan.indexes("finished") == {"finished_pkey"}
             assert plan.indexes("tasks") <= {"tasks_pkey", "tasks_ready"}
             plan.reads_few_rows(4 * BATCH)
+    one = {"id": f"({ids})[1]::text", "lane_id": "1", "namespace": "'default'", "priority": "1", "hold": "0", "payload": "'{}'"}
+    values = [(one | {"delay": "0"}).get(column.name, "null") for column in COLUMN_SETS["given"]]
+    plan = await explain(connection, "commit/inserts.sql", "insert_task", *values, "array[1]")
+    assert (plan.indexes("tasks"), plan.indexes("finished")) == ({"tasks_pkey"}, {"finished_pkey"})
+    plan.reads_few_rows(BATCH)
     plan = await explain(connection, "commit/inserts.sql", "explain_refusals", ids, words, words, ids)
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("tasks") == {"tasks_pkey", "tasks_unique_key", "tasks_step"}

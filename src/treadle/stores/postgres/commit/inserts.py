@@ -91,8 +91,8 @@ async def insert_tasks(
     # Keys in one order, so that two transactions that insert the same keys never wait for each other.
     wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or ""))
     for _ in range(_TRIES):
-        if len(wanted) == 1:
-            rows = await connection.fetch(_SQL["insert_task"], *values_of(wanted[0], lane_ids[wanted[0].lane]), to_check, *before)
+        if len(wanted) == 1 and wanted[0].preclaimed is None:
+            rows = await connection.fetch(_SQL["insert_task"], *values_of(wanted[0], lane_ids[wanted[0].lane]), to_check)
         else:
             rows = await connection.fetch(_SQL["insert_tasks"], *_columns(wanted, lane_ids), to_check, *before)
         inserted.ids.update([row[0] for row in rows])
