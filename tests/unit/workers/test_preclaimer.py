@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -29,8 +29,8 @@ class Chain:
         self.executed: list[int] = []
         self.claims: list[int] = []
         self.answers: list[Answer] = []
-        self.waiting_at: int | None = None
-        """The task during which two others are stored without a signal, so that they wait."""
+        self.during: Callable[[int], Awaitable[None]] | None = None
+        """Called during each attempt, with the number of its task."""
         shop.services.settle = self.settle
         shop.committer.preclaims.append(shop.worker.preclaim)
         shop.handler()(self.work)
@@ -45,8 +45,8 @@ class Chain:
 
     async def work(self, payload: Any, ctx: Context) -> None:
         self.executed.append(payload["n"])
-        if payload["n"] == self.waiting_at:
-            await put(self.shop.store, self.task(0), self.task(0))
+        if self.during is not None:
+            await self.during(payload["n"])
 
     async def settle(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
         number = decode(task.payload)["n"]
@@ -96,10 +96,42 @@ async def test_a_chain_goes_on_beside_tasks_that_wait_if_its_worker_has_room_for
     make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch, concurrency: int, claimed: int
 ) -> None:
     chain = Chain(make_shop(concurrency=concurrency, poll_every=3600), monkeypatch)
-    chain.waiting_at = 5
+
+    async def store_others(number: int) -> None:
+        if number == 5:  # without a signal, so they wait
+            await put(chain.shop.store, chain.task(0), chain.task(0))
+
+    chain.during = store_others
     await chain.start(9)
     await chain.settled(10)
     assert [len(answer.claimed) for answer in chain.answers[:5]] == [1, 1, 1, 1, claimed]
+
+
+async def test_a_full_worker_goes_on_with_its_chains_while_several_commits_are_on_their_way(
+    make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = Chain(make_shop(concurrency=2, poll_every=3600), monkeypatch)
+    store, commit = chain.shop.store, chain.shop.store.commit
+    first, second = asyncio.Event(), asyncio.Event()
+
+    async def slow(units: Sequence[Unit]) -> list[Answer]:
+        if any(unit.guard for unit in units):
+            (second if first.is_set() else first).set()
+            await second.wait()
+        return await commit(units)
+
+    async def after_the_first(number: int) -> None:
+        if number == 19:
+            await first.wait()
+
+    chain.during = after_the_first
+    monkeypatch.setattr(store, "parallel_commits", 2)
+    monkeypatch.setattr(store, "commit", slow)
+    await put(store, chain.task(9), chain.task(19))
+    chain.shop.start()
+    await chain.finished(30)
+    assert chain.claims == [2, 0]
+    assert sum(len(answer.claimed) for answer in chain.answers) == 28
 
 
 @pytest.mark.parametrize("fields", [{"limit_key": "k"}, {"fairness_key": "f"}, {"delay": 500}, {"hold": 4}])
