@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,11 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """Each figure is measured for so many `seconds`, in each of `rounds`; `backlog` tasks are there to be claimed in each."""
+    """Each figure is measured for so many `seconds`, in each of `rounds`; `backlog` tasks are added before each that claims."""
 
     seconds: float = 1.5
     rounds: int = 3
-    backlog: int = 20_000
+    backlog: int = 40_000
 
 
 SIZES = Sizes()
@@ -58,14 +59,15 @@ async def measure(url: str, sizes: Sizes) -> Figures:
             address = (await server.said())["url"]
             async with child("bench.http_load", address, str(sizes.seconds), store=url, TREADLE_TOKEN=token) as caller:
                 for number in range(1, sizes.rounds + 1):
-                    await engine.enqueue_many(TaskSpec(name=WORK, payload={"n": n}) for n in range(sizes.backlog))
-                    for kind in KINDS:
-                        for side, found in (
-                            ("python", await python_figure(engine, kind, sizes.seconds)),
-                            ("http", await http_figure(caller, server, kind)),
-                        ):
-                            figures.setdefault(f"{side}_{kind}", []).append(found.rate)
-                            figures.setdefault(f"{side}_{kind}_cpu_us", []).append(found.cpu_us)
+                    for kind, side in product(KINDS, ("python", "http")):
+                        if kind.startswith("work"):
+                            await engine.enqueue_many(TaskSpec(name=WORK, payload={"n": n}) for n in range(sizes.backlog))
+                        if side == "python":
+                            found = await python_figure(engine, kind, sizes.seconds)
+                        else:
+                            found = await http_figure(caller, server, kind)
+                        figures.setdefault(f"{side}_{kind}", []).append(found.rate)
+                        figures.setdefault(f"{side}_{kind}_cpu_us", []).append(found.cpu_us)
                     say(f"round {number} of {sizes.rounds}: {figures['http_enqueue'][-1]:,.0f} requests/s")
     for kind in KINDS:
         figures[f"{kind}_ratio"] = ratios(figures[f"http_{kind}"], figures[f"python_{kind}"])

@@ -116,22 +116,34 @@ class AttemptRunner:
         self.lease_renewer: LeaseRenewer | None = None
         self.stopping = False
         """Whether to give up on settlements while the store cannot be reached."""
+        self._unscheduled: list[Attempt] = []
         self.handled = 0
         self.failed = 0
         self.released = 0
 
     def start(self, task: Task, group: LaneGroup, handler: Handler | None, orphan: bool, claimed_at: float) -> Attempt:
-        """Register the lease for renewal and schedule the attempt; `claimed_at` is the monotonic time of the claim."""
+        """Register the lease for renewal and schedule the attempt; `claimed_at` is the monotonic time of the claim.
+
+        It begins in the next turn of the event loop but one. So the next claim, which is sent in the next turn, is on its way
+        while the handlers of this one run.
+        """
         services = self._services
         context = Context(task, self._clock.now, services.on_line, effects=services.effects, external_jobs=services.external_jobs)
         attempt = Attempt(task, context, group, handler, orphan)
         if self.lease_renewer is not None:
             limits = (handler.progress_for, handler.timeout_for) if handler is not None else (None, None)
             self.lease_renewer.hold(context, claimed_at, *limits)
-        spans = self._telemetry.spans
-        running = self._run(attempt) if spans is None else self._run_in_span(spans, attempt)
-        attempt.runner = asyncio.get_running_loop().create_task(running, name=task_name(task.name))
+        if not self._unscheduled:
+            asyncio.get_running_loop().call_soon(self._schedule)
+        self._unscheduled.append(attempt)
         return attempt
+
+    def _schedule(self) -> None:
+        loop, spans = asyncio.get_running_loop(), self._telemetry.spans
+        attempts, self._unscheduled = self._unscheduled, []
+        for attempt in attempts:
+            running = self._run(attempt) if spans is None else self._run_in_span(spans, attempt)
+            attempt.runner = loop.create_task(running, name=task_name(attempt.task.name))
 
     def lose(self, attempt: Attempt, reason: str) -> None:
         """Stop the handler and drop its result: the claim is gone. The store itself answers a settlement on its way."""
