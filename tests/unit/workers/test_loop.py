@@ -72,6 +72,31 @@ async def all_settled(shop: Workshop, count: int) -> None:
     await shop.events.heard(TaskSettled, count)
 
 
+async def test_the_next_claim_is_sent_before_the_handlers_of_the_last_one_run(
+    make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = make_shop(concurrency=1000)
+    seen: list[str] = []
+    store_claim = shop.store.claim
+
+    async def send(*args: Any) -> list[Task]:
+        seen.append("claim")
+        return await store_claim(*args)
+
+    async def claimed(*args: Any) -> list[Task]:
+        return await asyncio.ensure_future(send(*args))  # in a task of its own, as the engine's store does
+
+    @shop.handler()
+    async def work(payload: Any) -> None:
+        seen.append("handler")
+
+    monkeypatch.setattr(shop.store, "claim", claimed)
+    await enqueue_many(shop, 2 * FIRST_CLAIM)
+    shop.start()
+    await all_settled(shop, 2 * FIRST_CLAIM)
+    assert seen[:3] == ["claim", "claim", "handler"]
+
+
 @pytest.mark.parametrize("field", ["concurrency", "threads", "processes"])
 def test_a_worker_without_room_is_refused(field: str) -> None:
     with pytest.raises(InvalidInput):
