@@ -217,8 +217,8 @@ def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> S
     return StepInfo(step, index, declared, definition, frozenset(facets))
 
 
-def _is_uncalled_facet(value: tree.Expr, scope: Scope, context: Context) -> bool:
-    """Report a value that names a facet or schema instead of calling it."""
+def _report_uncalled(value: tree.Expr, scope: Scope, context: Context) -> bool:
+    """Report a value that names a facet or schema instead of calling it, and return whether it does."""
     if not isinstance(value, tree.Ref):
         return False
     first, name = value.path[0], tree.Name(".".join(value.path), value.span)
@@ -237,7 +237,7 @@ def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundi
     declared = info.declared
     if step.value is not None:
         context.extensions.append(("value", scope.opening.source, step.value.span))
-        if not _is_uncalled_facet(step.value, scope, context):
+        if not _report_uncalled(step.value, scope, context):
             info.definition.type = infer(step.value, scope, context)
         return
     check_call(step.call, scope, context)

@@ -32,7 +32,7 @@ class Preclaimed(msgspec.Struct, frozen=True):
     """The lanes from which the owner claims: the task is not preclaimed while a claim would find a ready task of the same or a
     higher priority in them, or if it has a limit key or a fairness key."""
     room: int = 0
-    """So many tasks may be ready in these lanes nevertheless: the owner has room for them as well."""
+    """The number of ready tasks in these lanes that does not prevent it, because the owner has room for them too."""
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):

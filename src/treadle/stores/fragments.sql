@@ -176,7 +176,7 @@ charged as (
 )
 
 -- name: postgres_first_waiting
--- The first priority of the ready tasks in the lanes of the 2nd parameter after `given`; null if they are no more than the 3rd.
+-- First priority of the ready tasks in unpaused lanes (2nd parameter after `given`); null if no more are ready than the 3rd.
 (
   select min(head.priority)
   from unnest({after:2.given}::integer[]) as wanted (lane_id)

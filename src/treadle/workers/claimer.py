@@ -34,7 +34,7 @@ handlers start sooner, and claims, handlers and commits overlap sooner."""
 _NEVER = float("-inf")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LaneGroup:
     """Lanes that share a concurrency limit. Groups of the same isolation also share a pool of threads or processes."""
 
@@ -263,7 +263,7 @@ class Claimer:
         return min(self._free(group, asked=True), max(CLAIM_LIMIT, self.slots.limit // 4), self.reach)
 
     def room_for_waiting(self, group: LaneGroup) -> int:
-        """Return how many tasks that wait the next claims of the group can start, or the one on its way."""
+        """Return how many waiting tasks the next claims of the group, or the one on its way, can start."""
         return max(min(self._free(group, asked=False), CLAIM_LIMIT), 0)
 
     def _free(self, group: LaneGroup, *, asked: bool) -> int:

@@ -72,13 +72,12 @@ class Preclaimer:
         for attempt in ending:
             claimer.vacate(attempt.group)
         chosen = self._choose(units, len(ending) + claimer.reach)
-        groups = [self.reserved[task_id] for task_ids in chosen.values() for task_id in task_ids]
-        room = min([claimer.room_for_waiting(group) for group in {id(group): group for group in groups}.values()], default=0)
-        reserved = Counter(map(id, groups))
+        new = Counter(self.reserved[task_id] for task_ids in chosen.values() for task_id in task_ids)
+        room = min(map(claimer.room_for_waiting, new), default=0)
         for attempt in ending:
-            attempt.replaced = reserved[id(attempt.group)] > 0
+            attempt.replaced = new[attempt.group] > 0
             if attempt.replaced:
-                reserved[id(attempt.group)] -= 1
+                new[attempt.group] -= 1
             else:
                 claimer.occupy(attempt.group)
         if not chosen:
@@ -154,14 +153,14 @@ class Preclaimer:
         """Start the tasks in the room that was reserved for them."""
         if not tasks or self._closed:
             return
-        groups: dict[int, tuple[LaneGroup, list[Task]]] = {}
+        groups: dict[LaneGroup, list[Task]] = {}
         for task in tasks:
             group = self.reserved.pop(task.id)
             self._claimer.vacate(group)
-            groups.setdefault(id(group), (group, []))[1].append(task)
+            groups.setdefault(group, []).append(task)
         if (observe := self._resources.telemetry.observe) is not None:
             observe(TasksClaimed(list(tasks)))
-        for group, started in groups.values():
+        for group, started in groups.items():
             self._start(started, group, sent_at)
         self._on_answered()
 

@@ -40,7 +40,7 @@ def values_of(task: NewTask, lane_id: int) -> list[Any]:
 
 def waiting_before(tasks: Iterable[NewTask]) -> tuple[list[int], int]:
     """Return the lanes in which tasks may wait, and how many at most, if the new tasks are to be preclaimed."""
-    preclaims = {id(each): each for task in tasks if (each := task.preclaimed) is not None and each.after_lane_ids}.values()
+    preclaims = {each for task in tasks if (each := task.preclaimed) is not None and each.after_lane_ids}
     lane_ids = {lane_id for each in preclaims for lane_id in each.after_lane_ids}
     return sorted(lane_ids), min([each.room for each in preclaims], default=0)
 

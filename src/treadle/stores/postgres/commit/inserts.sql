@@ -2,7 +2,7 @@
 -- Insert the tasks whose id is new and whose unique key is free, as claimed if they have a holder and any worker could claim them
 -- now; return their ids and the times of the claims. If one of the lanes in the parameter after the tasks is guarded, insert
 -- nothing and return null. A task that yields is not claimed while a task of the same or a higher priority waits in the lanes of
--- the next parameter, and with it more tasks than the last parameter. Every snapshot has a stored task in one of the two tables;
+-- the next parameter, unless no more tasks wait there than the last parameter says. Every snapshot has a stored task in one of the two tables;
 -- the index of `tasks` alone would not refuse a repeated task that ends meanwhile. (`version` prevents reading all ids from the
 -- index alone.)
 with gate as materialized (

@@ -12,7 +12,7 @@ on conflict (id) do nothing
 on conflict (namespace, unique_key) where unique_key is not null do nothing;
 
 -- name: first_waiting
--- Return the first priority of the ready tasks in the lanes, except paused ones, or null if there is only `room` of them, and the
+-- Return the first priority of the ready tasks in the lanes, except paused ones, or null if there are at most `room` of them, and the
 -- ids of all lanes that are slowed.
 select
   (
