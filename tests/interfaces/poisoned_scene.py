@@ -209,10 +209,13 @@ async def fill(url: str, folder: Path) -> None:
             await engine.enqueue("ask", {"n": n})
         ends = [await engine.enqueue(name, {"n": n}) for name in ("work", "fail", "pay", "doubt") for n in EACH]
         late = [await engine.enqueue("again", {"n": n}, retry=RetryPolicy(retries=3, first_for=800_000)) for n in EACH]
-        films = [await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": BIG + str(n)}) for n in EACH]
-        trips = [await engine.start_function("trip", {"n": n}) for n in EACH]
-        tours = [await engine.start_function("tour", {"below": 2}) for _ in EACH]
-        shorts = [await engine.start_function("short", {"n": n}) for n in EACH]
+        films, trips, tours, shorts = [], [], [], []
+        for n in EACH:
+            films.append(await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": BIG + str(n)}))
+            trips.append(await engine.start_function("trip", {"n": n}))
+            tours.append(await engine.start_function("tour", {"below": 2}))
+            shorts.append(await engine.start_function("short", {"n": n}))
+            await asyncio.sleep(0.002)  # ids begin with the millisecond: so all rows of the first runs have the first ids
         async with engine.worker(), asyncio.timeout(BOUND):
             for each in ends:
                 with suppress(Exception):

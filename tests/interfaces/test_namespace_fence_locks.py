@@ -22,7 +22,7 @@ from treadle.wiring.namespace_move import NamespaceMove
 FENCES = """
 select (select count(*) from moved_namespaces)
   + (select count(*) from pg_trigger as t join pg_class as c on c.oid = t.tgrelid
-     where t.tgname like 'moved%' and t.tgenabled <> 'D' and c.relnamespace = current_schema()::regnamespace)
+     where t.tgname like 'moved%' and c.relnamespace = current_schema()::regnamespace)
 """
 WAITING = """
 select exists (

@@ -430,7 +430,7 @@ def result_converter(fn: Callable[..., Any]) -> Converter | None:
         inner = fn.func if isinstance(fn, functools.partial) else getattr(fn, "__func__", None) or getattr(fn, "__wrapped__", None)
         return None if inner is None else result_converter(inner)
     annotation = fn.__annotations__.get("return")
-    if annotation is None:
+    if annotation is None or annotation == "None":
         return None
     known = _known_results.get(code)
     if known is None or known[0] is not annotation:

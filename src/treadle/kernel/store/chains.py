@@ -21,9 +21,17 @@ async def current_run(store: Store, run: Run) -> Run:
 
     One indexed read for a chain of any length. Links that an older version made have no chain id: these are followed one by one.
     """
-    while run.state == RunState.COMPLETED and run.kind == "function":
+    while run.state == RunState.COMPLETED and run.kind == "function" and not _returned(run):
         found = await store.find_last_link(run.chain_id or run.id) or await store.find_run(continued_id(run.id))
         if found is None or found.id == run.id:
             break
         run = found
     return run
+
+
+def _returned(run: Run) -> bool:
+    """Whether the stored outputs show that the function returned a value, so nothing can continue it.
+
+    The outputs of a continued run are `continued_as` only. Outputs that are stored elsewhere or erased do not show it.
+    """
+    return run.outputs is not None and run.outputs.startswith('{"result":')

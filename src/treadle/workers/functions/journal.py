@@ -39,11 +39,12 @@ _PAGE = 1000
 class History:
     """Recorded steps that the function has not reached in this replay; empty for a new run."""
 
-    __slots__ = ("_furthest", "_redone", "_redone_names", "_replaced", "_steps", "_widest", "begun", "count", "steps")
+    __slots__ = ("_furthest", "_redone_names", "_replaced", "_steps", "_widest", "begun", "count", "redone", "steps")
 
     def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
         self._steps: dict[str, Recorded] = {}
-        self._redone: dict[str, int] = {}
+        self.redone: dict[str, int] = {}
+        """How often an operator had a step repeated, by place."""
         self._replaced: dict[str, Recorded] = {}
         self.begun: dict[str, int] = {}
         """Attempts begun at effects, by the step of the first attempt."""
@@ -59,7 +60,7 @@ class History:
             if each.of is not None and each.attempt:
                 self.begun[each.of] = max(self.begun.get(each.of, 0), each.attempt)
             if each.kind == VOID:
-                self._redone[each.place] = max(self._redone.get(each.place, 0), each.redo + 1)
+                self.redone[each.place] = max(self.redone.get(each.place, 0), each.redo + 1)
                 self._redone_names[each.place] = each.name
                 if each.attempt and (each.place not in self._replaced or each.attempt > self._replaced[each.place].attempt):
                     self._replaced[each.place] = each
@@ -78,7 +79,7 @@ class History:
                 self._widest[gather] = max(self._widest.get(gather, 0), int(parts[index + 1]) + 1)
 
     def __bool__(self) -> bool:
-        return bool(self._steps) or bool(self._redone)
+        return bool(self._steps) or bool(self.redone)
 
     @property
     def left(self) -> bool:
@@ -97,10 +98,6 @@ class History:
     def peek(self, place: str) -> Recorded | None:
         """Return the step at the place without counting it as reached."""
         return self._steps.get(place)
-
-    def redo(self, place: str) -> int:
-        """Return how often an operator had the step at the place repeated."""
-        return self._redone.get(place, 0)
 
     def replaced(self, place: str) -> Recorded | None:
         """Return the last attempt at the effect at the place before an operator had it repeated."""
@@ -280,7 +277,7 @@ class Journal:
 
     def redo(self, place: str) -> int:
         """Return how often an operator had the step at the place repeated."""
-        return self.history.redo(place) if self.history else 0
+        return self.history.redone.get(place, 0)
 
     def write(self, recorded: Recorded, unit: PendingUnit, *, checked: bool = False) -> None:
         """Add the step's row to a unit that will be committed later; a `checked` value was read from the store."""

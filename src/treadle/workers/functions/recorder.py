@@ -63,7 +63,12 @@ class Recorder:
         execution = self._execution
         plain = Unit(execution.token, None, (), (), None, (PutSteps(execution.run_id, (step,), 0),))  # most steps end like this
         reach("function.before_commit")
-        answer = await self._own(execution.runtime.committer.submit(plain))
+        try:
+            answer = await execution.runtime.committer.submit(plain)  # as in `_own`, without its coroutine
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            raise execution.crashed(error) from None
         reach("function.after_commit")
         if answer is not DONE:
             execution.held = execution.held or answer.held

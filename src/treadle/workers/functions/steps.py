@@ -71,7 +71,7 @@ class StepOperation:
             await driver.execution.wait_while_held()
         name = driver.journal.step_name(branch, self.name, self.key)
         place, recorded = driver.journal.reach(branch, STEP, name)
-        if is_interrupted(driver, branch, recorded):
+        if (recorded is not None or driver.execution.cancel is not None) and is_interrupted(driver, branch, recorded):
             await self._interrupt(branch, recorded or driver.journal.new_step(place, STEP, name, StepState.PENDING))
         if recorded is not None:
             if recorded.state == StepState.COMPLETED:
