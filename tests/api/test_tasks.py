@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from tests.api.conftest import Scene
@@ -54,6 +56,54 @@ async def test_many_are_stored_by_one_call_or_none(scene: Scene):
     with pytest.raises(InvalidName):
         await scene.api.tasks.enqueue_many([TaskRequest("greet", task_list="other"), TaskRequest("not a name")])
     assert (await scene.api.tasks.list(task_list="other")).tasks == []
+
+
+OPTIONS = {
+    "delay": 60.0,
+    "at": datetime(2040, 1, 1, tzinfo=UTC),
+    "priority": 7,
+    "task_list": "bulk",
+    "unique_key": "one",
+    "idempotency_key": "same",
+    "limit_key": "disk",
+    "limit": 3,
+    "retry": 4,
+    "timeout": 5.0,
+    "progress_every": 6.0,
+    "deadline": 8.0,
+    "trace_id": "a" * 32,
+    "scope": "here",
+    "fairness_key": "ann",
+    "tags": {"city": "Delft"},
+}
+
+
+async def test_every_option_of_one_task_is_an_option_of_many(scene: Scene):
+    assert {"name", "payload", *OPTIONS} == {each.name for each in fields(TaskRequest)}
+    store, own = scene.engine.kernel.store, {"id", "root_id", "created_at", "due_at", "wake_at", "deadline_at", "hold"}
+    for name, value in OPTIONS.items():
+        given: dict[str, Any] = {name: value} | ({"limit_key": "disk"} if name == "limit" else {})
+        plain = await store.find_task((await scene.api.tasks.enqueue("greet", {"n": 1})).id)
+        one = await store.find_task((await scene.api.tasks.enqueue("greet", {"n": 1}, **given)).id)
+        for key in ("unique_key", "idempotency_key"):
+            given = given | {key: "another"} if key in given else given
+        (made,) = (await scene.api.tasks.enqueue_many([TaskRequest("greet", {"n": 1}, **given)])).tasks
+        many = await store.find_task(made.id)
+        assert plain is not None
+        assert one is not None
+        assert many is not None
+        kept = [each for each in one.__struct_fields__ if each not in own | {"unique_key"}]
+        assert [getattr(many, each) for each in kept] == [getattr(one, each) for each in kept], name
+        if name in ("delay", "at", "deadline"):
+            at = {"deadline": "deadline_at"}.get(name, "wake_at")
+            assert abs(getattr(many, at) - getattr(one, at)) < 50_000, name
+        elif name not in ("idempotency_key", "tags", "limit"):
+            assert any(getattr(many, each) != getattr(plain, each) for each in (*kept, "unique_key")), name
+    assert [(each.key, each.max_running) for each in await store.list_limits("default")] == [("disk", 3)]
+    request = TaskRequest("greet", idempotency_key="again")
+    first, second = [(await scene.api.tasks.enqueue_many([request])).tasks[0] for _ in range(2)]
+    assert (second.id, second.created) == (first.id, False)
+    assert len((await scene.api.tasks.list(where='tag.city = "Delft"')).tasks) == 2
 
 
 async def test_pages_follow_one_another(scene: Scene):

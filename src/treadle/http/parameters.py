@@ -75,6 +75,8 @@ class Body:
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self._required = [each.name for each in parameters if each.required]
         self._decoders = {each.name: msgspec.json.Decoder(wire_type(each), dec_hook=_decode_instant) for each in parameters}
+        self._records = {each.name: each.hint for each in parameters if _has_records(each.hint)}
+        """The types of the parameters that contain dataclasses, for which structs were decoded."""
 
     async def read(self, request: Request) -> dict[str, Any]:
         """The values of the fields that are present."""
@@ -88,7 +90,9 @@ class Body:
                 unknown.append(problem_at("there is no such field", "body", name))
                 continue
             try:
-                values[name] = _records(decoder.decode(raw))
+                value = decoder.decode(raw)
+                kind = self._records.get(name)
+                values[name] = value if kind is None else _records(value, kind)
             except msgspec.DecodeError as error:
                 problems.append(_problem(error, "body", name))
         missing = [problem_at("a value is required", "body", name) for name in self._required if name not in given]
@@ -145,7 +149,8 @@ def _struct(record: type) -> type[msgspec.Struct]:
     for each in fields(record):
         hint = _wire_type(hints[each.name])
         found.append((each.name, hint) if each.default is MISSING else (each.name, hint, each.default))
-    namespace = {"record": record, "__doc__": record.__doc__}
+    times = tuple(name for name, hint in hints.items() if datetime in (hint, *get_args(hint)))
+    namespace = {"record": record, "times": times, "__doc__": record.__doc__}
     return msgspec.defstruct(record.__name__, found, forbid_unknown_fields=True, namespace=namespace)
 
 
@@ -156,21 +161,18 @@ def without_none(kind: Any) -> Any:
     return kind
 
 
-_PLAIN = frozenset({types.NoneType, bool, int, float, str, dict})
-"""Types of values that contain no structs."""
+def _has_records(hint: Any) -> bool:
+    """Whether a value of the type may contain dataclasses."""
+    return is_dataclass(hint) or any(_has_records(each) for each in get_args(hint))
 
 
-def _records(value: Any) -> Any:
-    """The dataclasses that the structs in a decoded value stand for."""
-    if isinstance(value, list) and value and isinstance(value[0], msgspec.Struct):
-        return [_records(each) for each in value]
-    if isinstance(value, msgspec.Struct):
-        values = msgspec.structs.asdict(value)
-        for name, each in values.items():
-            if type(each) not in _PLAIN:
-                values[name] = _records(each)
-        return type(value).record(**values)  # type: ignore[attr-defined]
-    return value
+def _records(value: Any, kind: Any) -> Any:
+    """The dataclasses that the structs in a decoded value stand for. Those inside others have no times."""
+    for each in value if isinstance(value, list) else (value,):
+        for name in each.times:
+            if (at := getattr(each, name)) is not None:
+                setattr(each, name, datetime.combine(at, at.timetz()))  # `convert` refuses subclasses of `datetime`
+    return msgspec.convert(value, kind, from_attributes=True)
 
 
 def _decode_instant(kind: type, value: object) -> Any:
