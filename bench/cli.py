@@ -20,15 +20,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.benchmark import Figures, Found, say
+from bench.benchmark import BOTH, Figures, Found, say
 from bench.cli_worker import started_worker
-from bench.figures import ratios, spread
+from bench.figures import LABELS, Aim, judged, ratios, spread
 from bench.results import table
 from treadle.settings import child_environment
 
 NAME = "cli"
 TITLE = "Start-up of commands"
-STORES = ("sqlite",)
+STORES = BOTH
 
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
@@ -81,6 +81,8 @@ async def measure(url: str, sizes: Sizes) -> Figures:
                     figures.setdefault(f"{side}_cpu_ms {name}", []).append(one[0])
                     figures.setdefault(f"{side}_wall_ms {name}", []).append(one[1])
         say(f"round {number} of {sizes.rounds}")
+    walls = [figures[f"now_wall_ms {name}"] for name in ("import treadle", "python -c pass")]
+    figures["import_ms"] = [both - python for both, python in zip(*walls, strict=True)]
     return figures
 
 
@@ -102,9 +104,23 @@ def took(arguments: list[str], source: str, url: str) -> tuple[float, float] | N
     return (cpu * 1000, wall * 1000) if ended.returncode == 0 else None
 
 
+AIMS = (
+    Aim("wall time of `import treadle`, without Python's own", "import_ms", " ms", at_most=50),
+    Aim("wall time of `treadle --help`", "now_wall_ms treadle --help", " ms", at_most=100),
+    Aim("wall time of `treadle tasks list`", "now_wall_ms treadle tasks list", " ms", at_most=200),
+    Aim("first task of a worker", "now_first_wall_ms", " ms", at_most=300),
+    Aim("memory of an idle worker (RSS)", "now_rss_mb", " MB", at_most=40),
+)
+
+
 def show(found: Found) -> str:
-    """Every command, and where there are two sides their ratio."""
-    (figures,) = found.values()
+    """For each store every command, and where there are two sides their ratio; then the aims."""
+    parts = [f"{LABELS[store]}, {figures['rounds']} rounds:\n\n{show_store(figures)}" for store, figures in found.items()]
+    return "\n\n".join([*parts, judged(found, AIMS)])
+
+
+def show_store(figures: Figures) -> str:
+    """Every command, and the worker."""
     sides = figures["sides"]
     rows = []
     for name in COMMANDS:
@@ -116,5 +132,4 @@ def show(found: Found) -> str:
         rows.append((f"`{name}`", *cells))
     head = [f"{which}, {side}, ms" for side in sides for which in ("CPU", "wall")] + (["ratio of CPU"] if len(sides) > 1 else [])
     worker = [(what, *(spread(figures[f"{side}_{key}"]) for side in sides)) for key, what in WORKER.items()]
-    tables = f"{table(('command', *head), rows)}\n\n{table(('worker', *sides), worker)}"
-    return f"{figures['rounds']} rounds, on SQLite.\n\n{tables}"
+    return f"{table(('command', *head), rows)}\n\n{table(('worker', *sides), worker)}"

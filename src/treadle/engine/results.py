@@ -9,7 +9,16 @@ from contextlib import asynccontextmanager
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.store.chains import current_run
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import RunCanceled, RunFailed, TaskCanceled, TaskFailed, TaskIgnored, TreadleError
+from treadle.model.errors import (
+    RunCanceled,
+    RunFailed,
+    RunNotFound,
+    TaskCanceled,
+    TaskFailed,
+    TaskIgnored,
+    TaskNotFound,
+    TreadleError,
+)
 from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
@@ -19,7 +28,9 @@ from treadle.wiring.kernel import Kernel
 async def task_result(kernel: Kernel, task_id: str, timeout: Duration | None) -> dict[str, Json]:
     """Wait for the task and return its result, or raise the error that it ended with."""
     waiters, _ = kernel.results
-    found = await kernel.reads.get_task(task_id)
+    found = await waiters.find(task_id)
+    if found is None or found.namespace != kernel.settings.namespace:
+        raise TaskNotFound(task_id)
     if not found.finished:
         async with _bound("Task", task_id, timeout):
             found = await waiters.wait(task_id)
@@ -32,7 +43,10 @@ async def run_result(kernel: Kernel, run_id: str, timeout: Duration | None) -> J
     """Wait for the run and return its outputs, or a function's return value, or raise the error that it ended with."""
     _, waiters = kernel.results
     runs = kernel.run_services.runs
-    found = await kernel.run_reads.get_current(run_id)
+    asked = await waiters.find(run_id)
+    if asked is None or asked.namespace != kernel.settings.namespace:
+        raise RunNotFound(run_id)
+    found = await current_run(kernel.store, asked)
     async with _bound("Run", run_id, timeout):
         while not found.finished:
             found = await current_run(kernel.store, await waiters.wait(found.id))

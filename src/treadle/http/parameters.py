@@ -92,7 +92,7 @@ class Body:
             try:
                 value = decoder.decode(raw)
                 kind = self._records.get(name)
-                values[name] = value if kind is None else _records(value, kind)
+                values[name] = value if kind is None or value is None else _records(value, kind)
             except msgspec.DecodeError as error:
                 problems.append(_problem(error, "body", name))
         missing = [problem_at("a value is required", "body", name) for name in self._required if name not in given]

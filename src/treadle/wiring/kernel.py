@@ -202,8 +202,8 @@ class Kernel(LazyServices):
             self.use_tracing()
         self.loop = asyncio.get_running_loop()
         await self.store.open(migrate=migrate)
-        of_tasks = Results(self.store.find_finished, self.clock, self.emit)
-        self._results = of_tasks, Results(self.store.find_finished_runs, self.clock, self.emit)
+        of_tasks = Results(self.store.find_tasks, self.store.find_finished, self.clock, self.emit)
+        self._results = of_tasks, Results(self.store.find_runs, self.store.find_finished_runs, self.clock, self.emit)
         self.committer.on_finished.append(of_tasks.finished)
 
     async def close(self) -> None:

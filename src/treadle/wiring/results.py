@@ -1,9 +1,12 @@
-"""Waiters for the end of tasks and runs: woken immediately by this process, otherwise by one shared poll of the store."""
+"""Callers that ask for tasks and runs, or wait for their end, share statements.
+
+Waiters are woken immediately by this process, otherwise by one poll of the store for all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -21,6 +24,8 @@ class Ended(Protocol):
 
 
 T = TypeVar("T", bound=Ended)
+Find = Callable[[Sequence[str]], Awaitable[list[T]]]
+"""Reads the tasks or runs with these ids from the store."""
 
 _FIRST_POLL, _SLOWEST_POLL = 0.02, 0.5
 """Seconds between two polls: short at first, because many tasks end soon."""
@@ -33,10 +38,11 @@ class _Awaited(msgspec.Struct, Generic[T]):
 
 
 class Results(Generic[T]):
-    """Waits for tasks or runs to end. All callers share one query; without callers there is none."""
+    """Finds tasks or runs, and waits for them to end. All callers share one query; without callers there is none."""
 
-    def __init__(self, find: Callable[[Sequence[str]], Awaitable[list[T]]], clock: Clock, emit: Emit) -> None:
+    def __init__(self, find: Find[T], find_finished: Find[T], clock: Clock, emit: Emit) -> None:
         self._find = find
+        self._find_finished = find_finished
         self._clock = clock
         self._emit = emit
         self._awaited: dict[str, _Awaited[T]] = {}
@@ -44,6 +50,38 @@ class Results(Generic[T]):
         self._woken = asyncio.Event()
         self._hints: set[str] = set()
         """Ids that may have ended: polled immediately, the others at intervals."""
+        self._sought: dict[str, asyncio.Future[T | None]] = {}
+        """What callers ask for in this turn of the event loop."""
+        self._seeking: dict[asyncio.Task[None], dict[str, asyncio.Future[T | None]]] = {}
+
+    async def find(self, task_id: str) -> T | None:
+        """Return the task as it is now; None if it does not exist. Calls in one turn of the event loop share a statement."""
+        loop = asyncio.get_running_loop()
+        if not self._sought:
+            loop.call_soon(self._start_seeking)
+        if (found := self._sought.get(task_id)) is None:
+            found = self._sought[task_id] = loop.create_future()
+        return await asyncio.shield(found)
+
+    def _start_seeking(self) -> None:
+        sought, self._sought = self._sought, {}
+        if sought:
+            seeking = asyncio.get_running_loop().create_task(self._seek(sought))
+            self._seeking[seeking] = sought
+            seeking.add_done_callback(self._seeking.pop)
+
+    async def _seek(self, sought: dict[str, asyncio.Future[T | None]]) -> None:
+        found: dict[str, T] = {}
+        try:
+            for part in _parts(list(sought)):
+                found |= {each.id: each for each in await self._find(part)}
+        except Exception as error:
+            for future in sought.values():
+                future.set_exception(error)
+                future.exception()  # its callers may have been canceled
+        else:
+            for task_id, future in sought.items():
+                future.set_result(found.get(task_id))
 
     async def wait(self, task_id: str) -> T:
         """Return the task once it is finished."""
@@ -72,10 +110,14 @@ class Results(Generic[T]):
         self._woken.set()
 
     async def close(self) -> None:
-        """Stop polling and cancel the callers that still wait."""
-        if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.gather(self._poller, return_exceptions=True)
+        """Stop asking the store and cancel the callers that still wait."""
+        sought, self._sought = [self._sought, *self._seeking.values()], {}
+        asking = [*self._seeking, *([] if self._poller is None else [self._poller])]
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        for future in (future for each in sought for future in each.values()):
+            future.cancel()
         for awaited in self._awaited.values():
             awaited.ended.cancel()
 
@@ -107,10 +149,15 @@ class Results(Generic[T]):
     async def _answer(self, task_ids: Sequence[str]) -> int:
         """Resolve the waiters of the tasks that have ended; return their number."""
         count = 0
-        for start in range(0, len(task_ids), _POLL_LIMIT):
-            for task in await self._find(task_ids[start : start + _POLL_LIMIT]):
+        for part in _parts(task_ids):
+            for task in await self._find_finished(part):
                 count += 1
                 awaited = self._awaited.pop(task.id, None)
                 if awaited is not None and not awaited.ended.done():
                     awaited.ended.set_result(task)
         return count
+
+
+def _parts(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the ids in portions for one statement each."""
+    return (task_ids[start : start + _POLL_LIMIT] for start in range(0, len(task_ids), _POLL_LIMIT))

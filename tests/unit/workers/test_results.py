@@ -1,4 +1,4 @@
-"""Waiting for results: one look for all, none for nobody."""
+"""Asking for tasks and waiting for results: one statement for all callers, none for nobody."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ from treadle.wiring.results import Results
 
 
 class Shelf:
-    """Finished tasks."""
+    """Tasks, some of them finished."""
 
     def __init__(self) -> None:
         self.there: set[str] = set()
+        self.unfinished: set[str] = set()
         self.asked: list[int] = []
         self.trouble: Exception | None = None
+        self.held: asyncio.Event | None = None
+
+    async def find(self, task_ids: Sequence[str]) -> list[Task]:
+        if self.held is not None:
+            await self.held.wait()
+        live = [taken(id=task_id) for task_id in task_ids if task_id in self.unfinished]
+        return [*live, *await self.find_finished(task_ids)]
 
     async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
         self.asked.append(len(task_ids))
@@ -34,7 +42,7 @@ class Shelf:
 class Bench:
     def __init__(self) -> None:
         self.shelf, self.events = Shelf(), Events()
-        self.results = Results(self.shelf.find_finished, SystemClock(), self.events)
+        self.results = Results(self.shelf.find, self.shelf.find_finished, SystemClock(), self.events)
 
     def finish(self, *task_ids: str) -> None:
         self.shelf.there.update(task_ids)
@@ -103,3 +111,49 @@ async def test_trouble_is_survived(bench: Bench, trouble: Exception, told: type)
     bench.shelf.trouble = None
     bench.finish("a")
     assert (await asyncio.wait_for(waiting, BOUND)).id == "a"
+
+
+async def test_callers_that_ask_together_share_a_statement(bench: Bench) -> None:
+    bench.shelf.there, bench.shelf.unfinished = {"a"}, {"b"}
+    found = await asyncio.gather(*(bench.results.find(name) for name in ("a", "b", "c", "a")))
+    assert [task and (task.id, task.finished) for task in found] == [("a", True), ("b", False), None, ("a", True)]
+    assert bench.shelf.asked == [3]
+    assert await bench.results.find("c") is None
+    assert bench.shelf.asked == [3, 1]
+
+
+async def test_a_caller_that_is_canceled_takes_nothing_from_the_others(bench: Bench) -> None:
+    bench.shelf.there = {"a"}
+    impatient, patient = (asyncio.ensure_future(bench.results.find("a")) for _ in range(2))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    found = await patient
+    assert found is not None
+    assert found.id == "a"
+    assert impatient.cancelled()
+
+
+async def test_however_many_are_asked_for_each_is_found(bench: Bench) -> None:
+    bench.shelf.there = {f"t{number}" for number in range(2500)}
+    found = await asyncio.gather(*(bench.results.find(name) for name in sorted(bench.shelf.there)))
+    assert [task and task.id for task in found] == sorted(bench.shelf.there)
+    assert bench.shelf.asked == [1000, 1000, 500]
+
+
+async def test_an_error_reaches_all_that_ask_and_not_the_next_one(bench: Bench) -> None:
+    bench.shelf.trouble = StoreUnavailable("away")
+    ends = await asyncio.gather(*(bench.results.find(name) for name in "ab"), return_exceptions=True)
+    assert [type(end) for end in ends] == [StoreUnavailable, StoreUnavailable]
+    bench.shelf.trouble = None
+    assert await bench.results.find("a") is None
+
+
+@pytest.mark.parametrize("later", range(4))
+async def test_callers_that_still_ask_are_canceled_by_the_end(bench: Bench, later: int) -> None:
+    bench.shelf.held = asyncio.Event()
+    asking = asyncio.ensure_future(bench.results.find("a"))
+    for _ in range(later + 1):
+        await asyncio.sleep(0)
+    await bench.results.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asking, BOUND)
