@@ -51,7 +51,7 @@ class Results(Generic[T]):
         self._hints: set[str] = set()
         """Ids that may have ended: polled immediately, the others at intervals."""
         self._sought: dict[str, asyncio.Future[T | None]] = {}
-        """What callers ask for in this turn of the event loop."""
+        """The requests of this turn of the event loop."""
         self._seeking: dict[asyncio.Task[None], dict[str, asyncio.Future[T | None]]] = {}
 
     async def find(self, task_id: str) -> T | None:
