@@ -1,4 +1,4 @@
-"""Two revisions compared: `python -m bench.against SRC`, where SRC is the `src` folder of another revision.
+"""Comparison of two revisions: `python -m bench.against SRC`, where SRC is the `src` folder of another revision.
 
 A process of each revision, on its own database of one server, does the same work in turns, so that other load on the machine
 affects both. The work uses only the public Python API (`bench/against_worker.py`), and the other revision runs with the packages
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -38,7 +39,7 @@ async def compare(url: str, other: Path, rounds: int, size: int) -> dict[str, di
         stores = (url, await stack.enter_async_context(second_store(url)))
         sides = {}
         for side, source, store in zip(found, (HERE, other), stores, strict=True):
-            path = f"{source.resolve()}:{HERE.parent}"
+            path = os.pathsep.join(map(str, (source.resolve(), HERE.parent)))
             worker = child("bench.against_worker", str(size), store=store, PYTHONPATH=path)
             sides[side] = await stack.enter_async_context(worker)
         for number in range(rounds + 1):

@@ -232,6 +232,30 @@ async def test_continue_as_new_ends_one_run_and_goes_on_as_another(engine: Engin
     assert len(runs) == 5 + 3
 
 
+RETURNED = [None, 7, "text", {"result": 1}, {"continued_as": "no run"}, [{"continued_as": 1}], "x" * 20_000]
+
+
+@pytest.mark.parametrize("value", RETURNED, ids=lambda value: str(value)[:20])
+async def test_whatever_a_function_returns_is_its_result(engine: Engine, monkeypatch: pytest.MonkeyPatch, value: Any):
+    looked: list[str] = []
+    find_last_link = engine.kernel.store.find_last_link
+
+    async def noted(chain_id: str) -> Any:
+        looked.append(chain_id)
+        return await find_last_link(chain_id)
+
+    @engine.function("answer")
+    async def answer(payload: dict[str, Any], ctx: Any) -> Any:
+        return value
+
+    monkeypatch.setattr(engine.kernel.store, "find_last_link", noted)
+    async with engine.worker():
+        started = await engine.start_function("answer")
+        assert await engine.run_result(started, timeout=BOUND) == value
+        assert await engine.run_result(started, timeout=BOUND) == value
+    assert bool(looked) == (value == RETURNED[-1])  # a value that is stored elsewhere does not show that the function returned
+
+
 async def test_a_worker_that_stops_leaves_its_functions_to_the_next(engine: Engine):
     executed: list[int] = []
 

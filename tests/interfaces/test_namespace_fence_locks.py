@@ -65,6 +65,20 @@ async def test_a_fence_that_meets_a_long_change_is_refused_and_leaves_nothing(sc
         assert await observer.fetchval(FENCES) == 0
 
 
+async def test_no_trigger_is_disabled_because_it_would_lock_rows_all_the_same(scene: Scene, connections: list[Any]):
+    disabled = (
+        "select count(*) from pg_trigger as t join pg_class as c on c.oid = t.tgrelid "
+        "where t.tgenabled = 'D' and c.relnamespace = current_schema()::regnamespace"
+    )
+    _, observer = connections
+    async with scene.engine("blue") as engine:
+        assert await observer.fetchval(disabled) == 0
+        await engine.kernel.store.fence_namespace("red", scene.target)
+        assert await observer.fetchval(disabled) == 0
+        await engine.kernel.store.unfence_namespace("red")
+        assert await observer.fetchval(disabled) == 0
+
+
 async def test_a_writer_never_fails_because_it_and_the_fence_wait_for_each_other(scene: Scene, connections: list[Any]):
     writer, observer = connections
     async with scene.engine("blue") as engine, writer.transaction():

@@ -167,7 +167,7 @@ def _has_records(hint: Any) -> bool:
 
 
 def _records(value: Any, kind: Any) -> Any:
-    """The dataclasses that the structs in a decoded value stand for. Those inside others have no times."""
+    """The dataclasses that the structs in a decoded value stand for; a dataclass inside another one has no times."""
     for each in value if isinstance(value, list) else (value,):
         for name in each.times:
             if (at := getattr(each, name)) is not None:

@@ -50,37 +50,38 @@ class Results(Generic[T]):
         self._woken = asyncio.Event()
         self._hints: set[str] = set()
         """Ids that may have ended: polled immediately, the others at intervals."""
-        self._sought: dict[str, asyncio.Future[T | None]] = {}
-        """The requests of this turn of the event loop."""
-        self._seeking: dict[asyncio.Task[None], dict[str, asyncio.Future[T | None]]] = {}
+        self._lookups: dict[str, asyncio.Future[T | None]] = {}
+        """The lookups of this turn of the event loop, by id."""
+        self._running: dict[asyncio.Task[None], dict[str, asyncio.Future[T | None]]] = {}
+        """The lookups that the store has not answered."""
 
     async def find(self, task_id: str) -> T | None:
         """Return the task as it is now; None if it does not exist. Calls in one turn of the event loop share a statement."""
         loop = asyncio.get_running_loop()
-        if not self._sought:
-            loop.call_soon(self._start_seeking)
-        if (found := self._sought.get(task_id)) is None:
-            found = self._sought[task_id] = loop.create_future()
+        if not self._lookups:
+            loop.call_soon(self._start_lookups)
+        if (found := self._lookups.get(task_id)) is None:
+            found = self._lookups[task_id] = loop.create_future()
         return await asyncio.shield(found)
 
-    def _start_seeking(self) -> None:
-        sought, self._sought = self._sought, {}
-        if sought:
-            seeking = asyncio.get_running_loop().create_task(self._seek(sought))
-            self._seeking[seeking] = sought
-            seeking.add_done_callback(self._seeking.pop)
+    def _start_lookups(self) -> None:
+        lookups, self._lookups = self._lookups, {}
+        if lookups:
+            running = asyncio.get_running_loop().create_task(self._look_up(lookups))
+            self._running[running] = lookups
+            running.add_done_callback(self._running.pop)
 
-    async def _seek(self, sought: dict[str, asyncio.Future[T | None]]) -> None:
+    async def _look_up(self, lookups: dict[str, asyncio.Future[T | None]]) -> None:
         found: dict[str, T] = {}
         try:
-            for part in _parts(list(sought)):
-                found |= {each.id: each for each in await self._find(part)}
+            for batch in _batches(list(lookups)):
+                found |= {each.id: each for each in await self._find(batch)}
         except Exception as error:
-            for future in sought.values():
+            for future in lookups.values():
                 future.set_exception(error)
                 future.exception()  # its callers may have been canceled
         else:
-            for task_id, future in sought.items():
+            for task_id, future in lookups.items():
                 future.set_result(found.get(task_id))
 
     async def wait(self, task_id: str) -> T:
@@ -111,12 +112,12 @@ class Results(Generic[T]):
 
     async def close(self) -> None:
         """Stop asking the store and cancel the callers that still wait."""
-        sought, self._sought = [self._sought, *self._seeking.values()], {}
-        asking = [*self._seeking, *([] if self._poller is None else [self._poller])]
+        lookups, self._lookups = [self._lookups, *self._running.values()], {}
+        asking = [*self._running, *([] if self._poller is None else [self._poller])]
         for each in asking:
             each.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-        for future in (future for each in sought for future in each.values()):
+        for future in (future for each in lookups for future in each.values()):
             future.cancel()
         for awaited in self._awaited.values():
             awaited.ended.cancel()
@@ -149,8 +150,8 @@ class Results(Generic[T]):
     async def _answer(self, task_ids: Sequence[str]) -> int:
         """Resolve the waiters of the tasks that have ended; return their number."""
         count = 0
-        for part in _parts(task_ids):
-            for task in await self._find_finished(part):
+        for batch in _batches(task_ids):
+            for task in await self._find_finished(batch):
                 count += 1
                 awaited = self._awaited.pop(task.id, None)
                 if awaited is not None and not awaited.ended.done():
@@ -158,6 +159,6 @@ class Results(Generic[T]):
         return count
 
 
-def _parts(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the ids in portions for one statement each."""
+def _batches(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Split the ids into batches of one statement each."""
     return (task_ids[start : start + _POLL_LIMIT] for start in range(0, len(task_ids), _POLL_LIMIT))

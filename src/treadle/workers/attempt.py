@@ -124,8 +124,8 @@ class AttemptRunner:
     def start(self, task: Task, group: LaneGroup, handler: Handler | None, orphan: bool, claimed_at: float) -> Attempt:
         """Register the lease for renewal and schedule the attempt; `claimed_at` is the monotonic time of the claim.
 
-        It begins in the next turn of the event loop but one. So the next claim, which is sent in the next turn, is on its way
-        while the handlers of this one run.
+        It begins two turns of the event loop later. The next claim is sent one turn later, so the database works on it while the
+        handlers of this one run.
         """
         services = self._services
         context = Context(task, self._clock.now, services.on_line, effects=services.effects, external_jobs=services.external_jobs)

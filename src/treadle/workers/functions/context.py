@@ -143,10 +143,10 @@ class FunctionContext(Conversation):
             args,
             kwargs or _NO_KWARGS,
             name or "step",
-            None if key is None else key_of(key),
-            None if retry is None else policy_of(retry),
-            None if timeout is None else milliseconds_of(timeout, "timeout"),
-            None if limit_key is None else key_of(limit_key, "limit key"),
+            key_of(key),
+            policy_of(retry),
+            milliseconds_of(timeout, "timeout"),
+            key_of(limit_key, "limit key"),
         )
 
     def effect(

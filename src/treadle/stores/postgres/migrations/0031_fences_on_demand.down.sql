@@ -25,7 +25,7 @@ $$;
 create or replace function treadle_fence_namespace(name text, target text) returns void language plpgsql security definer as $$
 begin
   perform treadle_check_writer();
-  lock table dedupe, runs, records, tasks, finished, log, lists, lanes, record_items, steps, mail, lines, limits, handler_keys,
+  lock table dedupe, runs, records, tasks, finished, log, lists, lanes, record_items, steps, mail, log, lines, limits, handler_keys,
     handler_registrations, flows, flow_versions, tags, streams, stream_chunks, dedupe, blob_uses, idempotency_outcomes, llm_budgets,
     llm_usage in share row exclusive mode;
   insert into moved_namespaces (namespace, moved_at, moved_to) values (name, treadle_now(), target)
