@@ -28,7 +28,7 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 
 $(VENV)/.ready: pyproject.toml | $(BIN)/python
 	@echo "Installing Treadle and its development tools into $(VENV) (once; about a minute) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable ./conformance
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

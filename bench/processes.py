@@ -92,7 +92,7 @@ def listen() -> None:
 
 def run_lasting(running: Coroutine[Any, Any, None]) -> None:
     """Run it on the event loop that `treadle worker` has."""
-    from treadle.cli.session import lasting_loop
+    from treadle.interfaces.cli.session import lasting_loop
 
     with asyncio.Runner(loop_factory=lasting_loop()) as runner:
         runner.run(running)

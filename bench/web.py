@@ -23,9 +23,9 @@ from bench.figures import Aim, judged
 from bench.results import table
 from bench.workflow_worker import SOURCES, fan, make_engine
 from treadle import Engine, NonRetryable
-from treadle.http.app import make_app
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.web.site import add_pages
 from treadle.settings import Settings
-from treadle.web.site import add_pages
 
 NAME = "web"
 TITLE = "The dashboard"

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENDOR = ROOT / "src/treadle/web/static/vendor"
+VENDOR = ROOT / "src/treadle/interfaces/web/static/vendor"
 MODULES = ROOT / "node_modules"
 STAMP = VENDOR / ".made-from"
 BUNDLE = ROOT / "build_tools/codemirror.js"
@@ -35,8 +35,8 @@ FILES = {
 LICENSES = ROOT / "THIRD_PARTY_LICENSES.txt"
 SPDX = {"BSD-0-Clause": "0BSD"}
 """Names of licences that npm packages use, with their SPDX identifiers."""
-_HEAD = """The dashboard of Treadle serves code of these npm packages (in treadle/web/static/vendor). Treadle itself is under the
-Apache License 2.0 (LICENSE). `python -m build_tools.assets` writes this file.
+_HEAD = """The dashboard of Treadle serves code of these npm packages (in treadle/interfaces/web/static/vendor). Treadle is under
+the Apache License 2.0 (LICENSE). `python -m build_tools.assets` writes this file.
 """
 _LINE = "=" * 100
 

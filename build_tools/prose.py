@@ -65,7 +65,7 @@ def _blank(found: re.Match[str]) -> str:
 
 def texts_for_users(root: Path) -> Iterator[tuple[Path, str, int]]:
     """Every text for users, without its code: the file, the text, and the line where it begins, or 0 for a whole file."""
-    for path in sorted((root / "src/treadle/web/templates").glob("*.html")):
+    for path in sorted((root / "src/treadle/interfaces/web/templates").glob("*.html")):
         text = path.read_text(encoding="utf-8")
         yield path.relative_to(root), _TEMPLATE.sub(_blank, text), 0
         for found in _LABEL.finditer(text):

@@ -27,9 +27,9 @@ from docs.python_reference import with_python
 from docs.sql_features import with_sql_features
 
 import treadle
-from treadle.cli.app import COMMANDS
-from treadle.cli.command import COMMON, leaves, make
-from treadle.cli.exits import EXIT_CODES, exit_code_of
+from treadle.interfaces.cli.app import COMMANDS
+from treadle.interfaces.cli.command import COMMON, leaves, make
+from treadle.interfaces.cli.exits import EXIT_CODES, exit_code_of
 from treadle.lang import RULES, compile_sources
 from treadle.model import errors, states
 from treadle.model.errors import TreadleError
@@ -302,7 +302,7 @@ def settings() -> list[tuple[str, str, str]]:
 
 def metrics_page() -> str:
     """Every metric, from the table that they are made from."""
-    from treadle.observability.metric_table import METRICS, MOST_VALUES, OTHER, OUTCOMES, STOPPED
+    from treadle.engine.observability.metric_table import METRICS, MOST_VALUES, OTHER, OUTCOMES, STOPPED
 
     parts = [
         "# Metrics",
@@ -324,9 +324,9 @@ def metrics_page() -> str:
 
 def mcp_page() -> str:
     """Every tool, resource and prompt, from the tables that they are listed from."""
-    from treadle.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF
-    from treadle.mcp.prompts import PROMPTS_BY_NAME
-    from treadle.mcp.resources import RESOURCES
+    from treadle.interfaces.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF
+    from treadle.interfaces.mcp.prompts import PROMPTS_BY_NAME
+    from treadle.interfaces.mcp.resources import RESOURCES
 
     parts = [
         "# MCP",
@@ -454,8 +454,8 @@ def exits_page() -> str:
 
 def http_page() -> str:
     """Every route and every record, from the OpenAPI document."""
-    from treadle.http.app import api_document
-    from treadle.http.docs_page import operations, records
+    from treadle.interfaces.http.app import api_document
+    from treadle.interfaces.http.docs_page import operations, records
 
     document = api_document()
     known = {each.name for each in records(document)}
@@ -503,7 +503,7 @@ def _record(name: str, known: set[str]) -> str:
 
 def _failures() -> list[list[str]]:
     """The statuses of errors, each with the codes that it is sent with."""
-    from treadle.http.problems import status_of
+    from treadle.interfaces.http.problems import status_of
 
     found: dict[int, list[str]] = {}
     for each in error_classes():
@@ -611,7 +611,7 @@ def main() -> int:
     parser.add_argument("--llms", metavar="DIR", type=Path, help="write llms.txt and llms-full.txt into this folder instead")
     options = parser.parse_args()
     if options.llms:
-        from treadle.http.llms import full, index
+        from treadle.interfaces.http.llms import full, index
 
         (options.llms / "llms.txt").write_text(index(), "utf-8")
         (options.llms / "llms-full.txt").write_text(full(), "utf-8")

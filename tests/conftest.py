@@ -37,7 +37,7 @@ from tests.distribution import (  # noqa: F401 - hooks
 from tests.schemas import Schemas, new_name, schema_url
 
 from treadle.kernel.store.ports import Store
-from treadle.testing.contract.task_steps import Line
+from treadle_conformance.task_steps import Line
 
 settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("treadle")  # no test depends on how busy the machine is

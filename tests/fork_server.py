@@ -54,10 +54,10 @@ _IMPORTED = (
 _RARE = (
     "treadle.__main__",
     "treadle.agents.mongodump",
-    "treadle.cli.output.top_screen",
+    "treadle.interfaces.cli.output.top_screen",
     "treadle.integrations",
-    "treadle.lsp.server",
-    "treadle.observability.tracing",
+    "treadle.interfaces.lsp.server",
+    "treadle.engine.observability.tracing",
     "treadle.testing.pytest_plugin",
 )
 """Modules that need large packages and that few children need. The larger a process, the longer it takes to fork."""
@@ -274,9 +274,9 @@ def _learn() -> None:
     for name in (*_modules(Path(treadle.__path__[0]), "treadle."), *_IMPORTED):
         with contextlib.suppress(ModuleNotFoundError, MissingDependency):  # extras that are not installed
             importlib.import_module(name)
-    importlib.import_module("treadle.cli.app").load_all()
+    importlib.import_module("treadle.interfaces.cli.app").load_all()
     with contextlib.suppress(ModuleNotFoundError, MissingDependency):
-        importlib.import_module("treadle.http.app").api_routes()
+        importlib.import_module("treadle.interfaces.http.app").api_routes()
     gc.collect()
     gc.freeze()  # no child looks through all that for garbage
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from build_tools.editors.words import MARK, NOT_CALLED, by_role, types
+from treadle.interfaces.lsp.scan import CALLED, NAMING, NAMING_LIKE_TYPE
 from treadle.lang.tokens import IDENTIFIER, OPERATORS, PATTERNS
-from treadle.lsp.scan import CALLED, NAMING, NAMING_LIKE_TYPE
 
 
 def files() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from build_tools.editors.words import MARK, by_role, types
-from treadle.lsp.scan import CALLED
+from treadle.interfaces.lsp.scan import CALLED
 
 
 def files() -> dict[str, str]:

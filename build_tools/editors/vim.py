@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from build_tools.editors.words import MARK, by_role, types
+from treadle.interfaces.lsp.scan import CALLED
 from treadle.lang.tokens import IDENTIFIER, Role
-from treadle.lsp.scan import CALLED
 
 _GROUPS = {
     Role.DECLARATION: "Structure",

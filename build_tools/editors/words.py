@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from treadle.interfaces.lsp.scan import CALLED, NAMING, NAMING_LIKE_TYPE
 from treadle.lang.tokens import KEYWORDS, TYPES, Role
-from treadle.lsp.scan import CALLED, NAMING, NAMING_LIKE_TYPE
 
 MARK = "Derived from src/treadle/lang/tokens.py by `python -m build_tools.editors`; do not edit."
 NOT_CALLED = NAMING.replace(r"|\(", "")

@@ -14,7 +14,7 @@ from build_tools.assets import FILES, ROOT
 from treadle.version import VERSION
 
 _INFO = f"treadle-{VERSION}.dist-info"
-_SERVED = [f"treadle/web/static/vendor/{name}" for name in (*FILES, "codemirror.js")]
+_SERVED = [f"treadle/interfaces/web/static/vendor/{name}" for name in (*FILES, "codemirror.js")]
 _FIELDS = ("License-Expression", "Project-URL", "Requires-Python")
 NEEDED = (
     "afl/py.typed",

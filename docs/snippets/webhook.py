@@ -5,8 +5,8 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
+from treadle.integrations.webhooks import verify
 from treadle.settings import Settings
-from treadle.webhooks import verify
 
 SECRET = "a long random text that both sides know"
 received = []

@@ -8,6 +8,7 @@ from treadle.version import VERSION
 if TYPE_CHECKING:
     from treadle.engine import Engine
     from treadle.engine.calls import Handle
+    from treadle.engine.codecs import Zlib
     from treadle.engine.polling_loop import ExternalPollingLoop
     from treadle.goals.gates import GateContext, Judgement
     from treadle.kernel.queue.service import Enqueued, TaskSpec
@@ -92,6 +93,7 @@ _PLACES = {
     "treadle.model.tasks": ("Task",),
     "treadle.engine": ("Engine",),
     "treadle.engine.calls": ("Handle",),
+    "treadle.engine.codecs": ("Zlib",),
     "treadle.engine.polling_loop": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
     "treadle.workers.injection": ("Depends",),
@@ -171,4 +173,5 @@ __all__ = [
     "UpdateUnanswered",
     "Waiting",
     "Winner",
+    "Zlib",
 ]

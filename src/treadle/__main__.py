@@ -1,6 +1,6 @@
 """`python -m treadle` is the command `treadle`."""
 
-from treadle.cli import main
+from treadle.interfaces.cli import main
 
 if __name__ == "__main__":
     main()

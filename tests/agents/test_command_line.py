@@ -119,7 +119,7 @@ def test_a_runner_with_tools_serves_a_status_page_and_stops_at_sigterm(treadle):
 def test_python_m_treadle_runner_is_the_same_command(treadle):
     treadle.json("handlers", "register", "billing.ProcessPayment", "handlers.billing", "--entrypoint", "process_payment")
     shown = subprocess.run(
-        [sys.executable, "-m", "treadle.runner", "--help"], capture_output=True, text=True, timeout=BOUND, check=True
+        [sys.executable, "-m", "afl.runtime.runner", "--help"], capture_output=True, text=True, timeout=BOUND, check=True
     )
     assert "treadle runner" in shown.stdout
     with treadle.started("runner", "--topic", "billing.*", "--topic", "nothing.*", "--json") as runner:

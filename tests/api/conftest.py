@@ -12,7 +12,7 @@ import pytest
 from treadle.api.facade import Api
 from treadle.client import Client
 from treadle.engine import Engine
-from treadle.http.app import make_app
+from treadle.interfaces.http.app import make_app
 from treadle.model.access import OPEN
 from treadle.service import Service
 

@@ -12,7 +12,7 @@ from tests.api.conftest import Scene
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
-from treadle.http.app import make_app
+from treadle.interfaces.http.app import make_app
 from treadle.model.access import OPEN
 from treadle.model.errors import AlreadyDecided, ApprovalNotFound, EditsNotAllowed, InvalidInput, MayNotDecide
 from treadle.service import Service

@@ -13,7 +13,7 @@ from treadle.api.dispatch import Issue, IssueOwner, IssueRepository
 from treadle.dispatch import AgentCoordinator, coordinator_of
 from treadle.dispatch.storage_retry import DELAYS
 from treadle.engine import Engine
-from treadle.http.app import make_app
+from treadle.interfaces.http.app import make_app
 from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import ClaimLost, Forbidden, InvalidInput, ListForbidden, StoreUnavailable, TreadleError
 from treadle.service import Service

@@ -18,7 +18,7 @@ from tests.limits import BOUND
 
 from treadle.api.contract import PREFIX, Call
 from treadle.api.facade import all_calls
-from treadle.cli.app import load_all, make_app
+from treadle.interfaces.cli.app import load_all, make_app
 from treadle.settings import child_environment
 
 DEEP = json.loads("[" * 400 + "]" * 400)

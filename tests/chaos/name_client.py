@@ -13,7 +13,7 @@ from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import NewTask
 from treadle.stores.postgres import PostgresStore
-from treadle.testing.contract.task_steps import WORK
+from treadle_conformance.task_steps import WORK
 
 AGAIN = 0.05
 

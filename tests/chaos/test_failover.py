@@ -21,7 +21,7 @@ from treadle.model.tasks import NewTask
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection import failover
 from treadle.stores.postgres.connection.connect import HOT
-from treadle.testing.contract.task_steps import claim, new_task, put_and_claim, settle, succeed
+from treadle_conformance.task_steps import claim, new_task, put_and_claim, settle, succeed
 
 pytestmark = pytest.mark.xdist_group("failover")
 

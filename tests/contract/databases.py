@@ -22,7 +22,7 @@ from treadle.kernel.store.ports import Store
 from treadle.model.tasks import Task
 from treadle.testing import ManualClock
 from treadle.testing.clock import START_AT
-from treadle.testing.store_contract import StoreClock, StoreHarness
+from treadle_conformance.suite import StoreClock, StoreHarness
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.contract.databases import Database, StoreClock
 
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.kernel.access import credentials
 from treadle.kernel.access.credentials import Credential
 from treadle.kernel.access.sessions import Sessions
@@ -24,8 +24,8 @@ from treadle.kernel.store.verify import verify
 from treadle.model.access import Scope, granted
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, TokenExists, TokenNotFound, Unauthorized
 from treadle.testing import ManualClock
-from treadle.testing.contract.task_steps import UNKNOWN_ID, ids, moves_of
 from treadle.testing.ids import SeededIds
+from treadle_conformance.task_steps import UNKNOWN_ID, ids, moves_of
 
 READ, ENQUEUE, WORK, APPROVE, OPERATE, PUBLISH, REGISTER, ADMIN = Scope
 SECOND, HOUR = 1_000, 3_600_000

@@ -35,7 +35,7 @@ from treadle.model.outcomes import AwaitingApproval
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import decode
-from treadle.testing.contract.task_steps import MINUTE, claim, claim_one, get, ids, moves_of, put_and_claim
+from treadle_conformance.task_steps import MINUTE, claim, claim_one, get, ids, moves_of, put_and_claim
 
 
 class RequestContext:

@@ -6,7 +6,7 @@ import pytest
 
 from treadle.kernel.store.records import ChangeRecord
 from treadle.model.states import GOAL_MACHINES, MACHINES, Machine
-from treadle.testing.contract.record_steps import get_record, new_record, put_record, write
+from treadle_conformance.record_steps import get_record, new_record, put_record, write
 
 WRITTEN_ONCE = [machine for machine in GOAL_MACHINES if not machine.moves]
 MOVING = [machine for machine in GOAL_MACHINES if machine.moves]

@@ -15,7 +15,7 @@ from treadle.kernel.store.queries import Health, TableHealth
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import Refused, Unsupported
 from treadle.testing import ManualClock
-from treadle.testing.contract.task_steps import OTHER, new_task, put_and_claim, put_one, settle, succeed
+from treadle_conformance.task_steps import OTHER, new_task, put_and_claim, put_one, settle, succeed
 
 GOOD = Health(
     tables=(TableHealth("tasks", 8192, 10, 10, 1),),

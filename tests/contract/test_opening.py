@@ -8,7 +8,7 @@ import pytest
 
 from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreUnavailable
 from treadle.testing import ManualClock
-from treadle.testing.contract.task_steps import claim_one, everything, get, put_and_claim, put_one, settle, succeed
+from treadle_conformance.task_steps import claim_one, everything, get, put_and_claim, put_one, settle, succeed
 
 pytestmark = pytest.mark.new_schema
 

@@ -18,7 +18,7 @@ from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, Task
 from treadle.stores.postgres.connection.schema import LATEST
 from treadle.stores.postgres.partitions import HOUR_FOR, WEEK_FOR
-from treadle.testing.contract.task_steps import (
+from treadle_conformance.task_steps import (
     MINUTE,
     OTHER,
     WORK,

@@ -6,10 +6,10 @@ import pytest
 from tests.crash.scene import until
 
 from treadle.stores.postgres.attendance import SETTLED_AFTER
-from treadle.testing.contract.limits import admitted, put_limited
-from treadle.testing.contract.servers import a_server
-from treadle.testing.contract.signals import Heard
-from treadle.testing.contract.task_steps import WORK, in_order
+from treadle_conformance.limits import admitted, put_limited
+from treadle_conformance.servers import a_server
+from treadle_conformance.signals import Heard
+from treadle_conformance.task_steps import WORK, in_order
 
 pytestmark = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 

@@ -35,8 +35,8 @@ from treadle.model.runs import Run
 from treadle.model.states import MACHINES
 from treadle.model.tasks import NewTask, Task
 from treadle.testing import SeededIds
-from treadle.testing.contract.run_steps import new_step
-from treadle.testing.contract.task_steps import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
+from treadle_conformance.run_steps import new_step
+from treadle_conformance.task_steps import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
 
 LANES = [WORK, OTHER, WORK._replace(namespace="elsewhere")]
 TABLES = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.contract.databases import Postgres, SqliteFile, SqliteMemory
 
-from treadle.testing import StoreContract, StoreHarness
+from treadle_conformance import StoreContract, StoreHarness
 
 
 class TestSqliteFile(StoreContract):

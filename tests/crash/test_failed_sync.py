@@ -22,7 +22,7 @@ from treadle.model.errors import StoreFailed, StoreFull
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import wal
 from treadle.testing import ManualClock
-from treadle.testing.contract.task_steps import everything, put_one
+from treadle_conformance.task_steps import everything, put_one
 
 SHIM = """
 #define _GNU_SOURCE
@@ -39,7 +39,7 @@ int fdatasync(int fd) { if (fails()) { errno = EIO; return -1; } return ((int (*
 VFS = """
 import os, sys
 import apsw
-from treadle.cli import main
+from treadle.interfaces.cli import main
 
 class Disk(apsw.VFS):
     def __init__(self):

@@ -11,7 +11,7 @@ import pytest
 from tests.crash.scene import Scene
 from tests.limits import BOUND
 
-from treadle.http.server import HttpOptions, HttpServer
+from treadle.interfaces.http.server import HttpOptions, HttpServer
 
 COUNT = 3
 

@@ -72,7 +72,7 @@ def test_the_steps_of_the_image_give_an_installation_that_runs_without_sources_a
         [installed / "bin/treadle", "--version"], stdout=subprocess.PIPE, text=True, env=environment, check=True
     )
     assert version.stdout.strip() == f"treadle {VERSION}"
-    [vendor] = installed.glob("lib/python*/site-packages/treadle/web/static/vendor")
+    [vendor] = installed.glob("lib/python*/site-packages/treadle/interfaces/web/static/vendor")
     assert (vendor / "htmx.js").is_file()
     url = f"sqlite:///{tmp_path / 'image.db'}"
     subprocess.run([installed / "bin/treadle", "--store", url, "store", "migrate"], env=environment, check=True)

@@ -16,9 +16,9 @@ import jsonschema
 import pytest
 import yaml
 
+from treadle.engine.wiring.worker_host import CLAIM_WAIT
 from treadle.settings import Settings, variable_of
 from treadle.version import VERSION
-from treadle.wiring.worker_host import CLAIM_WAIT
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -104,7 +104,9 @@ def test_the_context_contains_what_the_build_needs():
         assert (ROOT / path).exists(), path
         assert any(path == each or path.startswith(f"{each}/") for each in kept), path
     dropped = [line for line in patterns[1:] if not line.startswith("!")]
-    assert any(fnmatch.fnmatch("src/treadle/web/static/vendor", line) for line in dropped), "libraries are fetched, not copied"
+    assert any(fnmatch.fnmatch("src/treadle/interfaces/web/static/vendor", line) for line in dropped), (
+        "libraries are fetched, not copied"
+    )
 
 
 # --- compose ---

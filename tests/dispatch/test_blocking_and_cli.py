@@ -19,8 +19,8 @@ from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.agents import Persistence, WrongThread
-from treadle.codecs import Zlib
 from treadle.dispatch import AgentCoordinator, BlockingCoordinator, TaskState, TaskStatus
+from treadle.engine.codecs import Zlib
 from treadle.settings import Settings
 
 ROOT = Path(__file__).parents[2]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from treadle.interfaces.lsp.scan import Class
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.parse import parse
 from treadle.lang.tokens import OPERATORS, TYPES, Role
-from treadle.lsp.scan import Class
 
 ROOT = Path(__file__).parents[2]
 TRICKY = """\ufeff/** Doc @param x text */
@@ -54,7 +54,7 @@ namespace tricky.names {
 def programs() -> dict[str, str]:
     """Return valid programs by name: files of the repository, programs in the documentation, and one full of traps."""
     found = {"tricky": TRICKY}
-    for folder in ("examples", "tests/golden", "src/treadle/cli/demo"):
+    for folder in ("examples", "tests/golden", "src/treadle/interfaces/cli/demo"):
         for path in sorted((ROOT / folder).rglob("*.afl")):
             found[str(path.relative_to(ROOT))] = path.read_text(encoding="utf-8")
     for path in sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]):

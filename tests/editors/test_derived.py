@@ -10,8 +10,8 @@ from build_tools.editors import EDITORS, ROOT, outdated
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, _TokenType
 from tests.editors.corpus import differences, programs
 
-from treadle.lsp.pygments import AflLexer
-from treadle.lsp.scan import Class, scan
+from treadle.interfaces.lsp.pygments import AflLexer
+from treadle.interfaces.lsp.scan import Class, scan
 
 PROGRAMS = programs()
 PYGMENTS: dict[_TokenType, Class] = {
@@ -64,7 +64,7 @@ def test_pygments_agrees_with_the_compiler(name: str) -> None:
 
 def test_pygments_finds_the_lexer_by_an_entry_point() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["pygments.lexers"] == {"afl": "treadle.lsp.pygments:AflLexer"}
+    assert project["entry-points"]["pygments.lexers"] == {"afl": "treadle.interfaces.lsp.pygments:AflLexer"}
 
 
 def test_any_text_has_tokens_that_cover_it_in_order() -> None:

@@ -9,7 +9,7 @@ import re
 
 from tests.fuzz.stage import SECRET, THEATRE, Said, Stage
 
-from treadle.http.problems import MEDIA_TYPE
+from treadle.interfaces.http.problems import MEDIA_TYPE
 from treadle.model.external import ExternalProductionFailure
 
 JSON_TYPE = {"Content-Type": "application/json"}

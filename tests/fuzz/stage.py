@@ -17,11 +17,11 @@ from starlette.applications import Starlette
 
 from treadle import ExternalPollingLoop, ExternalProductionHandle
 from treadle.engine import Engine
-from treadle.http.app import make_app
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.web.site import add_pages
 from treadle.model.access import Scope
 from treadle.settings import Settings
 from treadle.testing import ManualClock
-from treadle.web.site import add_pages
 
 SECRET = "a secret between us"
 SETTINGS = Settings(

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.fuzz.language import text_of
 
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.value_store import UnreadableValue, ValueStore
 from treadle.model.errors import InvalidPayload, InvalidPlan, PayloadTooLarge

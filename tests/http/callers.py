@@ -20,7 +20,7 @@ from treadle import Engine
 from treadle.api.contract import PREFIX, Call, Doc, Parameter
 from treadle.api.dispatch import Issue
 from treadle.api.flows import SourceText
-from treadle.http.access import COOKIE
+from treadle.interfaces.http.access import COOKIE
 from treadle.model.access import OPEN, Scope
 from treadle.service import Service
 

@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 
 from treadle.engine import Engine
-from treadle.http.app import make_app
+from treadle.interfaces.http.app import make_app
 from treadle.model.access import Scope
 from treadle.testing import ManualClock
 

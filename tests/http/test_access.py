@@ -6,9 +6,9 @@ import httpx
 import pytest
 from tests.http.conftest import Stage
 
-from treadle.http.access import COOKIE, SIGN_IN_FOR
-from treadle.http.app import make_app
-from treadle.http.app_state import state_of
+from treadle.interfaces.http.access import COOKIE, SIGN_IN_FOR
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.app_state import state_of
 from treadle.kernel.access.credentials import RECENT_FOR
 from treadle.kernel.access.login_throttle import PER_ADDRESS
 from treadle.model.access import Scope

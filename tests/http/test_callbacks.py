@@ -17,9 +17,9 @@ from tests.limits import BOUND
 
 from treadle import ExternalPollingLoop, ExternalProductionHandle
 from treadle.engine import Engine
-from treadle.http.address import listen, url_of
-from treadle.http.app import make_app
-from treadle.http.server import HttpOptions, HttpServer
+from treadle.interfaces.http.address import listen, url_of
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.settings import Settings
 
 FARM = Path(__file__).parents[2] / "examples" / "render_farm"

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from treadle.dispatch import AgentCoordinator
 from treadle.engine import Engine
-from treadle.http.app import make_app
-from treadle.http.ingest import is_signed
-from treadle.http.middleware import BODY_OVERHEAD
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.ingest import is_signed
+from treadle.interfaces.http.middleware import BODY_OVERHEAD
 from treadle.model.access import Scope
 from treadle.settings import Settings
 

@@ -13,9 +13,9 @@ import pytest
 from tests.http.conftest import Stage
 
 from treadle.engine import Engine
-from treadle.http.app import make_app
-from treadle.http.app_state import state_of
-from treadle.http.long_poll import CHECK_EVERY
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.app_state import state_of
+from treadle.interfaces.http.long_poll import CHECK_EVERY
 from treadle.model.access import Scope
 from treadle.settings import Settings
 from treadle.testing import ManualClock

@@ -11,16 +11,16 @@ import httpx
 import pytest
 from tests.http.conftest import Stage
 
-from treadle.cli.process.mcp_mount import add_mcp
 from treadle.engine import Engine
-from treadle.http.access import COOKIE
-from treadle.http.app import api_document, make_app
-from treadle.http.app_state import state_of
-from treadle.http.routes import RouteTable
+from treadle.interfaces.cli.process.mcp_mount import add_mcp
+from treadle.interfaces.http.access import COOKIE
+from treadle.interfaces.http.app import api_document, make_app
+from treadle.interfaces.http.app_state import state_of
+from treadle.interfaces.http.routes import RouteTable
+from treadle.interfaces.web.site import add_pages
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.model.access import Scope, granted
 from treadle.testing import ManualClock
-from treadle.web.site import add_pages
 
 ID = "01935b8e-7c3a-7000-8000-000000000000"
 

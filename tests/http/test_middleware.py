@@ -9,11 +9,11 @@ import httpx
 import pytest
 from tests.http.conftest import Stage
 
-from treadle.http.app import make_app
-from treadle.http.middleware import BODY_OVERHEAD, SAFE
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.middleware import BODY_OVERHEAD, SAFE
+from treadle.interfaces.web.site import add_pages
 from treadle.kernel.store.committer import MOST_QUEUED
 from treadle.model.errors import StoreUnavailable
-from treadle.web.site import add_pages
 
 
 async def test_every_answer_has_an_id_and_the_headers_that_keep_browsers_safe(stage: Stage):

@@ -10,12 +10,11 @@ import httpx
 import pytest
 
 from treadle import Engine
-from treadle.directory import Directory, read_directory, write_directory
 from treadle.engine import Engine as AnyEngine
-from treadle.http.app import make_app
-from treadle.http.namespaces import NamespaceApps
-from treadle.settings import Settings
-from treadle.web.site import add_pages
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.namespaces import NamespaceApps
+from treadle.interfaces.web.site import add_pages
+from treadle.settings import Directory, Settings, read_directory, write_directory
 
 
 class Front:

@@ -11,9 +11,9 @@ from tests.http.conftest import Stage
 
 from treadle.api.contract import PREFIX, Call
 from treadle.api.facade import all_calls
-from treadle.http.app import api_document
-from treadle.http.docs_page import operations, page
-from treadle.http.problems import DOCUMENTED, problem
+from treadle.interfaces.http.app import api_document
+from treadle.interfaces.http.docs_page import operations, page
+from treadle.interfaces.http.problems import DOCUMENTED, problem
 from treadle.model.access import Scope
 
 DOCUMENT = api_document()
@@ -120,7 +120,7 @@ async def test_status_and_metrics_are_for_readers(closed: Stage):
 
 async def test_without_the_package_metrics_are_not_implemented(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    monkeypatch.delitem(sys.modules, "treadle.observability.metrics", raising=False)
+    monkeypatch.delitem(sys.modules, "treadle.engine.observability.metrics", raising=False)
     async with stage.client() as client:
         answer = await client.get("/metrics")
     assert (answer.status_code, answer.json()["code"]) == (501, "missing_dependency")

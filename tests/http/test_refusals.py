@@ -20,19 +20,19 @@ from tests.mcp.transports import in_request_context
 from treadle import Engine
 from treadle.api.contract import parameters_of
 from treadle.api.facade import all_calls
-from treadle.http.access import COOKIE
-from treadle.http.app import make_app
-from treadle.http.app_state import state_of
-from treadle.http.routes import RouteTable
+from treadle.interfaces.http.access import COOKIE
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.app_state import state_of
+from treadle.interfaces.http.routes import RouteTable
+from treadle.interfaces.mcp.catalog import TOOLS
+from treadle.interfaces.mcp.request_context import RequestContext
+from treadle.interfaces.web.site import FLASH_COOKIE, add_pages
 from treadle.kernel.access.login_throttle import FailedLogins
-from treadle.mcp.catalog import TOOLS
-from treadle.mcp.request_context import RequestContext
 from treadle.model.access import Access, Scope, granted
 from treadle.model.errors import Forbidden, ListForbidden, TreadleError
 from treadle.service import Service, alerts
 from treadle.stores.sqlite import connect_for_reading
 from treadle.testing import ManualClock
-from treadle.web.site import FLASH_COOKIE, add_pages
 
 
 @dataclass

@@ -11,8 +11,8 @@ from tests.http.conftest import Stage
 
 from treadle.api.contract import PREFIX
 from treadle.api.facade import all_calls
-from treadle.http.app import api_document, api_routes
-from treadle.http.routes import Route, RouteTable, contract_routes
+from treadle.interfaces.http.app import api_document, api_routes
+from treadle.interfaces.http.routes import Route, RouteTable, contract_routes
 
 ROUTES = contract_routes()
 TABLE = RouteTable(ROUTES)

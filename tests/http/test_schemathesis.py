@@ -28,8 +28,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from treadle.engine import Engine
-from treadle.http.app import api_document
-from treadle.http.server import HttpOptions, HttpServer
+from treadle.interfaces.http.app import api_document
+from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.model.access import Scope
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

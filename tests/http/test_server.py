@@ -19,9 +19,9 @@ from tests.limits import BOUND
 
 from treadle.client import Client
 from treadle.engine import Engine
-from treadle.http.address import MAX_PORT_ATTEMPTS, CannotListen, is_loopback, listen
-from treadle.http.connections import HEAD_LIMIT
-from treadle.http.server import HttpOptions, HttpServer, NeedsToken
+from treadle.interfaces.http.address import MAX_PORT_ATTEMPTS, CannotListen, is_loopback, listen
+from treadle.interfaces.http.connections import HEAD_LIMIT
+from treadle.interfaces.http.server import HttpOptions, HttpServer, NeedsToken
 from treadle.model.access import Scope
 
 ANY = HttpOptions(port=0, open_access=True)
@@ -57,7 +57,7 @@ def test_a_taken_port_is_passed_over_and_too_many_are_an_error():
 
 
 def test_when_all_ports_are_taken_it_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.http.address.MAX_PORT_ATTEMPTS", 0)
+    monkeypatch.setattr("treadle.interfaces.http.address.MAX_PORT_ATTEMPTS", 0)
     with taken() as port, pytest.raises(CannotListen, match=str(port)):
         listen("127.0.0.1", port)
 
@@ -262,7 +262,7 @@ def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
     script = (
         "import asyncio, sys\n"
         "sys.modules['uvicorn'] = None\n"
-        "from treadle.cli import main\nfrom treadle.cli.process import worker\n"
+        "from treadle.interfaces.cli import main\nfrom treadle.interfaces.cli.process import worker\n"
         "def stopped(at_eof=False):\n"
         "    event = asyncio.Event()\n"
         "    event.set()\n"

@@ -14,12 +14,12 @@ from tests.interfaces.test_engine_events import Late
 from treadle.api.events import Event
 from treadle.client import Client
 from treadle.engine import Engine
-from treadle.http.app import make_app
-from treadle.http.app_state import AppState, state_of
-from treadle.http.broadcast import HEARTBEAT_EVERY, Broadcast
-from treadle.http.long_poll import CHECK_EVERY
-from treadle.http.server import HttpOptions, HttpServer
-from treadle.http.stream import LAG_GRACE
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.app_state import AppState, state_of
+from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Broadcast
+from treadle.interfaces.http.long_poll import CHECK_EVERY
+from treadle.interfaces.http.server import HttpOptions, HttpServer
+from treadle.interfaces.http.stream import LAG_GRACE
 from treadle.kernel.reads.event_pages import EventFilter
 from treadle.kernel.reads.events import GIVE_UP_FOR
 from treadle.model.access import Scope
@@ -77,7 +77,7 @@ async def test_200_clients_see_every_event_once_and_in_order_also_across_reconne
 
 
 async def test_who_is_slow_is_let_go_and_neither_the_engine_nor_others_wait(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.http.broadcast.BUFFER", 20)
+    monkeypatch.setattr("treadle.interfaces.http.broadcast.BUFFER", 20)
     async with Engine("memory://") as engine:
         live = Broadcast(engine)
         slow, fast = live.subscriber(ANY), live.subscriber(ANY)
@@ -135,7 +135,7 @@ class Caller:
 
 
 async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.http.broadcast.BUFFER", 5)
+    monkeypatch.setattr("treadle.interfaces.http.broadcast.BUFFER", 5)
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         app = make_app(engine, open_access=True)
@@ -198,7 +198,7 @@ async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at
 
 @pytest.mark.parametrize("old", [True, False])
 async def test_when_the_server_stops_nobody_is_told_the_rest_of_the_past(monkeypatch: pytest.MonkeyPatch, old: bool):
-    monkeypatch.setattr("treadle.http.broadcast.PAGE", 5)
+    monkeypatch.setattr("treadle.interfaces.http.broadcast.PAGE", 5)
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         await move_some(engine, 20)

@@ -1,4 +1,4 @@
-"""The private parts of uvicorn that `treadle.http.connections` uses are still there; if not, a test names the missing one."""
+"""The private parts of uvicorn that the HTTP interface uses still exist; if not, a test names the missing one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from packaging.requirements import Requirement
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.server import ServerState
 
-from treadle.http.connections import connections
+from treadle.interfaces.http.connections import connections
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 ADAPT = (
-    f"uvicorn {uvicorn.__version__} has changed: adapt src/treadle/http/connections.py, run tests/http/test_server.py, "
+    f"uvicorn {uvicorn.__version__} has changed: adapt src/treadle/interfaces/http/connections.py, run tests/http/test_server.py, "
     "and raise the upper bound of uvicorn in pyproject.toml"
 )
 

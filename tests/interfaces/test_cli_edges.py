@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from treadle.cli.app import COMMANDS
-from treadle.cli.command import leaves, make
-from treadle.cli.execution import execute
-from treadle.cli.exits import BUG
+from treadle.interfaces.cli.app import COMMANDS
+from treadle.interfaces.cli.command import leaves, make
+from treadle.interfaces.cli.execution import execute
+from treadle.interfaces.cli.exits import BUG
 
 ENDLESS = {"demo", "dev", "up", "serve", "mcp", "lsp", "worker", "runner", "top", "completion"}
 VALUES = {"long": "a" * 5_000, "hostile": "x\x1b[31m\ny\u202e", "undecodable": "a\udcff"}

@@ -15,7 +15,7 @@ from treadle.settings import child_environment
 PRESS = """
 import os, signal, sys
 
-import treadle.cli
+import treadle.interfaces.cli
 
 
 def press():
@@ -32,7 +32,7 @@ def busy(*_, **__):
 COMPILE = """
 import treadle.lang
 treadle.lang.compile_sources = busy
-sys.exit(treadle.cli.main(sys.argv[1:]))
+sys.exit(treadle.interfaces.cli.main(sys.argv[1:]))
 """
 SLICES = """
 from treadle.kernel.runs import views
@@ -52,7 +52,7 @@ def advance(*given):
 
 
 views.advance = advance
-sys.exit(treadle.cli.main(sys.argv[1:]))
+sys.exit(treadle.interfaces.cli.main(sys.argv[1:]))
 """
 STUCK = """
 from treadle.kernel.runs import views
@@ -64,7 +64,7 @@ def stuck(*_):
 
 
 views.advance = stuck
-sys.exit(treadle.cli.main(sys.argv[1:]))
+sys.exit(treadle.interfaces.cli.main(sys.argv[1:]))
 """
 
 
@@ -103,7 +103,7 @@ def test_a_run_is_paused_after_the_advance_in_progress(folder: Path) -> None:
 
 
 def test_a_worker_stops_after_the_advance_in_progress(folder: Path) -> None:
-    assert run(folder, "sys.exit(treadle.cli.main(sys.argv[1:]))", "submit", "nested.afl")[0] == 0
+    assert run(folder, "sys.exit(treadle.interfaces.cli.main(sys.argv[1:]))", "submit", "nested.afl")[0] == 0
     code, err = run(folder, SLICES, "worker", "--handlers", "none.py")
     assert (code, "stopping" in err) == (0, True)
     assert int((folder / "calls").read_text()) <= 8
@@ -112,6 +112,6 @@ def test_a_worker_stops_after_the_advance_in_progress(folder: Path) -> None:
 @pytest.mark.parametrize("command", [("run", "nested.afl"), ("worker", "--handlers", "none.py")], ids=["run", "worker"])
 def test_a_second_interrupt_ends_a_process_that_is_busy(folder: Path, command: tuple[str, ...]) -> None:
     if command[0] == "worker":
-        assert run(folder, "sys.exit(treadle.cli.main(sys.argv[1:]))", "submit", "nested.afl")[0] == 0
+        assert run(folder, "sys.exit(treadle.interfaces.cli.main(sys.argv[1:]))", "submit", "nested.afl")[0] == 0
     code, err = run(folder, STUCK, *command)
     assert (code, "Stopped immediately" in err) == (130, True)

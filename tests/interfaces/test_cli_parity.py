@@ -26,9 +26,9 @@ from tests.interfaces.commands import Ended, Treadle
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine, ExternalProductionHandle, NonRetryable
-from treadle.cli.app import COMMANDS
-from treadle.cli.command import leaves, make
-from treadle.cli.execution import execute
+from treadle.interfaces.cli.app import COMMANDS
+from treadle.interfaces.cli.command import leaves, make
+from treadle.interfaces.cli.execution import execute
 
 STORE_ONLY: dict[str, tuple[str, ...]] = {
     "demo": (),  # kills workers on a store of its own

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.interfaces.commands import Treadle
 
-from treadle.cli.app import COMMANDS
-from treadle.cli.command import leaves
-from treadle.cli.commands.skill import skill_text
+from treadle.interfaces.cli.app import COMMANDS
+from treadle.interfaces.cli.command import leaves
+from treadle.interfaces.cli.commands.skill import skill_text
 from treadle.lang import compile_sources
 from treadle.service.flow_trial import run_trial
 from treadle.testing.workflows import compile_program

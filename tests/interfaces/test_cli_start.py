@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.limits import BOUND
 
-from treadle.cli.app import COMMANDS
-from treadle.cli.command import Leaf, make
+from treadle.interfaces.cli.app import COMMANDS
+from treadle.interfaces.cli.command import Leaf, make
 
 HEAVY = [
     "anthropic",
@@ -29,7 +29,7 @@ HEAVY = [
 
 _LOADED = """
 import sys
-from treadle.cli.execution import execute
+from treadle.interfaces.cli.execution import execute
 code = execute({arguments!r})
 print(code, *sorted({{name.split(".")[0] for name in sys.modules}} & set({heavy!r})), file=sys.stderr)
 print(*sorted(name for name in sys.modules if name.startswith("treadle.")), file=sys.stderr)
@@ -46,7 +46,7 @@ def loaded(folder: Path, *arguments: str) -> tuple[list[str], set[str]]:
 
 def packages_after(folder: Path, *arguments: str) -> set[str]:
     """All modules that a new process has loaded after that command."""
-    command = f"from treadle.cli.execution import execute\nexecute({list(arguments)!r})"
+    command = f"from treadle.interfaces.cli.execution import execute\nexecute({list(arguments)!r})"
     code = f"import sys\n{command}\nprint(*sys.modules, file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=BOUND, check=True)
     return set(ended.stderr.splitlines()[-1].split())
@@ -56,10 +56,10 @@ def test_listing_tasks_on_sqlite_loads_no_package_that_it_does_not_need(tmp_path
     assert loaded(tmp_path, "enqueue", "greet", "--list", "night", "-p", "name=Ada")[0] == ["0"]
     packages, modules = loaded(tmp_path, "tasks", "list", "--state", "pending", "--list", "night")
     assert packages == ["0"]
-    assert "treadle.cli.commands.tasks" in modules
+    assert "treadle.interfaces.cli.commands.tasks" in modules
     others = {
-        "treadle.cli.commands.runs",
-        "treadle.cli.commands.serve",
+        "treadle.interfaces.cli.commands.runs",
+        "treadle.interfaces.cli.commands.serve",
         "treadle.api.runs",
         "treadle.service.runs",
         "treadle.agents",
@@ -110,10 +110,10 @@ def test_importing_the_package_loads_only_its_version():
 def test_help_loads_no_command_and_no_engine(tmp_path: Path):
     packages, modules = loaded(tmp_path, "--help")
     assert packages == ["0"]
-    assert {name for name in modules if name.startswith("treadle.cli.")} == {
-        f"treadle.cli.{name}" for name in ("app", "command", "execution", "exits", "output", "output.messages")
+    assert {name for name in modules if name.startswith("treadle.interfaces.cli.")} == {
+        f"treadle.interfaces.cli.{name}" for name in ("app", "command", "execution", "exits", "output", "output.messages")
     }
-    assert not any(name.startswith(("treadle.wiring", "treadle.api", "treadle.kernel")) for name in modules)
+    assert not any(name.startswith(("treadle.engine.wiring", "treadle.api", "treadle.kernel")) for name in modules)
 
 
 @pytest.mark.parametrize("leaf", [each for each in COMMANDS if isinstance(each, Leaf)], ids=lambda leaf: leaf.name)

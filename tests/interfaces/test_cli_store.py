@@ -137,6 +137,6 @@ def test_commands_import_only_what_they_need(treadle: Treadle, arguments: list[s
     treadle("store", "migrate")
     heavy = ["treadle.lang", "asyncpg", "rich.live", "rich.progress", "http.server"]
     left = f"sys.exit(str([m for m in {heavy!r} if m in sys.modules]))"
-    script = f"import sys; from treadle.cli.execution import execute; execute({arguments!r}); {left}"
+    script = f"import sys; from treadle.interfaces.cli.execution import execute; execute({arguments!r}); {left}"
     ended = subprocess.run([sys.executable, "-c", script], cwd=treadle.folder, capture_output=True, text=True)
     assert ended.stderr.splitlines()[-1] == "[]"  # after what may be a warning

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from textual.widgets import DataTable
 
-from treadle.cli.commands.top import Look, headline, spark
-from treadle.cli.output.top_screen import TopApp
 from treadle.engine import Engine
+from treadle.interfaces.cli.commands.top import Look, headline, spark
+from treadle.interfaces.cli.output.top_screen import TopApp
 from treadle.model.access import OPEN
 from treadle.model.errors import StoreUnavailable
 from treadle.service import Service

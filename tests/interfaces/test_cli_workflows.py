@@ -15,7 +15,7 @@ import pytest
 from tests.interfaces.commands import Ended, Treadle
 from tests.limits import BOUND
 
-from treadle.cli.execution import execute as run_command
+from treadle.interfaces.cli.execution import execute as run_command
 
 FLOW = """\
 /** Tea. */

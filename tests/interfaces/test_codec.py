@@ -15,7 +15,7 @@ from tests.interfaces.engines import ALL, url_of
 from tests.limits import BOUND
 
 from treadle import Context, Engine, NonRetryable, TaskFailed, Waiting
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, RecordFilter
 from treadle.kernel.store.system import SystemIds
 from treadle.kernel.store.units import Keep, PutRun, Unit

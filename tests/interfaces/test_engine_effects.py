@@ -27,7 +27,7 @@ from treadle import (
     TaskFailed,
     Waiting,
 )
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.kernel.effects.decide import Effect
 from treadle.model.errors import ClaimLost
 from treadle.settings import Settings

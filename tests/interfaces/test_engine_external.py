@@ -24,7 +24,7 @@ from treadle import (
     Specialist,
     TaskFailed,
 )
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.names import EXTERNAL_CANCEL
 from treadle.settings import Settings

@@ -12,10 +12,9 @@ from tests.interfaces.test_namespace_moves import PAIRS, Scene, make_scene
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.directory import read_directory
 from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import NamespaceMoved, TaskNotFound
-from treadle.settings import Settings
+from treadle.settings import Settings, read_directory
 from treadle.stores.postgres.connection.address import parse_address
 
 

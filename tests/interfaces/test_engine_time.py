@@ -13,7 +13,7 @@ from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.kernel.schedules.service import Schedule
 from treadle.kernel.store.system import SystemClock
 from treadle.settings import Settings

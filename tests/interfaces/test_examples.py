@@ -141,7 +141,7 @@ def test_an_example_gives_the_same_without_a_store(name, workflow, inputs, expec
 
 
 @pytest.mark.parametrize(
-    "path", [*EXAMPLES.rglob("*.afl"), ROOT / "src/treadle/cli/demo/demo.afl"], ids=lambda path: path.parent.name
+    "path", [*EXAMPLES.rglob("*.afl"), ROOT / "src/treadle/interfaces/cli/demo/demo.afl"], ids=lambda path: path.parent.name
 )
 def test_every_source_compiles_without_a_warning_and_is_formatted(path):
     text = path.read_text()

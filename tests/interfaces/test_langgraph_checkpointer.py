@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 
 from treadle import ClaimLost, Context, Engine, FunctionContext
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.integrations.langgraph import TreadleSaver
 from treadle.model.errors import MisusedContext, ThreadHeld
 from treadle.model.names import HANDLER, Lane

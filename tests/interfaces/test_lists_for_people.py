@@ -11,7 +11,7 @@ from tests.interfaces.function_driver import parked, until
 
 from treadle import Engine, FunctionContext
 from treadle.api.lists import LaneStatus
-from treadle.web import filters
+from treadle.interfaces.web import filters
 
 
 @pytest.mark.parametrize("kind", SHARED)

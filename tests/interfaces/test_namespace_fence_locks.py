@@ -12,12 +12,12 @@ import pytest
 from tests.interfaces.test_namespace_moves import Scene, make_scene, verify
 from tests.limits import BOUND
 
-from treadle.directory import read_directory
+from treadle.engine.wiring import namespace_move
+from treadle.engine.wiring.namespace_move import NamespaceMove
 from treadle.kernel.store.system import SystemClock
 from treadle.model.errors import NamespaceMoved, Refused, StoreBusy
+from treadle.settings import read_directory
 from treadle.stores.postgres.connection.address import parse_address
-from treadle.wiring import namespace_move
-from treadle.wiring.namespace_move import NamespaceMove
 
 FENCES = """
 select (select count(*) from moved_namespaces)

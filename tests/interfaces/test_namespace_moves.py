@@ -13,16 +13,16 @@ from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
 from treadle import Context, Engine
-from treadle.directory import Directory, read_directory, write_directory
+from treadle.engine.wiring.namespace_move import NamespaceMove
 from treadle.kernel.store.crashpoints import arm
 from treadle.kernel.store.namespace_copy import Digest, NamespaceRows
 from treadle.kernel.store.namespace_tables import REMOVAL
 from treadle.kernel.store.system import SystemClock
 from treadle.model.errors import NamespaceMoved, Refused
 from treadle.model.tasks import LogLine
+from treadle.settings import Directory, read_directory, write_directory
 from treadle.stores import make_store
-from treadle.testing.contract.task_steps import MINUTE
-from treadle.wiring.namespace_move import NamespaceMove
+from treadle_conformance.task_steps import MINUTE
 
 PAIRS = (("sqlite", "sqlite"), ("sqlite", "postgres"), ("postgres", "sqlite"))
 FLOW = """namespace shop {

@@ -15,11 +15,11 @@ from tests.interfaces.test_poisoned_rows import Poison, filled, poison  # noqa: 
 from tests.mcp.transports import in_request_context
 from tests.web.conftest import visiting
 
-from treadle.http.app import make_app
-from treadle.mcp.catalog import TOOLS
-from treadle.mcp.resources import RESOURCES
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.mcp.catalog import TOOLS
+from treadle.interfaces.mcp.resources import RESOURCES
+from treadle.interfaces.web.site import make_site
 from treadle.model.access import Scope
-from treadle.web.site import make_site
 
 DAMAGES = (pytest.param("truncated", marks=pytest.mark.soak), "mistyped")
 VIEWS = ("steps", "source", "logs", "moves", "values")

@@ -22,7 +22,7 @@ from treadle.kernel.store.verify import verify
 from treadle.model.errors import SchemaBehind, StoreReadOnly
 from treadle.model.ids import uuid7
 from treadle.stores import make_store
-from treadle.testing.contract.task_steps import claim_one, get, new_task, put, settle, succeed
+from treadle_conformance.task_steps import claim_one, get, new_task, put, settle, succeed
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "hardening.md"
 ROLES = ("owner", "worker", "reader")

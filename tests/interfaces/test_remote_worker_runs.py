@@ -12,7 +12,7 @@ from tests.interfaces.engines import SHARED, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.model.errors import ClaimLost, RunFailed
 from treadle.model.values import decode
 from treadle.settings import Settings

@@ -19,7 +19,7 @@ from tests.limits import BOUND
 
 from treadle import Context, Engine, RetryPolicy, Waiting
 from treadle.agents import Evaluator, Persistence
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.kernel.store.units import Answer, Unit, Verdict
 from treadle.kernel.streams.reads import check_entries
 from treadle.llm import ClaudeAgentRunner

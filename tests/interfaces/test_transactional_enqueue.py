@@ -16,9 +16,9 @@ from psycopg.rows import dict_row
 from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
-import treadle.enqueue.asyncpg
-import treadle.enqueue.psycopg
-import treadle.enqueue.sqlalchemy
+import treadle.integrations.enqueue.asyncpg
+import treadle.integrations.enqueue.psycopg
+import treadle.integrations.enqueue.sqlalchemy
 from treadle import Engine, Enqueued
 from treadle.kernel.queue.decide import policy_of
 from treadle.kernel.store.queries import TaskFilter
@@ -45,7 +45,7 @@ async def by_asyncpg(server: str) -> AsyncIterator[Enqueue]:
     connection = await asyncpg.connect(server)
     try:
         async with connection.transaction():
-            yield lambda *given, **options: treadle.enqueue.asyncpg.enqueue(connection, *given, **options)
+            yield lambda *given, **options: treadle.integrations.enqueue.asyncpg.enqueue(connection, *given, **options)
     finally:
         await connection.close()
 
@@ -55,7 +55,7 @@ async def by_psycopg(server: str) -> AsyncIterator[Enqueue]:
     with psycopg.connect(server, row_factory=dict_row) as connection, connection.transaction():
 
         async def enqueue(*given: Any, **options: Any) -> Enqueued:
-            return treadle.enqueue.psycopg.enqueue(connection, *given, **options)
+            return treadle.integrations.enqueue.psycopg.enqueue(connection, *given, **options)
 
         yield enqueue
 
@@ -63,7 +63,7 @@ async def by_psycopg(server: str) -> AsyncIterator[Enqueue]:
 @asynccontextmanager
 async def by_psycopg_async(server: str) -> AsyncIterator[Enqueue]:
     async with await psycopg.AsyncConnection.connect(server) as connection, connection.transaction():
-        yield lambda *given, **options: treadle.enqueue.psycopg.enqueue_async(connection, *given, **options)
+        yield lambda *given, **options: treadle.integrations.enqueue.psycopg.enqueue_async(connection, *given, **options)
 
 
 def _address(server: str, driver: str) -> str:
@@ -77,7 +77,7 @@ async def by_sqlalchemy(server: str) -> AsyncIterator[Enqueue]:
         with engine.begin() as connection:
 
             async def enqueue(*given: Any, **options: Any) -> Enqueued:
-                return treadle.enqueue.sqlalchemy.enqueue(connection, *given, **options)
+                return treadle.integrations.enqueue.sqlalchemy.enqueue(connection, *given, **options)
 
             yield enqueue
     finally:
@@ -93,7 +93,7 @@ async def by_sqlalchemy_session(server: str) -> AsyncIterator[Enqueue]:
         with Session(engine) as session, session.begin():
 
             async def enqueue(*given: Any, **options: Any) -> Enqueued:
-                return treadle.enqueue.sqlalchemy.enqueue(session, *given, **options)
+                return treadle.integrations.enqueue.sqlalchemy.enqueue(session, *given, **options)
 
             yield enqueue
     finally:
@@ -108,7 +108,7 @@ async def by_sqlalchemy_async(server: str) -> AsyncIterator[Enqueue]:
     engine = create_async_engine(_address(server, "psycopg"))
     try:
         async with engine.begin() as connection:
-            yield lambda *given, **options: treadle.enqueue.sqlalchemy.enqueue_async(connection, *given, **options)
+            yield lambda *given, **options: treadle.integrations.enqueue.sqlalchemy.enqueue_async(connection, *given, **options)
     finally:
         await engine.dispose()
 
@@ -247,7 +247,7 @@ async def test_bad_input_is_refused_before_anything_is_sent(given, options):
             raise AssertionError("it was used")
 
     with pytest.raises(InvalidInput):
-        await treadle.enqueue.asyncpg.enqueue(Unused(), *given, **options)
+        await treadle.integrations.enqueue.asyncpg.enqueue(Unused(), *given, **options)
 
 
 async def test_a_draining_list_and_a_full_lane_refuse_here_too(engine, way, postgres_schema):
@@ -296,7 +296,7 @@ async def test_a_database_without_the_function_says_what_to_do(way):
 async def test_sqlite_says_that_it_cannot(tmp_path):
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 't.db'}")
     with engine.begin() as connection, pytest.raises(Unsupported):
-        treadle.enqueue.sqlalchemy.enqueue(connection, "work")
+        treadle.integrations.enqueue.sqlalchemy.enqueue(connection, "work")
     engine.dispose()
 
 

@@ -17,7 +17,7 @@ from tests.interfaces.function_driver import until
 from tests.limits import BOUND
 
 from treadle import AwaitingApproval, Engine, ExternalProductionHandle, Production
-from treadle.enqueue.asyncpg import enqueue
+from treadle.integrations.enqueue.asyncpg import enqueue
 from treadle.model.approvals import ApprovalRequest
 
 NEVER = 3600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lsprotocol import types
 
-from treadle.lsp.server import Server
+from treadle.interfaces.lsp.server import Server
 
 
 class Closed:

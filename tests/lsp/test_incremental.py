@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from treadle.lsp.analysis import Parser
-from treadle.lsp.document import Document
-from treadle.lsp.workspace import Workspace
+from treadle.interfaces.lsp.analysis import Parser
+from treadle.interfaces.lsp.document import Document
+from treadle.interfaces.lsp.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "examples").rglob("*.afl"), *(ROOT / "tests/golden/lang").glob("*.afl")])

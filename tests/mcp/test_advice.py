@@ -11,11 +11,11 @@ import pytest
 from tests.mcp.transports import in_request_context, shop_engine, told
 from tests.unit.test_named_commands import ROOT, SOURCES, texts_of
 
-from treadle.mcp.advice import SHELL_ONLY, TOOLS_OF_COMMANDS, Advisor, find_action
-from treadle.mcp.catalog import TOOLS, get_tool
-from treadle.mcp.prompts import PROMPTS_BY_NAME
-from treadle.mcp.resources import RESOURCES
-from treadle.mcp.server import INSTRUCTIONS
+from treadle.interfaces.mcp.advice import SHELL_ONLY, TOOLS_OF_COMMANDS, Advisor, find_action
+from treadle.interfaces.mcp.catalog import TOOLS, get_tool
+from treadle.interfaces.mcp.prompts import PROMPTS_BY_NAME
+from treadle.interfaces.mcp.resources import RESOURCES
+from treadle.interfaces.mcp.server import INSTRUCTIONS
 
 _SPAN = re.compile(r"`treadle ([a-z][^`]*)`")
 SAMPLES = {"string": "x", "integer": 1, "number": 1.0, "array": ["x"], "object": {}, "boolean": True}

@@ -12,7 +12,7 @@ from treadle.lang import compile_sources
 from treadle.service.flow_trial import run_trial
 from treadle.testing.workflows import compile_program
 
-BRIEF = files("treadle.mcp").joinpath("brief.md").read_text("utf-8")
+BRIEF = files("treadle.interfaces.mcp").joinpath("brief.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```afl\n(.*?)```", BRIEF, re.S)
 ERROR = {"@error": "declined", "@code": "Declined"}
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from treadle.interfaces.mcp.catalog import BUDGET, DEFAULT, TOOLS, TOOLSET_OF
+from treadle.interfaces.mcp.flows import BRIEF
+from treadle.interfaces.mcp.prompts import PROMPTS_BY_NAME
+from treadle.interfaces.mcp.resources import RESOURCES
 from treadle.lang import compile_sources
-from treadle.mcp.catalog import BUDGET, DEFAULT, TOOLS, TOOLSET_OF
-from treadle.mcp.flows import BRIEF
-from treadle.mcp.prompts import PROMPTS_BY_NAME
-from treadle.mcp.resources import RESOURCES
 
 FILE = Path(__file__).with_name("catalog.json")
 EXAMPLES = [part.partition("```")[0] for part in BRIEF.split("```afl\n")[1:]]

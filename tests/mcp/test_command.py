@@ -17,7 +17,7 @@ from tests.mcp.test_mount import HELLO
 from tests.mcp.test_tools import SHOP
 from tests.mcp.transports import over_http, over_stdio, refused, told
 
-from treadle.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF
+from treadle.interfaces.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF
 from treadle.model.access import Scope
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "mcp").glob("*.json"))

@@ -29,10 +29,10 @@ from tests.mcp.issuer import Issuer
 from tests.mcp.transports import told
 
 from treadle import Engine
-from treadle.cli.process.mcp_mount import add_mcp
-from treadle.http import oauth
-from treadle.http.app import make_app
-from treadle.http.oauth import Issuer as Verifier
+from treadle.interfaces.cli.process.mcp_mount import add_mcp
+from treadle.interfaces.http import oauth
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.oauth import Issuer as Verifier
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, Unauthorized
 from treadle.settings import Settings

@@ -11,7 +11,7 @@ from tests.mcp.test_tools import SHOP, at_work
 from tests.mcp.transports import over_stdio, shop_engine
 
 from treadle import Engine, TaskFailed
-from treadle.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF, parse_toolsets
+from treadle.interfaces.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF, parse_toolsets
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 

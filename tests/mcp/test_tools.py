@@ -15,7 +15,7 @@ from tests.limits import BOUND
 from tests.mcp.transports import in_request_context, refused, shop_engine, told
 
 from treadle import Engine, ExternalPollingLoop, ExternalProductionHandle, TaskFailed
-from treadle.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF
+from treadle.interfaces.mcp.catalog import DEFAULT, TOOLS, TOOLSET_OF
 from treadle.model.access import Scope, granted
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"

@@ -16,10 +16,10 @@ from tests.fork_server import command_of
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
-from treadle.cli.process.mcp_mount import add_mcp
-from treadle.http.server import HttpOptions, HttpServer
-from treadle.mcp.request_context import RequestContext
-from treadle.mcp.server import Context, make_server
+from treadle.interfaces.cli.process.mcp_mount import add_mcp
+from treadle.interfaces.http.server import HttpOptions, HttpServer
+from treadle.interfaces.mcp.request_context import RequestContext
+from treadle.interfaces.mcp.server import Context, make_server
 from treadle.model.access import Access, Scope, granted
 from treadle.service import Service
 

@@ -28,7 +28,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.states import FINAL_TASK_STATES, Hold
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.testing import SeededIds
-from treadle.testing.contract.task_steps import OTHER, WORK, Line, cancel, park, seen
+from treadle_conformance.task_steps import OTHER, WORK, Line, cancel, park, seen
 
 POLICY = RetryPolicy(retries=2)
 PROBLEM = Problem("boom", "It broke.")

@@ -19,7 +19,7 @@ from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Unit
 from treadle.model.tasks import Task
 from treadle.stores import make_store
-from treadle.testing.contract.task_steps import put_and_claim
+from treadle_conformance.task_steps import put_and_claim
 
 LIMIT = 25
 WRITERS = ("a", "b")

@@ -28,7 +28,7 @@ from tests.simulation.wire import Wire
 from tests.simulation.world import World
 
 from treadle import Engine
-from treadle.codecs import Zlib
+from treadle.engine.codecs import Zlib
 from treadle.kernel.telemetry.events import (
     ClockJumped,
     Event,

@@ -22,7 +22,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Unit
 from treadle.model.names import Lane
-from treadle.testing.contract.task_steps import Line
+from treadle_conformance.task_steps import Line
 
 TABLES = (
     "tasks",

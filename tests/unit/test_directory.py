@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.directory import Directory, changing, read_directory, write_directory
 from treadle.model.errors import InvalidInput, InvalidName, Refused
-from treadle.settings import Settings, place_store
+from treadle.settings import Directory, Settings, changing, place_store, read_directory, write_directory
 
 
 def test_what_is_written_is_read(tmp_path: Path):

@@ -100,7 +100,7 @@ def test_every_setting_has_a_heading():
 
 
 def test_every_metric_has_a_heading():
-    from treadle.observability.metric_table import METRICS
+    from treadle.engine.observability.metric_table import METRICS
 
     text = text_of("metrics.md")
     for metric in METRICS:
@@ -116,9 +116,9 @@ def test_every_command_has_a_heading():
 
 
 def test_every_tool_resource_and_prompt_has_a_heading():
-    from treadle.mcp.catalog import TOOLS
-    from treadle.mcp.prompts import PROMPTS_BY_NAME
-    from treadle.mcp.resources import RESOURCES
+    from treadle.interfaces.mcp.catalog import TOOLS
+    from treadle.interfaces.mcp.prompts import PROMPTS_BY_NAME
+    from treadle.interfaces.mcp.resources import RESOURCES
 
     text = text_of("mcp.md")
     assert len(TOOLS) > 30

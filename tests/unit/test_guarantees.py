@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "guarantees.md").read_text("utf-8")
-_FILE = r"(?:tests|src/treadle/testing/contract)/[\w/]+\.py"
+_FILE = r"(?:tests|conformance/treadle_conformance)/[\w/]+\.py"
 _ID = re.compile(rf"\[`({_FILE})::(test_\w+)`\]\(\.\./\.\./({_FILE})\)")
 _LOOSE = re.compile(rf"{_FILE}::\w+")
 _TEST = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from treadle.cli.app import make_app
+from treadle.interfaces.cli.app import make_app
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "treadle"

@@ -20,7 +20,7 @@ def test_plain_english_is_accepted(text: str):
 
 def test_templates_help_descriptions_and_documents_are_read_without_their_code(tmp_path: Path):
     for name, text in {
-        "src/treadle/web/templates/a.html": '{% call card("Lanes") %}<p>{{ list.lanes }} the moves</p>',
+        "src/treadle/interfaces/web/templates/a.html": '{% call card("Lanes") %}<p>{{ list.lanes }} the moves</p>',
         "src/treadle/api/b.py": '"""See `lanes`."""\nX = "all lanes here"\n',
         "docs/how-to/c.md": "```\nlanes\n```\nuse the lane\n",
         "docs/adr/d.md": "lanes",
@@ -30,8 +30,8 @@ def test_templates_help_descriptions_and_documents_are_read_without_their_code(t
         (tmp_path / name).write_text(text)
     found = [each for shown, text, line in texts_for_users(tmp_path) for each in bad_terms(shown, text, line)]
     assert [each.partition(": ")[0] for each in found] == [
-        "src/treadle/web/templates/a.html:1",
-        "src/treadle/web/templates/a.html:1",
+        "src/treadle/interfaces/web/templates/a.html:1",
+        "src/treadle/interfaces/web/templates/a.html:1",
         "src/treadle/api/b.py:2",
         "docs/how-to/c.md:4",
     ]

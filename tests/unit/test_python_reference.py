@@ -17,10 +17,10 @@ MODULES = (
     "treadle.agents",
     "treadle.client",
     "treadle.dispatch",
-    "treadle.enqueue",
-    "treadle.enqueue.asyncpg",
-    "treadle.enqueue.psycopg",
-    "treadle.enqueue.sqlalchemy",
+    "treadle.integrations.enqueue",
+    "treadle.integrations.enqueue.asyncpg",
+    "treadle.integrations.enqueue.psycopg",
+    "treadle.integrations.enqueue.sqlalchemy",
     "treadle.integrations.django",
     "treadle.integrations.fastapi",
     "treadle.integrations.flask",
@@ -32,7 +32,7 @@ MODULES = (
     "treadle.llm",
     "treadle.testing",
     "treadle.testing.pytest_plugin",
-    "treadle.webhooks",
+    "treadle.integrations.webhooks",
 )
 OTHERWISE = {"Wish", "make_wish", "StepOptions", "ToolOptions"}
 """Former names, and options that have a table."""

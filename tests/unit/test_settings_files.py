@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli.session import Common, make_session
+from treadle.interfaces.cli.session import Common, make_session
 from treadle.model.errors import InvalidInput
 from treadle.settings import Settings, chosen_store, load_settings, read_alert_target, variable_of
 

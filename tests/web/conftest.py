@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from treadle.engine import Engine
-from treadle.http.app import make_app
-from treadle.web.site import add_pages
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.web.site import add_pages
 
 
 @dataclass

@@ -18,7 +18,8 @@ from tests.interfaces.goal_scene import GATE, NOT_OK, READINESS, RUN, SCHEDULE, 
 from tests.limits import BOUND
 
 from treadle import Context, Engine, FunctionContext, NonRetryable, RetryPolicy
-from treadle.http.server import HttpOptions, HttpServer
+from treadle.interfaces.http.server import HttpOptions, HttpServer
+from treadle.interfaces.web.site import add_pages
 from treadle.kernel.store.system import SystemClock
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
@@ -27,7 +28,6 @@ from treadle.model.outcomes import AwaitingApproval
 from treadle.model.tasks import Server
 from treadle.model.usage import Usage
 from treadle.testing import StubExternalSpecialist
-from treadle.web.site import add_pages
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ITEMS = 24

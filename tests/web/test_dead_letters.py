@@ -7,8 +7,8 @@ from tests.web.conftest import Visit
 from tests.web.test_lists import main_of
 from tests.web.test_tasks import HOSTILE
 
+from treadle.interfaces.web import dead_letters
 from treadle.model.errors import TaskFailed
-from treadle.web import dead_letters
 
 
 async def fail(visit: Visit, count: int, message: str = "no luck", name: str = "fail") -> list[str]:

@@ -10,8 +10,8 @@ from tests.limits import BOUND
 from tests.web.conftest import visiting
 
 from treadle.api.system import StatusProblem
+from treadle.interfaces.web.filters import problem_page
 from treadle.model.errors import RunFailed, TaskFailed
-from treadle.web.filters import problem_page
 
 
 async def test_unknown_effects_are_listed_with_links_and_a_retry() -> None:

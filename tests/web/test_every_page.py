@@ -14,10 +14,10 @@ from starlette.routing import Match
 from tests.web.conftest import Visit, visiting
 from tests.web.scene import Scene, set_scene
 
-from treadle.http.app import make_app
-from treadle.http.routes import RouteTable
-from treadle.web.filters import message
-from treadle.web.site import MENU, make_site
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.routes import RouteTable
+from treadle.interfaces.web.filters import message
+from treadle.interfaces.web.site import MENU, make_site
 
 EVIL = (
     "<script>window.evil=1</script><x-evil onx-evil='1'>"
@@ -65,7 +65,7 @@ def broken_out(page: str) -> Iterator[str]:
 
 
 def _tags() -> set[str]:
-    from treadle.web import site
+    from treadle.interfaces.web import site
 
     sources = [each.read_text() for each in (Path(site.__file__).parent / "templates").glob("*.html")]
     sources += [each.read_text() for each in Path(site.__file__).parent.glob("*.py")]

@@ -8,7 +8,7 @@ import pytest
 from tests.limits import BOUND
 from tests.web.conftest import Visit
 
-from treadle.web.highlight import highlight
+from treadle.interfaces.web.highlight import highlight
 
 SHOP = """
 namespace shop {

@@ -11,7 +11,7 @@ from tests.web.test_lists import main_of
 
 from treadle.api.system import Throughput, ThroughputMinute
 from treadle.api.wire import Instant
-from treadle.web.overview import summed
+from treadle.interfaces.web.overview import summed
 
 MINUTE = 60_000
 

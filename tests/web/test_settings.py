@@ -7,7 +7,7 @@ from tests.web.conftest import Visit
 from tests.web.test_dead_letters import going_on
 from tests.web.test_lists import main_of
 
-from treadle.web import settings
+from treadle.interfaces.web import settings
 
 
 async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):

@@ -9,17 +9,17 @@ import pytest
 from starlette.applications import Starlette
 from tests.web.conftest import Visit
 
-from treadle.http.app import make_app
-from treadle.http.app_state import state_of
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.app_state import state_of
+from treadle.interfaces.web.site import PAGES, Site
 from treadle.model.access import Scope
-from treadle.web.site import PAGES, Site
 
 
 def actions(app: Starlette) -> list[str]:
     """The paths that forms are sent to."""
     site = Site(state_of(app))
     for name in PAGES:
-        import_module(f"treadle.web.{name}").add(site)
+        import_module(f"treadle.interfaces.web.{name}").add(site)
     return [each.path for each in site.routes if each.method == "POST"]
 
 

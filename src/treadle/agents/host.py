@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from treadle.engine.wiring.kernel import Kernel
+from treadle.engine.wiring.worker_host import WorkerHost
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.tasks import Server
-from treadle.wiring.kernel import Kernel
-from treadle.wiring.worker_host import WorkerHost
 from treadle.workers.lease_renewer import LeaseRenewer
 
 OWN_KINDS = 16

@@ -19,10 +19,10 @@ from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
 from treadle.agents.tools import ToolRegistry
+from treadle.engine.observability.status_server import StatusServer, json_route
 from treadle.model.errors import Contended, InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState
 from treadle.model.text import safe_logger
-from treadle.observability.status_server import StatusServer, json_route
 from treadle.settings import agent_default
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler

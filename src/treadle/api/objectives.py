@@ -1,8 +1,8 @@
 """Objectives: goals set by people, their progress, and the artifacts that follow from them.
 
-The artifacts are stored as the JSON documents that are shown here; each has a schema in `treadle.schemas`. An approved objective
-becomes executable, which emits a readiness event; the event becomes a workorder with a context snapshot; its handler produces an
-output bundle; gates judge the bundle in a run record, and a pause state lists the next actions.
+The artifacts are stored as the JSON documents that are shown here; each has a schema in `treadle.goals.schemas`. An approved
+objective becomes executable, which emits a readiness event; the event becomes a workorder with a context snapshot; its handler
+produces an output bundle; gates judge the bundle in a run record, and a pause state lists the next actions.
 """
 
 from __future__ import annotations

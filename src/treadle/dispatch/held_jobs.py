@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
+from treadle.engine.wiring.machine import Machine
 from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.takeover.watch import Watch
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
 from treadle.model.tasks import Claim, LogLine, Server, Task
 from treadle.version import VERSION
-from treadle.wiring.machine import Machine
 from treadle.workers.context import Context
 from treadle.workers.lease_renewer import LeaseRenewer
 

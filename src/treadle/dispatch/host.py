@@ -14,6 +14,7 @@ from treadle.dispatch.issues import InvalidIssue
 from treadle.dispatch.log_lines import done_line, error_line
 from treadle.dispatch.records import CHECKPOINT, WORKER_ID, TaskState, notes_of, state_of
 from treadle.engine import Engine
+from treadle.engine.wiring.machine import Machine
 from treadle.kernel.store.units import Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import Event, TaskSettled
 from treadle.model.clock import milliseconds
@@ -21,7 +22,6 @@ from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable, Treadle
 from treadle.model.names import HANDLER
 from treadle.model.outcomes import Problem, Retry, Succeeded, Waiting
 from treadle.model.values import decode, encode
-from treadle.wiring.machine import Machine
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 

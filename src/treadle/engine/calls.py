@@ -22,8 +22,8 @@ from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function,
 if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.api.streams import StreamEntry
+    from treadle.engine.wiring.kernel import Kernel
     from treadle.kernel.runs.records import StartedRun
-    from treadle.wiring.kernel import Kernel
 
 P = ParamSpec("P")
 A = TypeVar("A")

@@ -13,6 +13,7 @@ from treadle.engine.declare import Declare
 from treadle.engine.former_names import FormerNames
 from treadle.engine.moved import Following, follows
 from treadle.engine.registration import Registration
+from treadle.engine.wiring.kernel import Kernel, StoreFactory
 from treadle.goals.extension import Goals
 from treadle.kernel.queue.service import TASKS_PER_UNIT, Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
@@ -29,14 +30,15 @@ from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.settings import Settings, load_settings
-from treadle.wiring.kernel import Kernel, StoreFactory
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Registry
 
 if TYPE_CHECKING:
     from treadle.api.options import FunctionOptions
     from treadle.api.streams import StreamEntry
+    from treadle.engine.observability.metrics import Metrics
     from treadle.engine.sync import BlockingEngine
+    from treadle.engine.wiring.worker_host import WorkerHost
     from treadle.engine.within import Transaction, Within
     from treadle.kernel.alerts.service import Alerts
     from treadle.kernel.approvals.service import Approvals
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.value_store import Codec
     from treadle.kernel.watchers.service import Watchers
-    from treadle.observability.metrics import Metrics
-    from treadle.wiring.worker_host import WorkerHost
     from treadle.workers.functions.registry import Function
 
 
@@ -163,8 +163,8 @@ class Engine(Registration, Calls, Following, FormerNames):
         workers, and PostgreSQL serialises it with other such commits; without, they find the work at their next poll. The engine
         need not be open.
         """
+        from treadle.engine.wiring.borrowed import borrowed_store
         from treadle.engine.within import Within
-        from treadle.wiring.borrowed import borrowed_store
 
         return Within(self, lambda url, clock: borrowed_store(url, connection, clock, notify=notify))
 
@@ -179,8 +179,8 @@ class Engine(Registration, Calls, Following, FormerNames):
         The block commits when it ends, and rolls back if it raises. Nothing else is written meanwhile, by any process: after four
         seconds it is rolled back.
         """
+        from treadle.engine.wiring.borrowed import held_store
         from treadle.engine.within import Transaction
-        from treadle.wiring.borrowed import held_store
 
         async with held_store(self.kernel._plain_store, self.kernel.clock) as held:
             yield Transaction(self, lambda url, clock: held)
@@ -208,7 +208,7 @@ class Engine(Registration, Calls, Following, FormerNames):
 
         The worker then stops gracefully: it claims nothing more, gives running work `grace`, and releases the rest.
         """
-        from treadle.wiring.worker_host import WorkerHost
+        from treadle.engine.wiring.worker_host import WorkerHost
 
         lists = (task_lists,) if isinstance(task_lists, str) else task_lists
         host = WorkerHost(
@@ -442,7 +442,7 @@ class Engine(Registration, Calls, Following, FormerNames):
     def metrics(self) -> Metrics:
         """Prometheus metrics of this engine, counted from the first use on."""
         if self._metrics is None:
-            from treadle.observability.metrics import Metrics
+            from treadle.engine.observability.metrics import Metrics
 
             self._metrics = Metrics(self.kernel.telemetry, self.kernel.clock, lambda: self.kernel)
         return self._metrics

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from treadle.directory import read_directory
 from treadle.model.errors import NamespaceMoved, NotFound
+from treadle.settings import read_directory
 
 if TYPE_CHECKING:
-    from treadle.wiring.kernel import Kernel
+    from treadle.engine.wiring.kernel import Kernel
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ from treadle.workers.signatures import Kind
 
 if TYPE_CHECKING:
     from treadle.engine.decorators import FunctionDecorator, HandlerDecorator, TaskDecorator
-    from treadle.wiring.kernel import Kernel
+    from treadle.engine.wiring.kernel import Kernel
     from treadle.workers.injection import Scope
     from treadle.workers.specialists import SpecialistOptions
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from treadle.engine.wiring.kernel import Kernel
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.store.chains import current_run
 from treadle.model.clock import Duration, milliseconds
@@ -22,7 +23,6 @@ from treadle.model.errors import (
 from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
-from treadle.wiring.kernel import Kernel
 
 
 async def task_result(kernel: Kernel, task_id: str, timeout: Duration | None) -> dict[str, Json]:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.api.streams import StreamEntry
     from treadle.engine.mapped import Mapped, Progress
+    from treadle.engine.wiring.worker_host import WorkerHost
     from treadle.engine.within import BlockingTransaction, BlockingWithin
     from treadle.kernel.approvals.records import ShownApproval
     from treadle.kernel.queue.service import Enqueued
     from treadle.kernel.store.verify import VerifyReport
-    from treadle.wiring.worker_host import WorkerHost
     from treadle.workers.references import Function, Handler
 
 P = ParamSpec("P")

@@ -14,12 +14,12 @@ from treadle.model.tasks import Claim, NewTask, Task
 from treadle.workers.handlers import make_handler
 
 if TYPE_CHECKING:
+    from treadle.engine.wiring.kernel import Kernel
     from treadle.goals.gates import Gates
     from treadle.goals.roles import Roles
     from treadle.goals.service import Objectives
     from treadle.goals.services import GoalServices
     from treadle.goals.topology import Topology
-    from treadle.wiring.kernel import Kernel
     from treadle.workers.call import Executor
 
 G = TypeVar("G", bound=Callable[..., Any])

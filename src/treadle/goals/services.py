@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from treadle.engine.wiring.kernel import Kernel
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.monitor import Monitor
 from treadle.goals.reads import GoalReads
@@ -11,7 +12,6 @@ from treadle.goals.schemas import need_jsonschema
 from treadle.goals.service import Objectives
 from treadle.goals.settler import GoalSettler
 from treadle.goals.topology import Topology
-from treadle.wiring.kernel import Kernel
 
 
 class GoalServices:

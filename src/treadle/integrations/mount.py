@@ -14,14 +14,14 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from treadle.engine import Engine
-from treadle.http.access import SAFE_METHODS, Callers, CsrfRefused, check_origin
-from treadle.http.app import make_app
-from treadle.http.app_state import state_of
-from treadle.http.prefix import Prefixed
+from treadle.interfaces.http.access import SAFE_METHODS, Callers, CsrfRefused, check_origin
+from treadle.interfaces.http.app import make_app
+from treadle.interfaces.http.app_state import state_of
+from treadle.interfaces.http.prefix import Prefixed
+from treadle.interfaces.web.site import add_pages
 from treadle.kernel.access.sessions import SessionAccess
 from treadle.model.access import Access, granted, parse_scopes
 from treadle.model.errors import InvalidInput
-from treadle.web.site import add_pages
 
 CSRF_COOKIE = "treadle_csrf"
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import treadle
 from treadle.engine import Engine
+from treadle.engine.wiring.worker_host import WorkerHost
 from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.runs.records import StartedRun
 from treadle.model.errors import TreadleError
 from treadle.model.values import encode
 from treadle.testing.simulation import Faults, Process, Simulation
-from treadle.wiring.worker_host import WorkerHost
 
 Effects = list[Any]
 """The outside world: the work appends its effects, as JSON values."""

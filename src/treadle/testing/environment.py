@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from treadle.engine import Engine, use_store
 from treadle.engine.calls import Handle
 from treadle.engine.sync import BlockingHandle, blocking
+from treadle.engine.wiring.machine import SystemMachine
+from treadle.engine.wiring.worker_host import WorkerHost
 from treadle.kernel.functions.waits import shown_wake_at
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import TreadleError
@@ -31,8 +33,6 @@ from treadle.model.values import Json
 from treadle.settings import Settings
 from treadle.testing.clock import ManualClock
 from treadle.testing.ids import SeededIds
-from treadle.wiring.machine import SystemMachine
-from treadle.wiring.worker_host import WorkerHost
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -13,7 +13,7 @@ from tests.simulation.submissions.submission import Submission
 from tests.simulation.wire import Disconnected
 
 from treadle import Engine
-from treadle.http.routes import once
+from treadle.interfaces.http.routes import once
 from treadle.kernel.access.requests import RequestBody, Requests
 from treadle.model.errors import FunctionNotFound, ListDraining, RequestInProgress, StoreError
 from treadle.testing.simulation import Process

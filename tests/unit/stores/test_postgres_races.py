@@ -29,8 +29,8 @@ from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres import tasks as tasks_module
 from treadle.stores.postgres.connection.connect import HOT
 from treadle.testing import ManualClock
-from treadle.testing.contract.run_steps import begin, claim_steps, get_run, live_of, step_task, unit_of
-from treadle.testing.contract.task_steps import (
+from treadle_conformance.run_steps import begin, claim_steps, get_run, live_of, step_task, unit_of
+from treadle_conformance.task_steps import (
     MINUTE,
     OTHER,
     WORK,

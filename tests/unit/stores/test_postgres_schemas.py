@@ -13,7 +13,7 @@ from tests.contract.databases import Postgres
 from tests.schemas import Schemas, schema_url, shape
 
 import treadle.stores.postgres
-from treadle.testing.contract.task_steps import claim_one, put_and_claim, put_one, settle, succeed
+from treadle_conformance.task_steps import claim_one, put_and_claim, put_one, settle, succeed
 
 AROUND_THE_STORE = (
     # a value that is kept outside of its row, and a row that refers to it

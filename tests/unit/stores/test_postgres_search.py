@@ -14,8 +14,8 @@ from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.values import encode
 from treadle.stores.postgres import PostgresStore, search
 from treadle.testing import ManualClock
-from treadle.testing.contract.run_steps import new_run
-from treadle.testing.contract.task_steps import claim, new_task
+from treadle_conformance.run_steps import new_run
+from treadle_conformance.task_steps import claim, new_task
 
 MESSAGES = ("Timeout at host1", "disk FULL at host2", "timeout: ÜBER host3", 'a "timeout"\nof host4')
 

@@ -16,7 +16,7 @@ import pytest
 from treadle.model.errors import StoreFileInUse
 from treadle.stores.sqlite import SqliteStore, connect_for_reading
 from treadle.testing import ManualClock
-from treadle.testing.contract.task_steps import new_task, put
+from treadle_conformance.task_steps import new_task, put
 
 WAYS: dict[str, Callable[[Path], sqlite3.Connection]] = {
     "text": lambda path: sqlite3.connect(str(path)),

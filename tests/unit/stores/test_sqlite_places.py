@@ -23,7 +23,7 @@ from treadle.model.errors import (
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import connect, place
 from treadle.testing import ManualClock
-from treadle.testing.contract.task_steps import everything, new_task, put, put_and_claim, put_one, settle, succeed
+from treadle_conformance.task_steps import everything, new_task, put, put_and_claim, put_one, settle, succeed
 
 
 def make(path: Path | str | None, *, inline: bool = False) -> SqliteStore:
@@ -173,7 +173,7 @@ def test_the_file_system_of_a_directory_is_that_of_the_mount_nearest_to_it(tmp_p
 
 OPEN_AND_PUT = """
 import asyncio, sys
-from treadle.testing.contract.task_steps import WORK
+from treadle_conformance.task_steps import WORK
 from treadle.kernel.store.units import Unit
 from treadle.model.tasks import NewTask
 from treadle.stores.sqlite import SqliteStore

@@ -21,8 +21,8 @@ from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import sockets
 from treadle.stores.sqlite.held.store import hold
 from treadle.testing import ManualClock
-from treadle.testing.contract.signals import Heard
-from treadle.testing.contract.task_steps import WORK, claim_one, new_task, put_one, settle, succeed
+from treadle_conformance.signals import Heard
+from treadle_conformance.task_steps import WORK, claim_one, new_task, put_one, settle, succeed
 
 
 @pytest.fixture

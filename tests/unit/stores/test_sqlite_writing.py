@@ -15,7 +15,7 @@ from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import wal
 from treadle.stores.sqlite.connection.connect import read_value
 from treadle.testing import ManualClock
-from treadle.testing.contract.task_steps import (
+from treadle_conformance.task_steps import (
     MINUTE,
     WORK,
     claim,

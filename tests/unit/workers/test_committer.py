@@ -10,7 +10,7 @@ import pytest
 from tests.limits import BOUND
 from tests.unit.workers.harness import Events
 
-from treadle.http.problems import status_of
+from treadle.interfaces.http.problems import status_of
 from treadle.kernel.store.committer import BATCH_ROWS, MOST_QUEUED, MOST_WAITING, Committer, Stale
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.units import Amend, Answer, Keep, Park, PutTags, Seen, Unit, Verdict, tag_rows
@@ -18,7 +18,7 @@ from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
 from treadle.model.errors import Contended, IllegalMove, StoreFull, StoreOverloaded, StoreTimeout, StoreUnavailable
 from treadle.model.tasks import Claim
 from treadle.testing import ManualClock
-from treadle.testing.contract.task_steps import cancel, new_task, succeed
+from treadle_conformance.task_steps import cancel, new_task, succeed
 
 DONE = Answer(Verdict.DONE)
 

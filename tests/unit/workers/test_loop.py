@@ -18,10 +18,10 @@ from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
-from treadle.testing.contract.task_steps import claim, new_task, put
 from treadle.workers.claimer import FIRST_CLAIM, LaneGroup
 from treadle.workers.context import Context
 from treadle.workers.dependencies import WorkerOptions
+from treadle_conformance.task_steps import claim, new_task, put
 
 MakeShop = Callable[..., Workshop]
 

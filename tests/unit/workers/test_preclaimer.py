@@ -15,8 +15,8 @@ from treadle.model.errors import StoreUnavailable
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import decode, encode
-from treadle.testing.contract.task_steps import WORK, new_task, put
 from treadle.workers.context import Context
+from treadle_conformance.task_steps import WORK, new_task, put
 
 MakeShop = Callable[..., Workshop]
 

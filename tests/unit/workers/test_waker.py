@@ -147,7 +147,7 @@ async def test_in_quiet_times_it_looks_a_second_after_its_last_look_once_somebod
 
 
 async def test_a_task_that_waited_is_ready_when_its_time_has_come(store: Store, clock: ManualClock) -> None:
-    from treadle.testing.contract.task_steps import claim, put_one
+    from treadle_conformance.task_steps import claim, put_one
 
     await put_one(store, delay=5000)
     events, told = Events(), list[tuple[int, ...]]()

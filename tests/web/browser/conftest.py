@@ -14,8 +14,8 @@ from tests.limits import BOUND
 from tests.web.browser import chromium
 
 from treadle.engine import Engine
-from treadle.http.server import HttpOptions, HttpServer
-from treadle.web.site import add_pages
+from treadle.interfaces.http.server import HttpOptions, HttpServer
+from treadle.interfaces.web.site import add_pages
 
 
 @dataclass

@@ -11,8 +11,8 @@ from playwright.async_api import Browser, Page, async_playwright
 from tests.web.browser import chromium
 from tests.web.scene import Scene, set_scene
 
-from treadle.http.server import HttpOptions, HttpServer
-from treadle.web.site import add_pages
+from treadle.interfaces.http.server import HttpOptions, HttpServer
+from treadle.interfaces.web.site import add_pages
 
 FOLDER = Path(__file__).parents[3] / "docs" / "images"
 WIDE, PHONE = (1200, 800), (390, 844)

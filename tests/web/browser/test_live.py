@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.web.browser.conftest import IN_BROWSER, Screen
 
-from treadle.web.site import STATIC
+from treadle.interfaces.web.site import STATIC
 
 pytestmark = IN_BROWSER
 CODE = STATIC / "vendor/codemirror.js"

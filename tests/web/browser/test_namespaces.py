@@ -14,8 +14,7 @@ from tests.web.browser.screenshots import settled
 from tests.web.browser.test_every_page import AXE, FOUND, PHONE, WIDE
 
 from treadle import Engine
-from treadle.directory import Directory, write_directory
-from treadle.settings import Settings
+from treadle.settings import Directory, Settings, write_directory
 
 pytestmark = IN_BROWSER
 

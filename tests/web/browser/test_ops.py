@@ -82,7 +82,7 @@ async def test_clocks_of_a_task_count_down(screen: Screen):
 
 
 async def test_bulk_work_goes_on_by_itself(screen: Screen, monkeypatch: pytest.MonkeyPatch):
-    from treadle.web import dead_letters
+    from treadle.interfaces.web import dead_letters
 
     monkeypatch.setattr(dead_letters, "AT_ONCE", 1)
     monkeypatch.setattr(dead_letters, "BATCH", 1)

@@ -1,5 +1,7 @@
 """`python -m afl.runtime.runner`: the same as `treadle runner`."""
 
-import runpy
+import sys
 
-runpy.run_module("treadle.runner", run_name="__main__")
+from treadle.interfaces.cli import main
+
+main(["runner", *sys.argv[1:]])

@@ -33,11 +33,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from treadle.engine import Engine
+from treadle.engine.wiring.kernel import Kernel
 from treadle.kernel.threads.service import Items
 from treadle.model.errors import InvalidInput, MisusedContext, NotOpen
 from treadle.model.tasks import Claim, Task
 from treadle.model.threads import ThreadItem, text
-from treadle.wiring.kernel import Kernel
 from treadle.workers.holder import holder
 
 T = TypeVar("T")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from treadle.engine import Engine
+from treadle.engine.wiring.worker_host import WorkerHost
 from treadle.kernel.store import crashpoints
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import Codec
@@ -23,7 +24,6 @@ from treadle.testing.simulation.loop import VirtualLoop
 from treadle.testing.simulation.process import Process, VirtualClock, current_process, make_task
 from treadle.testing.simulation.store import Signals, simulated_store, summary
 from treadle.testing.simulation.trace import Trace
-from treadle.wiring.worker_host import WorkerHost
 
 T = TypeVar("T")
 

@@ -1,0 +1,214 @@
+"""Claims: their order, their exclusiveness, and the values that they write."""
+
+from __future__ import annotations
+
+import asyncio
+
+from treadle.model.names import Lane
+from treadle.model.states import Hold
+from treadle_conformance.task_steps import (
+    MINUTE,
+    OTHER,
+    WORK,
+    claim,
+    claim_one,
+    get,
+    in_order,
+    new_task,
+    park,
+    put,
+    put_and_claim,
+    put_one,
+    seen,
+    settle,
+    succeed,
+)
+
+
+async def test_a_claim_takes_a_ready_task_and_raises_its_claim_version_by_one(store):
+    task = await put_one(store, payload='{"a":1}')
+    taken = await claim_one(store, owner="me")
+    assert (taken.id, taken.owner_id, taken.claim_version, taken.payload) == (task.id, "me", 1, '{"a":1}')
+
+
+async def test_each_further_claim_raises_the_claim_version_again(store):
+    first = await put_and_claim(store)
+    await settle(store, first.claim, park(first))
+    second = await claim_one(store, owner="owner-2")
+    assert (second.id, second.claim_version) == (first.id, first.claim_version + 1)
+
+
+async def test_what_a_claim_returns_is_what_is_stored(store):
+    taken = await put_and_claim(store, unique_key="k", run_id="0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77", deadline_for=MINUTE)
+    assert taken == await get(store, taken.id)
+
+
+async def test_a_claim_writes_the_times_of_the_claim_and_the_end_of_its_lease(store, clock):
+    await put_one(store)
+    await clock.advance(500)
+    taken = await claim_one(store, lease_for=30_000)
+    assert (taken.claimed_at, taken.heartbeat_at, taken.progress_at) == (clock.now(),) * 3
+    assert taken.wake_at == clock.now() + 30_000
+
+
+async def test_a_claim_leaves_no_move(store):
+    taken = await put_and_claim(store)
+    assert taken.version == 0
+    assert await store.list_moves(taken.id) == []
+
+
+async def test_a_claim_takes_no_more_than_its_limit(store):
+    await put(store, *[new_task() for _ in range(5)])
+    assert len(await claim(store, limit=3)) == 3
+    assert len(await claim(store, limit=3)) == 2
+    assert await claim(store, limit=3) == []
+
+
+async def test_a_claimed_task_is_not_taken_again(store):
+    await put_and_claim(store)
+    assert await claim(store, owner="owner-2") == []
+    assert await claim(store, owner="owner-1") == []
+
+
+async def test_a_task_with_a_wake_at_is_not_taken_until_it_was_woken(store, clock):
+    await put_one(store, delay=10_000)
+    assert await claim(store) == []
+    await clock.advance(10_000)
+    assert await claim(store) == []
+    await store.wake(100)
+    assert len(await claim(store)) == 1
+
+
+async def test_a_held_task_is_not_taken_until_its_hold_is_gone(store):
+    for bit in (Hold.OVER_LIMIT, Hold.LIST_PAUSED, Hold.TASK_PAUSED):
+        task = await put_one(store)
+        before = await get(store, task.id)
+        await settle(store, seen(before), park(before, "pause", hold=bit))
+        assert await claim(store) == []
+        held = await get(store, task.id)
+        await settle(store, seen(held), park(held, "resume", hold=0))
+        assert in_order(await claim(store)) == [task.id]
+
+
+async def test_a_task_may_be_held_from_the_start(store):
+    task = await put_one(store, hold=Hold.TASK_PAUSED)
+    assert (await get(store, task.id)).hold == Hold.TASK_PAUSED
+    assert await claim(store) == []
+
+
+async def test_a_claim_takes_only_from_the_lanes_that_it_names(store):
+    await put_one(store, OTHER)
+    assert await claim(store, WORK) == []
+    assert len(await claim(store, OTHER)) == 1
+
+
+async def test_lanes_that_differ_in_one_part_only_are_different_lanes(store):
+    lanes = [WORK] + [WORK._replace(**{part: "else"}) for part in Lane._fields]
+    tasks = {lane: await put_one(store, lane) for lane in lanes}
+    for lane in lanes:
+        assert in_order(await claim(store, lane)) == [tasks[lane].id]
+
+
+async def test_a_claim_from_no_lanes_takes_nothing(store):
+    await put_one(store)
+    assert await store.claim([], "owner-1", MINUTE, 10) == []
+
+
+async def test_the_smallest_priority_is_taken_first(store):
+    tasks = {priority: await put_one(store, priority=priority) for priority in (5, -3, 0)}
+    assert [(await claim_one(store)).id for _ in range(3)] == [tasks[-3].id, tasks[0].id, tasks[5].id]
+
+
+async def test_within_a_priority_the_oldest_due_is_taken_first(store, clock):
+    slept = await put_one(store, delay=1)
+    await clock.advance(5)
+    fresh = await put_one(store)
+    await clock.advance(1)
+    await store.wake(10)
+    assert [(await claim_one(store)).id for _ in range(2)] == [slept.id, fresh.id]
+
+
+async def test_tasks_of_one_claim_are_in_the_order_of_the_queue(store, clock):
+    expected = []
+    for priority in (1, 0):
+        for _ in range(3):
+            expected.append((priority, (await put_one(store, priority=priority)).id))
+            await clock.advance(1)
+    order = []
+    while taken := await claim(store, limit=2):
+        order += in_order(taken)
+    assert order == [task_id for _, task_id in sorted(expected)]
+
+
+async def test_the_best_priority_among_the_lanes_is_taken(store):
+    await put_one(store, WORK, priority=1)
+    best = await put_one(store, OTHER, priority=0)
+    assert (await claim_one(store, WORK, OTHER)).id == best.id
+    assert (await claim_one(store, OTHER, WORK)).priority == 1
+
+
+async def test_one_call_takes_from_one_lane_and_the_next_finds_the_rest(store):
+    await put(store, *[new_task(lane) for lane in (WORK, OTHER) for _ in range(3)])
+    first = await claim(store, WORK, OTHER)
+    second = await claim(store, WORK, OTHER)
+    assert len({task.lane for task in first}) == len({task.lane for task in second}) == 1
+    assert {task.lane for task in first + second} == {WORK, OTHER}
+    assert len(first + second) == 6
+
+
+async def test_an_empty_answer_means_that_nothing_was_ready(store):
+    lanes = [WORK._replace(name=f"lane{number}") for number in range(20)]
+    await put(store, *[new_task(lane) for lane in lanes])
+    taken = [await claim_one(store, *lanes) for _ in lanes]
+    assert {task.lane for task in taken} == set(lanes)
+    assert await claim(store, *lanes) == []
+
+
+async def test_no_two_callers_receive_the_same_claim(store):
+    tasks = [new_task(priority=number % 3) for number in range(200)]
+    await put(store, *tasks)
+    await store.lane_ids([WORK])
+
+    async def drain(owner):
+        mine = []
+        # Nothing may also mean that others were taking it at that moment: so look again and again.
+        for _ in range(1_000):
+            if len(all_taken) == len(tasks):
+                break
+            taken = await claim(store, owner=owner, limit=7)
+            assert {task.owner_id for task in taken} <= {owner}
+            mine += in_order(taken)
+            all_taken.update(in_order(taken))
+            await asyncio.sleep(0)
+        return mine
+
+    all_taken = set()
+    shares = await asyncio.gather(*[drain(f"owner-{number}") for number in range(8)])
+    assert sorted(task_id for share in shares for task_id in share) == sorted(in_order(tasks))
+
+
+async def test_no_two_callers_on_two_connections_receive_the_same_claim(database, store):
+    second = await database.open_store()
+    tasks = [new_task() for _ in range(60)]
+    await put(store, *tasks)
+
+    async def drain(through, owner):
+        mine = []
+        for _ in range(1_000):
+            if len(all_taken) == len(tasks):
+                break
+            taken = await claim(through, owner=owner, limit=5)
+            mine += in_order(taken)
+            all_taken.update(in_order(taken))
+            await asyncio.sleep(0)
+        return mine
+
+    all_taken = set()
+    shares = await asyncio.gather(*[drain((store, second)[number % 2], f"owner-{number}") for number in range(4)])
+    assert sorted(task_id for share in shares for task_id in share) == sorted(in_order(tasks))
+
+
+async def test_a_finished_task_is_not_taken(store):
+    taken = await put_and_claim(store)
+    await settle(store, taken.claim, succeed())
+    assert await claim(store) == []

@@ -1,0 +1,191 @@
+"""Dead letters: failed tasks listed, walked, grouped and counted by filter; and ends that are amended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import DeadLetterFilter
+from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
+from treadle.kernel.store.verify import verify
+from treadle.model.names import Lane
+from treadle.model.states import TaskState
+from treadle.model.tasks import Task
+from treadle_conformance.task_steps import (
+    OTHER,
+    WORK,
+    claim_one,
+    everything,
+    fail,
+    get,
+    in_order,
+    moves_of,
+    new_task,
+    put,
+    put_and_claim,
+    put_one,
+    seen,
+    settle,
+    succeed,
+)
+
+RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
+ANY = DeadLetterFilter()
+DISCARD = Amend("discard", TaskState.CANCELED, "ann")
+
+
+async def dead(store: Store, code: str = "boom", print_: str = "f00d", **fields: Any) -> Task:
+    task = await put_and_claim(store, **fields)
+    await settle(store, task.claim, Finish("fail", TaskState.FAILED, error="{}", error_code=code, fingerprint=print_))
+    return await get(store, task.id)
+
+
+async def test_only_what_failed_is_a_dead_letter(store):
+    letter = await dead(store)
+    done = await put_and_claim(store)
+    await settle(store, done.claim, succeed())
+    await put_one(store)
+    assert await store.list_dead_letters(ANY, 10) == [letter]
+    (walked,) = await store.walk_dead_letters(ANY, 10)
+    assert (walked.seen, walked.seq, walked.root_id, walked.run_id) == (seen(letter), letter.seq, letter.id, None)
+    assert await store.count_dead_letters(ANY) == (1, 0, letter.seq)
+
+
+async def test_letters_are_listed_from_the_last_and_walked_from_the_first(store):
+    letters = [await dead(store) for _ in range(5)]
+    assert in_order(await store.list_dead_letters(ANY, 3)) == in_order(letters[:1:-1])
+    assert in_order(await store.list_dead_letters(DeadLetterFilter(until_seq=letters[2].seq), 10)) == in_order(letters[2::-1])
+    walked = await store.walk_dead_letters(DeadLetterFilter(after_seq=letters[0].seq, until_seq=letters[3].seq), 10)
+    assert [letter.seen.task_id for letter in walked] == in_order(letters[1:4])
+    assert len(await store.walk_dead_letters(ANY, 2)) == 2
+    assert await store.list_dead_letters(ANY, 0) == await store.walk_dead_letters(ANY, 0) == []
+
+
+async def test_letters_are_chosen_by_lane_error_and_age(store, clock):
+    first = await dead(store, "boom", "aa")
+    await clock.advance(1000)
+    second = await dead(store, "bang", "bb", lane=OTHER)
+    foreign = await dead(store, "bang", "bb", lane=Lane("elsewhere", "handler", "slow", "work"))
+
+    async def chosen(**fields: Any) -> list[str]:
+        which = DeadLetterFilter(**fields)
+        listed = in_order(await store.list_dead_letters(which, 10))
+        assert [letter.seen.task_id for letter in await store.walk_dead_letters(which, 10)] == listed[::-1]
+        assert (
+            (await store.count_dead_letters(which))[0]
+            == len(listed)
+            == sum(group.count for group in await store.group_dead_letters(which, 10))
+        )
+        return listed[::-1]
+
+    assert await chosen(name=WORK.name, namespace="default") == [first.id]
+    assert await chosen(name=OTHER.name) == [second.id]
+    assert await chosen(namespace="elsewhere") == await chosen(task_list="slow") == [foreign.id]
+    assert await chosen(error_code="bang") == await chosen(fingerprint="bb") == [second.id, foreign.id]
+    assert await chosen(failed_before=clock.now()) == [first.id]
+    assert await chosen(failed_after=clock.now()) == [second.id, foreign.id]
+    assert await chosen(kind="other") == await chosen(error_code="none") == await chosen(fingerprint="") == []
+
+
+async def test_dead_letters_are_grouped_by_cause(store, clock):
+    began = clock.now()
+    for _ in range(3):
+        await dead(store, "boom", "aa")
+    await clock.advance(500)
+    of_run = await dead(store, "boom", "aa", run_id=RUN_ID)
+    other = await dead(store, "bang", "bb", lane=OTHER)
+    big, small = await store.group_dead_letters(ANY, 10)
+    assert (big.fingerprint, big.error_code, big.name, big.count, big.of_runs) == ("aa", "boom", "work", 4, 1)
+    assert (big.first_at, big.last_at, big.last_id) == (began, clock.now(), of_run.id)
+    assert (small.fingerprint, small.count, small.last_id) == ("bb", 1, other.id)
+    assert await store.group_dead_letters(ANY, 1) == [big]
+    assert await store.count_dead_letters(ANY) == (5, 1, other.seq)
+
+
+async def test_nothing_failed_is_counted_as_nothing(store):
+    assert await store.count_dead_letters(ANY) == (0, 0, 0)
+    assert await store.group_dead_letters(ANY, 10) == []
+
+
+# --- amending ---
+
+
+async def test_a_discarded_letter_is_canceled_and_its_failure_stays_in_its_history(store, clock):
+    letter = await dead(store)
+    await clock.advance(1000)
+    assert await settle(store, seen(letter), DISCARD) == Verdict.DONE
+    found = await get(store, letter.id)
+    assert (found.state, found.move, found.from_state, found.actor) == ("canceled", "discard", "failed", "ann")
+    assert (found.version, found.finished_at, found.error, found.error_code) == (letter.version + 1, clock.now(), "{}", "boom")
+    assert found.seq > letter.seq
+    failed, discarded = await store.list_moves(letter.id)
+    assert (failed.seq, failed.move, failed.to_state, failed.at) == (letter.seq, "fail", "failed", letter.finished_at)
+    assert (discarded.seq, discarded.move, discarded.to_state, discarded.at) == (found.seq, "discard", "canceled", clock.now())
+    assert await store.count_dead_letters(ANY) == (0, 0, 0)
+    assert (await verify(store)).problems == ()
+
+
+async def test_a_guard_that_does_not_match_discards_nothing(store):
+    letter, live = await dead(store), await put_one(store)
+    before = await everything(store)
+    for guard in (
+        Seen(letter.id, letter.version + 1, letter.claim_version),
+        Seen(letter.id, letter.version, letter.claim_version + 1),
+        Seen(live.id, 0, 0),
+    ):
+        assert await settle(store, guard, DISCARD) == Verdict.CLAIM_LOST
+    assert await everything(store) == before
+
+
+async def test_discarding_twice_is_claim_lost_the_second_time(store):
+    letter = await dead(store)
+    verdicts = [answer.verdict for answer in await store.commit([Unit(seen(letter), DISCARD), Unit(seen(letter), DISCARD)])]
+    assert verdicts == [Verdict.DONE, Verdict.CLAIM_LOST]
+    assert await settle(store, seen(letter), DISCARD) == Verdict.CLAIM_LOST
+    assert moves_of(await store.list_moves(letter.id)) == ["fail", "discard"]
+
+
+async def test_many_are_discarded_and_others_retried_in_one_commit(store):
+    letters = [await dead(store) for _ in range(6)]
+    units = [Unit(seen(letter), DISCARD if number % 2 else Revive("requeue", "bob")) for number, letter in enumerate(letters)]
+    answers = await store.commit(units)
+    assert {answer.verdict for answer in answers} == {Verdict.DONE}
+    states = [(await get(store, letter.id)).state for letter in letters]
+    assert states == ["pending", "canceled"] * 3
+    assert (await verify(store)).problems == ()
+
+
+async def test_the_end_of_a_discarded_task_is_still_known_to_its_holder(store):
+    task = await put_and_claim(store)
+    await settle(store, task.claim, fail())
+    await settle(store, seen(await get(store, task.id)), DISCARD)
+    assert await settle(store, task.claim, fail()) == Verdict.DONE
+    assert await settle(store, task.claim, succeed()) == Verdict.CLAIM_LOST
+
+
+async def test_a_discarded_task_can_be_retried(store):
+    letter = await dead(store)
+    await settle(store, seen(letter), DISCARD)
+    assert await settle(store, seen(await get(store, letter.id)), Revive("requeue", "ann")) == Verdict.DONE
+    taken = await claim_one(store)
+    await settle(store, taken.claim, succeed())
+    assert moves_of(await store.list_moves(letter.id)) == ["fail", "discard", "requeue", "succeed"]
+    assert (await verify(store)).problems == ()
+
+
+@pytest.mark.parametrize("settlement", [DISCARD, Revive("requeue", "ann", '"@"')], ids=["amend", "revive"])
+async def test_what_becomes_of_a_finished_task_may_come_with_rows(store, settlement):
+    letter = await dead(store)
+    unit = Unit(seen(letter), settlement, rows=(PutBlob("d1", '"big"', letter.root_id),))
+    assert [answer.verdict for answer in await store.commit([unit])] == [Verdict.DONE]
+    assert await store.find_blobs(["d1"]) == {"d1": '"big"'}
+    assert [answer.verdict for answer in await store.commit([unit])] == [Verdict.CLAIM_LOST]
+
+
+async def test_new_tasks_may_come_with_a_discarded_letter(store):
+    letter, follow = await dead(store), new_task()
+    assert await settle(store, seen(letter), DISCARD, follow) == Verdict.DONE
+    assert (await get(store, follow.id)).state == "pending"
+    assert (await put(store, follow)).verdict == Verdict.DONE

@@ -1,0 +1,265 @@
+"""Limits that callers and operators set, and the guarantee under concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import CancelRunTasks, HoldRun, Revive, Unit, Verdict
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.tasks import Task
+from treadle_conformance.limits import HANDLER_KEY, KEY, RUN_ID, admitted, limit_of, put_limited
+from treadle_conformance.task_steps import (
+    MINUTE,
+    OTHER,
+    WORK,
+    cancel,
+    claim,
+    claim_one,
+    commit_one,
+    fail,
+    get,
+    in_order,
+    new_task,
+    park,
+    put,
+    put_one,
+    seen,
+    settle,
+    succeed,
+)
+
+# --- what callers and operators say ---
+
+
+async def test_a_caller_changes_the_limit_of_a_key(store):
+    await put_limited(store, 6, limit=1)
+    await put_limited(store, 1, limit=4)
+    assert await limit_of(store) == (4, False, 4, 3)
+
+
+async def test_an_operators_limit_wins_over_what_callers_say(store):
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    await put_limited(store, 6, limit=5)
+    assert await limit_of(store) == (2, True, 2, 4)
+    assert len(await claim(store)) == 2
+
+
+async def test_a_limit_that_comes_late_takes_back_what_nobody_has_taken(store):
+    await put(store, *[new_task(limit_key=KEY) for _ in range(10)])
+    running = await claim(store, limit=2)
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 3)
+    assert await limit_of(store) == (3, True, 3, 7)
+    assert len(await claim(store)) == 1
+    await settle(store, running[0].claim, succeed())
+    assert len(await claim(store)) == 1
+
+
+async def test_a_callers_limit_that_comes_late_does_so_too(store):
+    await put(store, *[new_task(limit_key=KEY) for _ in range(10)])
+    await put_limited(store, 1, limit=2)
+    assert await limit_of(store) == (2, False, 2, 9)
+
+
+async def test_a_lowered_limit_lets_running_work_go_on_and_nothing_else_start(store):
+    await put_limited(store, 8, limit=4)
+    running = await claim(store)
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    for number, task in enumerate(running):
+        await settle(store, task.claim, succeed())
+        assert len(await claim(store)) == (0 if number < 2 else 1)
+
+
+async def test_what_lost_its_lease_waits_for_a_place_under_a_limit_that_was_lowered_since(store, clock):
+    await put_limited(store, 5, limit=4)
+    assert len(await claim(store)) == 4
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    await clock.advance(MINUTE)
+    woken = await store.wake(100)
+    assert (woken.expired, len(woken.lane_ids)) == (4, 1)
+    assert [task.takeovers for task in await claim(store)] == [1, 1]
+    assert await limit_of(store) == (2, True, 2, 3)
+
+
+async def test_a_raised_limit_lets_the_next_go_on_at_once_and_says_where(store):
+    await put_limited(store, 5, limit=1)
+    taken = await claim_one(store)
+    assert await store.set_limit(DEFAULT_NAMESPACE, KEY, 3) == (taken.lane_id,)
+    assert len(await claim(store)) == 2
+
+
+async def test_a_limit_that_is_taken_away_holds_nobody_back(store):
+    await put_limited(store, 5, limit=1)
+    lanes = await store.set_limit(DEFAULT_NAMESPACE, KEY, None)
+    assert (len(lanes), await limit_of(store)) == (1, None)
+    assert len(await claim(store)) == 5
+
+
+async def test_a_handlers_limit_is_that_of_all_its_tasks_without_a_key(store):
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
+    slow = WORK._replace(task_list="slow")
+    await put(store, *[new_task() for _ in range(3)], *[new_task(slow) for _ in range(3)], new_task(OTHER), new_task(limit_key=KEY))
+    taken = await claim(store, WORK, limit=100) + await claim(store, slow)
+    assert len(taken) == 3
+    assert [task.limit_key for task in taken].count(HANDLER_KEY) == 2
+    assert len(await claim(store, OTHER)) == 1
+
+
+async def test_a_handlers_limit_also_holds_for_tasks_that_are_there_already(store):
+    await put(store, *[new_task() for _ in range(6)], new_task(delay=MINUTE))
+    running = await claim(store, limit=3)
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
+    assert await limit_of(store, HANDLER_KEY) == (2, True, 3, 3)
+    assert await claim(store) == []
+    for task in running:
+        await settle(store, task.claim, succeed())  # taken before it had a key
+    assert len(await claim(store)) == 2
+
+
+async def test_a_handlers_limit_that_is_taken_away_is_that_of_no_new_task(store):
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
+    await put(store, *[new_task() for _ in range(3)])
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, None)
+    await put(store, new_task())
+    taken = await claim(store)
+    assert [task.limit_key for task in taken] == [HANDLER_KEY] * 3 + [None]
+
+
+async def test_a_handlers_limit_can_be_set_while_others_put_tasks_under_it(database, store):
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000)
+    others = [await database.open_store() for _ in range(3)]
+
+    async def put_many(other: Store) -> None:
+        for _ in range(20):
+            await put(other, new_task())
+
+    async def set_often() -> None:
+        for number in range(20):
+            await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000 + number)
+
+    await asyncio.gather(set_often(), *map(put_many, others))
+    assert await limit_of(store, HANDLER_KEY) == (1019, True, 60, 0)
+
+
+async def test_a_revived_task_gets_the_limit_of_its_handler(store):
+    await put_one(store)
+    taken = await claim_one(store)
+    await settle(store, taken.claim, fail())
+    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
+    await commit_one(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
+    assert await admitted(store, HANDLER_KEY) == [taken.id]
+
+
+async def test_tasks_of_a_paused_list_give_their_places_up_to_others(store):
+    slow = WORK._replace(task_list="slow")
+    first = [new_task(slow, limit_key=KEY, limit=2) for _ in range(3)]
+    await put(store, *first)
+    await claim(store, slow, limit=1)
+    others = await put_limited(store, 2, limit=2)
+    lanes = await store.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
+    assert sorted(await admitted(store)) == sorted([first[0].id, others[0].id])
+    assert len(lanes) == 2
+    for task in (first[0], others[0], others[1]):
+        await settle(store, seen(await get(store, task.id)), cancel())
+    assert await admitted(store) == []
+    await store.set_list(DEFAULT_NAMESPACE, "slow", paused=False)
+    assert sorted(await admitted(store)) == sorted(in_order(first[1:]))
+
+
+# --- always ---
+
+
+async def check(store: Store, key: str, most: int) -> None:
+    """Never more than the limit, and as many as there are if there is room."""
+    (limit,) = [limit for limit in await store.list_limits(DEFAULT_NAMESPACE) if limit.key == key]
+    assert limit.admitted <= most
+    assert limit.admitted == most or limit.waiting == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_happens_no_more_are_admitted_than_the_limit_and_none_waits_while_there_is_room(store, clock, seed):
+    dice = random.Random(seed)
+    most = 3
+    await store.set_limit(DEFAULT_NAMESPACE, KEY, most)
+    held: dict[str, Task] = {}
+    known: list[str] = []
+    for _ in range(60):
+        match dice.choice(["put", "put", "claim", "claim", "settle", "settle", "settle", "wake", "operate", "run"]):
+            case "put":
+                tasks = [
+                    new_task(
+                        dice.choice((WORK, OTHER)),
+                        limit_key=dice.choice((KEY, KEY, KEY, None)),
+                        priority=dice.randint(0, 2),
+                        delay=dice.choice((0, 0, 0, 500)),
+                        run_id=dice.choice((None, RUN_ID)),
+                    )
+                    for _ in range(dice.randint(1, 4))
+                ]
+                await put(store, *tasks)
+                known += in_order(tasks)
+            case "claim":
+                for task in await claim(store, WORK, OTHER, lease_for=dice.choice((1_000, MINUTE)), limit=dice.randint(1, 4)):
+                    held[task.id] = task
+            case "settle" if held:
+                chosen = dice.sample(sorted(held), dice.randint(1, len(held)))
+                units = []
+                for task in [held.pop(task_id) for task_id in chosen]:
+                    kinds = (
+                        succeed(),
+                        succeed(),
+                        fail(),
+                        park(task, delay=700),
+                        park(task, "retry"),
+                        park(task, "pause", hold=8),
+                    )
+                    units.append(Unit(task.claim, dice.choice(kinds), tuple([new_task(limit_key=KEY)] * dice.randint(0, 1))))
+                await store.commit(units)
+            case "wake":
+                await clock.advance(dice.choice((0, 500, 1_000)))
+                await store.wake(100)
+            case "operate" if known:
+                task = await get(store, dice.choice(known))
+                if task.finished:
+                    what = Revive("requeue", "ann")
+                elif dice.random() < 0.5:
+                    what = cancel()
+                else:
+                    what = park(task, "resume", hold=0) if task.hold & 8 else park(task, "pause", hold=8)
+                await settle(store, seen(task), what)
+            case "run":
+                rows = (HoldRun(RUN_ID, dice.random() < 0.5), CancelRunTasks(RUN_ID, "ann", "{}"))
+                await store.commit([Unit(rows=(rows[dice.random() < 0.1],))])
+        await check(store, KEY, most)
+        live = [await get(store, task_id) for task_id in held]
+        assert sum(task.limit_key == KEY and task.owner_id is not None for task in live) <= most
+
+
+async def test_concurrent_claimers_on_several_stores_never_hold_more_than_the_limit(database, store):
+    """Eight callers claim concurrently while some held tasks end; each round counts the held tasks."""
+    stores = [store, *[await database.open_store() for _ in range(3)]]
+    tasks = await put_limited(store, 40)
+    held: list[Task] = []
+    ended: list[str] = []
+    counts: list[int] = []
+    while len(ended) < len(tasks):
+        ending, held = held[: len(counts) % 3 + 1], held[len(counts) % 3 + 1 :]
+        claims = [claim(stores[number % 4], owner=f"owner-{number}", limit=2) for number in range(8)]
+        ends = [settle(stores[number % 4], task.claim, succeed()) for number, task in enumerate(ending)]
+        taken, verdicts = await asyncio.gather(asyncio.gather(*claims), asyncio.gather(*ends))
+        assert set(verdicts) <= {Verdict.DONE}
+        held += [task for some in taken for task in some]
+        ended += in_order(ending)
+        counts.append(len(held))
+    assert max(counts) <= 3
+    assert sorted(ended) == sorted(in_order(tasks))
+
+
+async def test_concurrent_inserts_with_a_new_limit_admit_no_more_than_it_allows(database, store):
+    stores = [store, *[await database.open_store() for _ in range(3)]]
+    tasks = [new_task(limit_key=KEY, limit=3) for _ in range(40)]
+    await asyncio.gather(*[put(stores[number % 4], task) for number, task in enumerate(tasks)])
+    assert await limit_of(store) == (3, False, 3, 37)

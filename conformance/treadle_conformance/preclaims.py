@@ -1,0 +1,223 @@
+"""Preclaimed tasks: their creator holds them from the commit that inserts them, and no worker ever sees them unclaimed."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from treadle.kernel.store.units import Unit, Verdict
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, Lane
+from treadle.model.states import Hold
+from treadle.model.tasks import Claim, Preclaimed
+from treadle_conformance.task_steps import (
+    MINUTE,
+    WORK,
+    claim,
+    claim_one,
+    fail,
+    get,
+    new_task,
+    park,
+    put,
+    put_and_claim,
+    settle,
+    succeed,
+)
+
+MINE = Preclaimed("me", MINUTE)
+
+
+async def test_a_task_that_is_born_taken_is_what_a_claim_would_have_made_of_it(store, clock):
+    preclaimed = new_task(preclaimed=MINE, payload='{"a":1}')
+    plain = new_task()
+    assert (await put(store, preclaimed, plain)).verdict == Verdict.DONE
+    held = await get(store, preclaimed.id)
+    taken = await claim_one(store, owner="me")
+    assert taken.id == plain.id, "the other one is nobody else's to take"
+    fields = (
+        "owner_id",
+        "claim_version",
+        "claimed_at",
+        "heartbeat_at",
+        "progress_at",
+        "wake_at",
+        "attempt",
+        "version",
+        "state",
+        "hold",
+    )
+    assert [getattr(held, name) for name in fields] == [getattr(await get(store, plain.id), name) for name in fields]
+    assert (held.claim, held.claimed_at, held.wake_at) == (Claim(preclaimed.id, 1, "me"), clock.now(), clock.now() + MINUTE)
+    assert held.payload == '{"a":1}'
+
+
+async def test_its_holder_settles_it_under_that_claim_and_nobody_else_does(store):
+    first, second = new_task(preclaimed=MINE), new_task(preclaimed=MINE)
+    await put(store, first, second)
+    assert await settle(store, Claim(first.id, 1, "other"), succeed()) == Verdict.CLAIM_LOST
+    assert await settle(store, Claim(first.id, 1, "me"), succeed()) == Verdict.DONE
+    assert await settle(store, Claim(second.id, 1, "me"), park(await get(store, second.id), "release")) == Verdict.DONE
+    assert (await claim_one(store, owner="other")).claim == Claim(second.id, 2, "other")
+
+
+async def test_its_lease_runs_out_like_any_other(store, clock):
+    preclaimed = new_task(preclaimed=MINE)
+    await put(store, preclaimed)
+    await clock.advance(MINUTE)
+    woken = await store.wake(10)
+    assert (woken.count, woken.expired) == (1, 1)
+    taken = await claim_one(store, owner="other")
+    assert (taken.id, taken.claim_version, taken.takeovers) == (preclaimed.id, 2, 1)
+
+
+async def test_it_is_born_with_the_end_of_another_task_or_not_at_all(store):
+    parent = await put_and_claim(store, owner="me")
+    child = new_task(preclaimed=MINE)
+    assert await settle(store, Claim(parent.id, 7, "me"), succeed(), child) == Verdict.CLAIM_LOST
+    assert await store.find_task(child.id) is None
+    assert await settle(store, parent.claim, succeed(), child) == Verdict.DONE
+    assert (await get(store, child.id)).claim == Claim(child.id, 1, "me")
+
+
+async def test_sending_it_again_changes_nothing(store):
+    preclaimed = new_task(preclaimed=MINE)
+    await put(store, preclaimed)
+    held = await get(store, preclaimed.id)
+    assert (await put(store, preclaimed)).verdict == Verdict.DONE
+    assert await get(store, preclaimed.id) == held
+    await settle(store, held.claim, park(held, "release"))
+    await put(store, preclaimed)
+    assert (await get(store, preclaimed.id)).owner_id is None, "it was given back, and is free"
+    await settle(store, (await claim_one(store)).claim, fail())
+    await put(store, preclaimed)
+    assert (await get(store, preclaimed.id)).finished
+
+
+@pytest.mark.parametrize("fields", [{"delay": 500}, {"hold": Hold.TASK_PAUSED}], ids=["waits", "held"])
+async def test_what_nobody_could_take_now_is_a_task_like_any_other(store, fields):
+    preclaimed = new_task(preclaimed=MINE, **fields)
+    await put(store, preclaimed)
+    task = await get(store, preclaimed.id)
+    assert (task.owner_id, task.claim_version, task.claimed_at) == (None, 0, None)
+    assert await claim(store) == []
+
+
+async def test_one_of_a_paused_list_or_of_a_lane_with_a_rate_is_a_task_like_any_other(store):
+    await put(store, new_task())
+    lane_id = (await store.lane_ids([WORK]))[WORK]
+    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    paused = new_task(preclaimed=MINE)
+    await put(store, paused)
+    assert (await get(store, paused.id)).owner_id is None
+    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
+    await store.set_rate(lane_id, 1.0, 1)
+    slowed = new_task(preclaimed=MINE)
+    await put(store, slowed)
+    assert (await get(store, slowed.id)).owner_id is None
+
+
+async def test_under_a_limit_as_many_are_born_taken_as_there_is_room_for(store):
+    tasks = [new_task(preclaimed=MINE, limit_key="k", limit=2) for _ in range(3)]
+    await put(store, *tasks)
+    assert [(await get(store, task.id)).owner_id for task in tasks] == ["me", "me", None]
+    assert await settle(store, Claim(tasks[0].id, 1, "me"), succeed()) == Verdict.DONE
+    assert (await claim_one(store, owner="other")).id == tasks[2].id
+
+
+async def test_many_units_have_theirs_each_for_its_own_maker(store):
+    tasks = [new_task(preclaimed=Preclaimed(f"owner-{number}", MINUTE * number)) for number in range(1, 4)]
+    await store.commit([Unit(tasks=(task,)) for task in tasks])
+    found = [await get(store, task.id) for task in tasks]
+    assert [(task.owner_id, task.wake_at - task.claimed_at) for task in found] == [
+        (f"owner-{number}", MINUTE * number) for number in range(1, 4)
+    ]
+
+
+async def test_one_whose_key_stands_for_another_is_not_born(store):
+    first = new_task(idempotency_key="once", preclaimed=MINE)
+    again = new_task(idempotency_key="once", preclaimed=Preclaimed("other", MINUTE))
+    await put(store, first)
+    assert (await put(store, again)).same == {again.id: first.id}
+    assert await store.find_task(again.id) is None
+    assert (await get(store, first.id)).owner_id == "me"
+
+
+# those of a worker, which yield to tasks that wait
+
+
+async def _worker_preclaim(store, *lanes):
+    """The preclaim of a worker that claims from these lanes."""
+    return Preclaimed("me", MINUTE, tuple((await store.lane_ids(lanes or [WORK])).values()))
+
+
+async def test_the_answer_has_the_claimed_tasks_as_they_are_stored(store):
+    mine = await _worker_preclaim(store)
+    tasks = [new_task(preclaimed=mine, payload='{"a":1}', timeout_for=5, deadline_for=900, trace_id="t"), new_task(preclaimed=MINE)]
+    answer = await put(store, *tasks, new_task(delay=500, preclaimed=mine))
+    assert list(answer.claimed) == [await get(store, task.id) for task in tasks]
+    assert not answer.lane_ids, "no worker needs to look for them"
+
+
+async def test_a_preclaimed_task_does_not_overtake_one_that_waits_in_the_lanes_of_its_worker(store):
+    other = Lane(WORK.namespace, WORK.kind, WORK.task_list, "other")
+    mine = await _worker_preclaim(store, WORK, other)
+    waiting = new_task(lane=other, priority=5)
+    await put(store, waiting)
+    same, later, sooner = (new_task(preclaimed=mine, priority=priority) for priority in (5, 6, 4))
+    answer = await put(store, same, later, sooner)
+    assert [task.id for task in answer.claimed] == [sooner.id], "only it comes before the one that waits"
+    assert answer.lane_ids == ((await store.lane_ids([WORK]))[WORK],)
+    assert [(await get(store, task.id)).owner_id for task in (same, later)] == [None, None]
+    await settle(store, (await claim_one(store, other)).claim, succeed())
+    assert [(await claim_one(store)).id for _ in range(2)] == [same.id, later.id]
+    after = new_task(preclaimed=mine, priority=9)
+    assert len((await put(store, after)).claimed) == 1, "nothing waits any more"
+
+
+async def test_a_task_that_waits_elsewhere_or_cannot_be_claimed_does_not_keep_a_task_from_being_preclaimed(store):
+    mine = await _worker_preclaim(store)
+    foreign = Lane(WORK.namespace, WORK.kind, "slow", "other")
+    await put(store, new_task(lane=foreign), new_task(delay=500), new_task(hold=Hold.TASK_PAUSED))
+    assert len((await put(store, new_task(preclaimed=mine))).claimed) == 1
+    mine = await _worker_preclaim(store, WORK, foreign)
+    assert not (await put(store, new_task(preclaimed=mine))).claimed
+    await settle(store, (await claim_one(store)).claim, succeed())
+    await store.set_list(foreign.namespace, "slow", paused=True)
+    assert len((await put(store, new_task(preclaimed=mine))).claimed) == 1
+
+
+async def test_a_worker_that_has_room_for_all_that_waits_preclaims_nevertheless(store):
+    other = Lane(WORK.namespace, WORK.kind, WORK.task_list, "other")
+    foreign = Lane(WORK.namespace, WORK.kind, "slow", "other")
+    mine = msgspec.structs.replace(await _worker_preclaim(store, WORK, other, foreign), room=2)
+    await store.set_list(foreign.namespace, "slow", paused=True)
+    await put(store, new_task(), new_task(lane=other), new_task(lane=foreign), new_task(delay=500), new_task(hold=Hold.TASK_PAUSED))
+    assert len((await put(store, new_task(preclaimed=mine))).claimed) == 1, "two tasks are ready"
+    without_room = msgspec.structs.replace(mine, room=1)
+    mixed = [new_task(preclaimed=mine), new_task(preclaimed=without_room)]
+    assert not (await put(store, *mixed)).claimed, "the least room counts"
+    same, sooner = new_task(preclaimed=mine), new_task(preclaimed=mine, priority=-1)
+    assert [task.id for task in (await put(store, same, sooner)).claimed] == [sooner.id], "four tasks are ready"
+
+
+async def test_a_task_with_a_key_is_not_preclaimed_by_a_worker(store):
+    mine = await _worker_preclaim(store)
+    for fields in ({"limit_key": "k", "limit": 2}, {"fairness_key": "f"}):
+        task = new_task(preclaimed=mine, **fields)
+        answer = await put(store, task)
+        assert not answer.claimed
+        assert answer.lane_ids
+        assert (await get(store, task.id)).owner_id is None
+        await settle(store, (await claim_one(store)).claim, succeed())
+
+
+async def test_the_answer_to_a_repeated_unit_has_no_claimed_tasks(store):
+    mine = await _worker_preclaim(store)
+    parent = await put_and_claim(store, owner="me")
+    child = new_task(preclaimed=mine)
+    unit = Unit(parent.claim, succeed(), (child,))
+    first = (await store.commit([unit]))[0]
+    assert [task.id for task in first.claimed] == [child.id]
+    again = (await store.commit([unit]))[0]
+    assert (again.verdict, again.claimed, again.lane_ids) == (Verdict.DONE, (), ())
+    assert (await get(store, child.id)).claim == Claim(child.id, 1, "me")

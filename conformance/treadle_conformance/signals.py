@@ -1,0 +1,113 @@
+"""Signals: hints that something became ready. Every wait here ends by the signal, or the test fails by its timeout."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from treadle.kernel.store.units import Unit
+from treadle_conformance.task_steps import OTHER, WORK, new_task
+
+
+class Heard:
+    """Collects the signals of a subscriber, on its event loop."""
+
+    def __init__(self) -> None:
+        self.lanes: list[tuple[int, ...]] = []
+        self._something = asyncio.Event()
+        self._thread = threading.get_ident()
+
+    def __call__(self, lane_ids: tuple[int, ...]) -> None:
+        assert threading.get_ident() == self._thread
+        self.lanes.append(lane_ids)
+        self._something.set()
+
+    async def until(self, *lane_ids: int) -> None:
+        """Return once a signal for these lanes, or for all, has been heard."""
+        while not any(not heard or set(lane_ids) <= set(heard) for heard in self.lanes):
+            self._something.clear()
+            await self._something.wait()
+
+
+async def test_a_subscriber_hears_of_the_lanes_that_were_notified(store):
+    lane_id = (await store.lane_ids([WORK]))[WORK]
+    heard = Heard()
+    stop = await store.subscribe(heard)
+    await store.notify([lane_id])
+    await heard.until(lane_id)
+    stop()
+
+
+async def test_all_subscribers_hear(store):
+    lane_ids = tuple((await store.lane_ids([WORK, OTHER])).values())
+    listeners = [Heard(), Heard()]
+    stops = [await store.subscribe(heard) for heard in listeners]
+    await store.notify(lane_ids)
+    for heard in listeners:
+        await heard.until(*lane_ids)
+    for stop in stops:
+        stop()
+
+
+async def test_all_processes_hear_of_a_commit_that_is_signaled_or_notified(database, store):
+    listeners = [Heard(), Heard()]
+    stops = [await each.subscribe(heard) for each, heard in zip((store, await database.open_store()), listeners, strict=True)]
+    await store.lane_ids([WORK])
+    for heard in listeners:
+        heard.lanes.clear()
+    (answer,) = await store.commit([Unit(tasks=(new_task(),))])
+    if not answer.is_signaled:
+        await store.notify(answer.lane_ids)
+    for heard in listeners:
+        await heard.until(*answer.lane_ids)
+    assert len(answer.lane_ids) == 1
+    for stop in stops:
+        stop()
+
+
+async def test_a_subscriber_hears_of_the_lanes_that_another_process_notified(database, store):
+    lane_id = (await store.lane_ids([WORK]))[WORK]
+    other = await database.open_store()
+    heard = Heard()
+    stop = await store.subscribe(heard)
+    heard.lanes.clear()
+    await other.notify([lane_id])
+    await heard.until(lane_id)
+    stop()
+
+
+async def test_two_processes_hear_each_other(database, store):
+    lane_id = (await store.lane_ids([WORK]))[WORK]
+    stores = [store, await database.open_store()]
+    listeners = [Heard(), Heard()]
+    stops = [await each.subscribe(heard) for each, heard in zip(stores, listeners, strict=True)]
+    for sender, heard in zip(stores, reversed(listeners), strict=True):
+        heard.lanes.clear()
+        await sender.notify([lane_id])
+        await heard.until(lane_id)
+    for stop in stops:
+        stop()
+
+
+async def test_who_has_stopped_listening_hears_no_more(store):
+    lane_id = (await store.lane_ids([WORK]))[WORK]
+    gone, there = Heard(), Heard()
+    stop = await store.subscribe(gone)
+    stop_there = await store.subscribe(there)
+    stop()
+    gone.lanes.clear()
+    await store.notify([lane_id])
+    await there.until(lane_id)
+    assert gone.lanes == []
+    stop_there()
+
+
+async def test_stopping_twice_is_harmless(store):
+    stop = await store.subscribe(Heard())
+    stop()
+    stop()
+
+
+async def test_nobody_needs_to_listen(store):
+    await store.notify((await store.lane_ids([WORK])).values())
+    await store.notify([])

@@ -1,0 +1,370 @@
+"""The kernel services that are built on first use, and the callbacks by which services reach each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from treadle.engine.wiring.extension import Extension
+from treadle.kernel.functions.steps import is_function
+from treadle.kernel.queue.service import PATIENCE, Queue
+from treadle.kernel.queue.why import Reason
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
+from treadle.kernel.store.value_store import Codec, ValueStore
+from treadle.kernel.telemetry.events import Emit
+from treadle.kernel.telemetry.observer import Telemetry
+from treadle.model.clock import Clock
+from treadle.model.ids import Ids
+from treadle.model.runs import Run
+from treadle.model.states import TaskState
+from treadle.model.tasks import Claim, NewTask, Task
+from treadle.model.values import Json
+from treadle.settings import Settings, read_alert_target
+from treadle.workers.handlers import Registry
+
+if TYPE_CHECKING:
+    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.wiring.run_services import RunServices
+    from treadle.engine.wiring.trigger_services import TriggerServices
+    from treadle.kernel.access.requests import Requests
+    from treadle.kernel.access.sessions import Sessions
+    from treadle.kernel.access.tokens import Tokens
+    from treadle.kernel.approvals.service import Approvals
+    from treadle.kernel.bodies import Bodies
+    from treadle.kernel.effects.reads import EffectReads
+    from treadle.kernel.external.rebuild import ExternalUpkeep
+    from treadle.kernel.external.service import ExternalJobs
+    from treadle.kernel.functions.service import Functions
+    from treadle.kernel.queue.dead_letters import DeadLetters
+    from treadle.kernel.queue.lists import Lists
+    from treadle.kernel.queue.registrations import Registrations
+    from treadle.kernel.reads.rates import HandlerRateReads
+    from treadle.kernel.reads.throughput import Throughput
+    from treadle.kernel.recovery import Recoverer, Recovery
+    from treadle.kernel.remote_workers.service import RemoteWorkers
+    from treadle.kernel.runs.flows import Flows
+    from treadle.kernel.runs.reads import RunReads
+    from treadle.kernel.search.service import Search
+    from treadle.kernel.store.retention import Retention
+    from treadle.kernel.streams.reads import StreamReads
+    from treadle.kernel.telemetry.call_times import CallTimer
+    from treadle.kernel.threads.service import Threads
+    from treadle.kernel.traces.reads import TraceReads
+    from treadle.workers.alerts import AlertSender
+    from treadle.workers.webhooks import Notifier
+
+
+class LazyServices:
+    """Services that are built, and whose modules are imported, on first use.
+
+    A program that only enqueues tasks loads neither the language nor the evaluator. The callbacks are how the queue reaches
+    services that themselves need the queue; they look the service up when they are called.
+    """
+
+    settings: Settings
+    clock: Clock
+    ids: Ids
+    telemetry: Telemetry
+    emit: Emit
+    registry: Registry
+    extensions: Sequence[Extension]
+    store: Store
+    committer: Committer
+    value_store: ValueStore
+    queue: Queue
+    recoverers: dict[str, Callable[[], Recoverer]]
+    _plain_store: Store
+    _codec: Codec | None
+
+    @cached_property
+    def retention(self) -> Retention:
+        """The pruning of finished work."""
+        from treadle.kernel.store.retention import Retention
+
+        settings = self.settings
+        return Retention(
+            self.store,
+            namespace=settings.namespace,
+            keep_completed_for=round(settings.keep_completed * 1000),
+            keep_failed_for=round(settings.keep_failed * 1000),
+        )
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """Permanently failed tasks."""
+        from treadle.kernel.queue.dead_letters import DeadLetters
+
+        return DeadLetters(self.store, self.committer, self.queue, self._retry_run, namespace=self.settings.namespace)
+
+    @cached_property
+    def lists(self) -> Lists:
+        """Task lists: pause, drain, limit."""
+        from treadle.kernel.queue.lists import Lists
+
+        return Lists(self.store, self.committer, self.emit, namespace=self.settings.namespace)
+
+    @cached_property
+    def registrations(self) -> Registrations:
+        """Handlers that runners load."""
+        from treadle.kernel.queue.registrations import Registrations
+
+        return Registrations(self.store, self.emit, namespace=self.settings.namespace)
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """Questions for people."""
+        from treadle.kernel.approvals.service import Approvals
+
+        return Approvals(
+            self.store,
+            self.committer,
+            self.value_store,
+            self.ids,
+            namespace=self.settings.namespace,
+            follow=self._follow,
+            notifies=bool(self.settings.approval_webhook),
+        )
+
+    @cached_property
+    def notifier(self) -> Notifier:
+        """The sender of notifications about approvals."""
+        from treadle.workers.webhooks import Notifier
+
+        settings = self.settings
+        return Notifier(
+            self.approvals,
+            self.clock.now,
+            url=settings.approval_webhook,
+            secret=settings.webhook_secret,
+            allowed=settings.webhook_allow,
+        )
+
+    @cached_property
+    def effects(self) -> EffectReads:
+        """Recorded effects and their outcomes."""
+        from treadle.kernel.effects.reads import EffectReads
+
+        return EffectReads(self.store, self.settings.namespace)
+
+    @cached_property
+    def streams(self) -> StreamReads:
+        """Streams of runs."""
+        from treadle.kernel.streams.reads import StreamReads
+
+        return StreamReads(self.store, self.committer, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def external_jobs(self) -> ExternalJobs:
+        """Jobs in external services."""
+        from treadle.kernel.external.service import ExternalJobs
+
+        return ExternalJobs(
+            self.store,
+            self.committer,
+            self.value_store,
+            self.ids,
+            self.emit,
+            namespace=self.settings.namespace,
+            settle=self._settle_external,
+            cancel=self.queue.cancel,
+            public_url=self.settings.public_url,
+            repeated_steps=self._repeated_steps,
+        )
+
+    @cached_property
+    def remote_workers(self) -> RemoteWorkers:
+        """Workers that claim and settle over HTTP."""
+        from treadle.kernel.remote_workers.service import RemoteWorkers
+
+        settings = self.settings
+        return RemoteWorkers(
+            self.store,
+            self.committer,
+            self.value_store,
+            self.external_jobs,
+            self.clock,
+            self.ids,
+            self.emit,
+            tend=self.approvals.tend,
+            is_prompt=self._is_prompt,
+            namespace=settings.namespace,
+            lease_for=round(settings.lease * 1000),
+            result_limit=settings.payload_limit,
+            settle=self._settle_remote,
+            update_step=self._update_step,
+        )
+
+    @cached_property
+    def recovery(self) -> Recovery:
+        """The clean-up after crashed processes."""
+        from treadle.kernel.recovery import Recovery
+
+        return Recovery(self.store, self.approvals, self.recoverers, self.committer.notify, namespace=self.settings.namespace)
+
+    @cached_property
+    def run_services(self) -> RunServices:
+        """Runs of workflows and durable functions."""
+        from treadle.engine.wiring.run_services import RunServices
+
+        return RunServices(cast("Kernel", self))
+
+    @cached_property
+    def trigger_services(self) -> TriggerServices:
+        """Schedules, watchers and alerts."""
+        from treadle.engine.wiring.trigger_services import TriggerServices
+
+        return TriggerServices(cast("Kernel", self))
+
+    @property
+    def run_reads(self) -> RunReads:
+        """Reads of runs and their steps."""
+        return self.run_services.reads
+
+    @cached_property
+    def search(self) -> Search:
+        """Queries over runs and tasks."""
+        from treadle.kernel.search.service import Search
+
+        sealed = self._codec is not None
+        return Search(self.store, self.value_store, self._list_doing, namespace=self.settings.namespace, sealed=sealed)
+
+    async def _list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
+        return await self.run_reads.list_doing(runs)
+
+    @property
+    def flows(self) -> Flows:
+        """Compiled and published AFL."""
+        return self.run_services.flows
+
+    @property
+    def functions(self) -> Functions:
+        """Durable functions: start, signal, list."""
+        return self.run_services.functions
+
+    @property
+    def traces(self) -> TraceReads:
+        """Everything that followed from one start."""
+        return self.run_services.traces
+
+    @cached_property
+    def threads(self) -> Threads:
+        """Checkpoints of agent frameworks."""
+        from treadle.kernel.threads.service import Threads
+
+        return Threads(self.store, self.committer, self.ids, namespace=self.settings.namespace)
+
+    @cached_property
+    def alert_sender(self) -> AlertSender:
+        """The sender of alert messages."""
+        from treadle.workers.alerts import AlertSender
+
+        settings = self.settings
+        alerts, allowed = self.trigger_services.alerts, settings.webhook_allow
+        return AlertSender(alerts, read_alert_target, self.clock.now, secret=settings.webhook_secret, allowed=allowed)
+
+    @cached_property
+    def external_upkeep(self) -> ExternalUpkeep:
+        """The check of external job records against their events, and their rebuild."""
+        from treadle.kernel.external.rebuild import ExternalUpkeep
+
+        return ExternalUpkeep(self.store, self.committer, namespace=self.settings.namespace)
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        """The check of stored bodies."""
+        from treadle.kernel.bodies import Bodies
+
+        return Bodies(self._plain_store, self.value_store, self.flows, namespace=self.settings.namespace)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """API tokens and their scopes."""
+        from treadle.kernel.access.tokens import Tokens
+
+        return Tokens(self.store, self.committer, self.ids, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """Browser sessions, opened with a token."""
+        from treadle.kernel.access.sessions import Sessions
+
+        return Sessions(self.store, self.committer, self.ids, self.clock, self.tokens, namespace=self.settings.namespace)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """Stored responses of requests with an idempotency key."""
+        from treadle.kernel.access.requests import Requests
+
+        return Requests(self.store, self.committer, self.ids, namespace=self.settings.namespace)
+
+    @cached_property
+    def throughput(self) -> Throughput:
+        """Finished tasks per minute of the last hour."""
+        from treadle.kernel.reads.throughput import Throughput
+
+        return Throughput(self.store, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def handler_rates(self) -> HandlerRateReads:
+        """Rates and durations by handler in the last hour."""
+        from treadle.kernel.reads.rates import HandlerRateReads
+
+        return HandlerRateReads(self.store, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def call_timer(self) -> CallTimer:
+        """Durations of store calls, measured from the first use on."""
+        from treadle.kernel.telemetry.call_times import CallTimer
+
+        timer = CallTimer(self.clock)
+        self.telemetry.add(timer.observe)
+        return timer
+
+    # callbacks
+
+    async def why_awaiting(self, task: Task) -> Reason | None:
+        """Explain a task that waits for a person or an external job."""
+        external = task.state == TaskState.AWAITING_EXTERNAL
+        return await (self.external_jobs.why(task) if external else self.approvals.why(task))
+
+    async def cancel_rows(self, run: Run) -> tuple[Row, ...]:
+        """Return the rows to store with the cancellation of a run, beside its tasks and steps."""
+        return (*await self.approvals.rows_for_run(run), *await self.external_jobs.rows_for_run(run))
+
+    async def _follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """Return the consequences of a task's end for its run, or for the extension that it belongs to."""
+        for extension in self.extensions:
+            if task.kind in extension.kinds:
+                return await extension.follow(task, finish)
+        if task.run_id is None:
+            return (), ()
+        services = self.run_services
+        follow = services.functions.follow if is_function(task.flow_id) else services.advancer.follow
+        return await follow(task, finish)
+
+    async def _follow_operator(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """Return the consequences of a task's end by an operator, including the end of its approval or external job."""
+        tasks, rows = await self._follow(task, finish)
+        rows = (*rows, *await self.approvals.rows_for_end(task), *await self.external_jobs.rows_for_end(task))
+        return (*tasks, *await self.external_jobs.tasks_for_end(task)), rows
+
+    async def _retry_run(self, run_id: str, actor: str) -> None:
+        await self.run_services.runs.retry_dead(run_id, actor=actor)
+
+    async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
+        return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
+
+    async def _settle_external(self, task: Task, seen: Seen, decided: Finish | Park) -> Answer:
+        return await self.run_services.settler.settle(task, seen, decided, PATIENCE)
+
+    async def _settle_remote(self, task: Task, claim: Claim, decided: Finish | Park, patience: float | None) -> Answer:
+        return await self.run_services.settler.settle(task, claim, decided, patience)
+
+    async def _update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
+        return await self.run_services.runs.update_step(run_id, step_id, partial)
+
+    def _is_prompt(self, name: str) -> bool:
+        return self.registry.fallback is not None and self.registry.fallback.find(name) is not None

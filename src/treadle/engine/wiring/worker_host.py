@@ -1,0 +1,411 @@
+"""A worker in its process: loop, lease renewer, waker and registration, started and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from treadle.engine.wiring.machine import Machine, SystemMachine
+from treadle.kernel.queue.cancellation import cancel_with
+from treadle.kernel.queue.deadlines import expire_with
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.queue.waker import Waker
+from treadle.kernel.recovery import Place
+from treadle.kernel.store.ports import CHANGED, LATER, SERVERS, STREAM
+from treadle.kernel.store.units import Unit
+from treadle.kernel.takeover.watch import Watch
+from treadle.kernel.telemetry.events import (
+    Emit,
+    LoopError,
+    PollingStarted,
+    PollingStopped,
+    Recovered,
+    ShortLease,
+    WorkerStarted,
+    WorkerStopped,
+)
+from treadle.model.errors import Refused, StoreError
+from treadle.model.stored import write
+from treadle.model.tasks import Claim, Server
+from treadle.version import VERSION
+from treadle.workers.builtins import SCAN_CONCURRENCY, builtin_handlers
+from treadle.workers.dependencies import Resources, Services, Settle, WorkerOptions
+from treadle.workers.effects import EffectKernel
+from treadle.workers.functions.execution import Runtime
+from treadle.workers.functions.runner import FunctionRunner
+from treadle.workers.handlers import Catalog, Handler, Registry
+from treadle.workers.lease_renewer import LeaseRenewer
+from treadle.workers.log_writer import LogWriter
+from treadle.workers.loop import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from treadle.engine.wiring.extension import WorkerPart
+    from treadle.engine.wiring.kernel import Kernel
+    from treadle.kernel.watchers.scan import SourceReader
+
+SHORTEST_LEASE_FOR = 30_000
+"""Leases under this are for demos and tests (D5)."""
+
+BEAT_EVERY = 10.0
+
+CLAIM_WAIT = 5.0
+"""Seconds that a stopping worker waits for a claim in flight."""
+
+
+class WorkerHost:
+    """The parts of a worker, started and stopped together. `owner_id` is new for each start and identifies it in claims and in
+    `servers`."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        concurrency: int | None,
+        threads: int,
+        processes: int,
+        task_lists: tuple[str, ...],
+        lease_for: int | None = None,
+        grace: float,
+        name: str | None = None,
+        registry: Registry | None = None,
+        settle: Settle | None = None,
+        owner_id: str | None = None,
+        emit: Emit | None = None,
+        beat_every: float = BEAT_EVERY,
+        poll_every: float | None = None,
+        machine: Machine | None = None,
+    ) -> None:
+        self._kernel = kernel
+        self._machine = machine or SystemMachine()
+        self._registry = kernel.registry if registry is None else registry
+        self._emit = emit or kernel.emit
+        self._beat_every = beat_every
+        extensions = kernel.extensions if registry is None else ()
+        leases = (each.lease_for for each in extensions if each.lease_for is not None)
+        polls = (each.poll_every for each in extensions if each.poll_every is not None)
+        self._options = WorkerOptions(
+            concurrency=concurrency,
+            most_concurrency=kernel.settings.max_concurrency,
+            threads=threads,
+            processes=processes,
+            task_lists=task_lists,
+            lease_for=lease_for or next(leases, round(kernel.settings.lease * 1000)),
+            grace=grace,
+            result_limit=kernel.settings.payload_limit,
+            poll_every=poll_every or next(polls, kernel.settings.poll_interval),
+        )
+        self.owner_id = owner_id or kernel.ids.new_id()
+        self._machine.owner_ids.add(self.owner_id)
+        self._name = name or f"{self._machine.host}-{self._machine.pid}"
+        self._state = "starting"
+        self._executor = self._machine.executor(threads)
+        self._scan_executor = self._machine.executor(SCAN_CONCURRENCY)  # separate: scans and handlers do not delay each other
+        self._log_writer = LogWriter(kernel.store, kernel.emit)
+        self._scripts = self._machine.scripts()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unsubscribe: Callable[[], None] | None = None
+        self._lease_renewer: LeaseRenewer | None = None
+        self._stop_renewing: Callable[[], Awaitable[None]] | None = None
+        self._waker = Waker(
+            kernel.store,
+            kernel.clock,
+            self._options.lease_for,
+            kernel.committer.notify,
+            kernel.emit,
+            self._options.poll_every,
+            lambda: self.worker.wake(()),
+        )
+        self._watch = Watch(
+            kernel.store,
+            kernel.clock,
+            kernel.ids,
+            self._emit,
+            self.owner_id,
+            self._machine.identity,
+            self._machine.has_ended,
+            lambda: self._waker.expect(0),
+            enabled=kernel.settings.fast_takeover,
+        )
+        runs = kernel.run_services
+        self.functions = FunctionRunner(
+            kernel.function_registry,
+            Runtime(
+                kernel.store,
+                kernel.committer,
+                kernel.value_store,
+                kernel.clock,
+                kernel.ids,
+                self._executor,
+                runs.functions.resolve,
+                runs.functions.finished,
+                kernel.settings.namespace,
+                kernel.settings.payload_limit,
+                kernel.settings,
+                kernel.registry.dependencies.wire_step,
+            ),
+            kernel.settings.warm_functions,
+        )
+        parts = (each.serve(self._executor) for each in extensions)
+        self._parts: list[WorkerPart] = [part for part in parts if part is not None]
+        self.worker = Worker(
+            Resources(
+                kernel.store,
+                kernel.committer,
+                self._executor,
+                kernel.clock,
+                kernel.ids,
+                self._emit,
+                kernel.telemetry,
+                self.owner_id,
+                kernel.settings.namespace,
+            ),
+            Catalog(
+                self._registry,
+                kernel.registry.fallback,
+                self.functions.find,
+                builtin_handlers(
+                    self._scripts,
+                    kernel.retention,
+                    lambda: kernel.trigger_services.firer,
+                    kernel.notifier,
+                    lambda: kernel.trigger_services.scanner(self._source_reader),
+                    lambda: kernel.trigger_services.alert_evaluator,
+                    lambda: kernel.alert_sender,
+                    expire_with(kernel.store, lambda: kernel.run_services.runs.cancel),
+                    cancel_with(kernel.store, kernel.queue.cancel, lambda: kernel.run_services.runs.cancel),
+                ),
+                self._find_own,
+            ),
+            Services(
+                settle or runs.settler.settle,
+                None if settle else runs.settler.alone,
+                kernel.value_store.open_text,
+                self.functions,
+                EffectKernel(kernel.store, kernel.committer, kernel.value_store, kernel.clock, kernel.settings.stream_limit),
+                kernel.approvals.tend,
+                kernel.external_jobs,
+                self._log_writer.add,
+            ),
+            self._options,
+        )
+
+    @cached_property
+    def _source_reader(self) -> SourceReader:
+        return self._machine.source_reader(self._scan_executor, self._kernel.clock, self._kernel.settings.watch_allow)
+
+    def describe(self) -> Server:
+        """Return the row of this process in `servers`."""
+        hold = None if self._lease_renewer is None else self._lease_renewer.last_hold
+        return Server(
+            id=self.owner_id,
+            name=self._name,
+            host=self._machine.host,
+            pid=self._machine.pid,
+            version=VERSION,
+            state=self._state,
+            handlers=self._served(),
+            task_lists=list(self._options.task_lists),
+            concurrency=self.worker.concurrency,
+            heartbeat_every_for=round(self._beat_every * 1000),
+            handled=self.worker.handled,
+            failed=self.worker.failed,
+            running=self.worker.running,
+            error=None if hold is None else write(hold),
+            process=self._watch.process,
+            namespace=self._kernel.settings.namespace,
+        )
+
+    def _served(self) -> list[str]:
+        """The names of handlers, functions (`NAME@VERSION`), specialists (`NAME@SCOPE`) and extensions in this process."""
+        kernel = self._kernel
+        others = () if kernel.registry.fallback is None else kernel.registry.fallback.names()
+        own = [name for part in self._parts for name in part.names]
+        return [*self._registry.names(), *self._registry.offers(), *others, *kernel.function_registry.names(), *own]
+
+    def _find_own(self, kind: str, name: str) -> Handler | None:
+        """Return the handler of an extension's kind."""
+        return next((found for part in self._parts if (found := part.find(kind, name)) is not None), None)
+
+    async def start(self) -> None:
+        """Register, then start to claim. If this raises, everything that was started is stopped again."""
+        kernel = self._kernel
+        self._loop = asyncio.get_running_loop()
+        for part in self._parts:
+            part.check()
+        if self._options.lease_for < SHORTEST_LEASE_FOR:
+            kernel.emit(ShortLease(self._options.lease_for))
+        await kernel.registry.dependencies.start()
+        try:
+            self._renew_leases()
+            kernel.committer.on_ready.append(self.worker.wake)
+            kernel.committer.preclaims.append(self.worker.preclaim)
+            kernel.committer.on_fenced.append(self.worker.stop_fenced)
+            await self._run_all(self._register(), self._listen(), self._recover(), self._store_start_tasks(), self._set_keys())
+            await self._sync_declarations()
+            self._state = "running"
+            await kernel.store.save_server(self.describe())
+        except BaseException:
+            self._state = "stopped"
+            await self._release_all()
+            raise
+        kernel.committer.on_parked.append(self._waker.expect)
+        self.worker.on_limited = self._waker.expect
+        runs = [self.worker.run(), self._waker.run(), self._log_writer.run(), self._watch.run()]
+        self._tasks = [self._loop.create_task(run) for run in runs]
+        kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))
+        if self._registry.specialists:
+            self._emit(PollingStarted(self._options.poll_every))
+
+    def give_grace(self, seconds: float) -> None:
+        """Set the seconds that running work gets when this host stops."""
+        self._options.grace = seconds
+
+    async def stop(self) -> None:
+        """Stop gracefully: no part runs when this returns and, if the store was reachable, nothing is held."""
+        kernel = self._kernel
+        claiming, waking, writing, looking = self._tasks
+        self._state = "draining"
+        try:
+            await kernel.store.save_server(self.describe())
+        except StoreError as error:
+            kernel.emit(LoopError("worker", f"could not report that it is draining: {error}"))
+        self.worker.stop_claiming()
+        await asyncio.wait([claiming], timeout=CLAIM_WAIT)  # if it were canceled, its tasks would be held until their lease expires
+        for task in (claiming, waking, looking):
+            task.cancel()
+        await asyncio.gather(claiming, waking, looking, return_exceptions=True)
+        await self.worker.stop()
+        self.functions.close()
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        await self._log_writer.flush()
+        await kernel.run_services.log_lines.flush()
+        self._state = "stopped"
+        await self._release_all()
+        if self._registry.specialists:
+            self._emit(PollingStopped())
+        kernel.emit(WorkerStopped(self.owner_id, self.worker.handled, self.worker.released))
+
+    @staticmethod
+    async def _run_all(*parts: Coroutine[Any, Any, None]) -> None:
+        """Run independent start-up steps concurrently; wait for all, then raise the first error."""
+        for came in await asyncio.gather(*parts, return_exceptions=True):
+            if isinstance(came, BaseException):
+                raise came
+
+    async def _register(self) -> None:
+        await self._kernel.store.save_server(self.describe())
+        await self._watch.join()
+
+    async def _listen(self) -> None:
+        self._unsubscribe = await self._kernel.store.subscribe(self._on_signal)
+
+    async def _recover(self) -> None:
+        """Clean up after crashed processes before anything is claimed."""
+        machine = self._machine
+        has_ended = machine.has_ended if self._kernel.settings.fast_takeover else lambda process: None
+        place = Place(self._name, machine.host, machine.is_alive, machine.owner_ids, has_ended)
+        report = await self._kernel.recovery.recover(place)
+        if report.did:
+            missed = [f"{service} {each.name}: {each.text}" for service, found in report.others.items() for each in found]
+            missed += [f"{service} {name}: its task was restored" for service, names in report.repaired.items() for name in names]
+            missed += report.problems
+            self._emit(
+                Recovered(
+                    report.expired_leases,
+                    report.own_tasks,
+                    report.unknown_effects,
+                    len(report.orphaned_approvals),
+                    tuple(missed),
+                )
+            )
+
+    async def _set_keys(self) -> None:
+        """Store the limit keys that handlers declare."""
+        wanted = {handler.name: handler.limit_key for handler in self._registry if handler.limit_key is not None}
+        lists = self._kernel.lists
+        known = await lists.handler_keys() if wanted else {}
+        for name, key in wanted.items():
+            if known.get(name) != key:
+                await lists.set_handler_key(name, key, actor=self._name)
+
+    async def _sync_declarations(self) -> None:
+        """Apply the limits and schedules that the code of this process declares."""
+        declared = self._kernel.declared if self._registry is self._kernel.registry else None
+        for each in () if declared is None else (declared, *declared.others):
+            if each.items or each.incomplete or each.named:
+                await self._kernel.trigger_services.declarations.sync(each)
+
+    async def _store_start_tasks(self) -> None:
+        """Store the pruning task and those of extensions. A list that an operator drains must not keep the worker from starting."""
+        kernel = self._kernel
+        own = [kernel.retention.task(kernel.ids.new_id())]
+        tasks = [*own, *(task for part in self._parts for task in part.start_tasks())]
+        keys = [task.unique_key for task in tasks if task.unique_key is not None]
+        stored = await kernel.store.find_unique(kernel.settings.namespace, keys)  # most are: a read costs less than a refused write
+        for task in tasks:
+            if task.unique_key in stored:
+                continue
+            try:
+                await kernel.committer.submit(Unit(tasks=(task,)), PATIENCE)
+            except Refused as error:
+                kernel.emit(LoopError("worker", f"the task {task.lane.name} was not stored: {error}"))
+
+    def _renew_leases(self) -> None:
+        self._lease_renewer = lease_renewer = self._make_lease_renewer()
+        self.worker.renew_with(lease_renewer)
+        self._stop_renewing = self._machine.renew_leases(lease_renewer, self._kernel.emit)
+
+    def _make_lease_renewer(self) -> LeaseRenewer:
+        kernel = self._kernel
+        return LeaseRenewer(
+            kernel.store,
+            kernel.clock,
+            self._options.lease_for,
+            self._lost,
+            self.describe,
+            kernel.emit,
+            self._beat_every,
+            kernel.leases_kept_by(self.owner_id, self._options.lease_for),
+            self._watch.note,
+        )
+
+    async def _release_all(self) -> None:
+        """Undo as much of `start` as was done; the lease renewer's last heartbeat stores the state."""
+        committer = self._kernel.committer
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        if self._waker.expect in committer.on_parked:
+            committer.on_parked.remove(self._waker.expect)
+        if self.worker.preclaim in committer.preclaims:
+            committer.preclaims.remove(self.worker.preclaim)
+        if self.worker.wake in committer.on_ready:
+            committer.on_ready.remove(self.worker.wake)
+            committer.on_fenced.remove(self.worker.stop_fenced)
+        await self._scripts.close()
+        if self._stop_renewing is not None:
+            await self._stop_renewing()
+        await self._watch.leave()
+        self._executor.close()
+        self._scan_executor.close()
+        await self._kernel.registry.dependencies.stop()
+
+    def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
+        if lane_ids and all(lane_id in (STREAM, CHANGED) for lane_id in lane_ids):
+            return
+        if SERVERS in lane_ids:
+            self._watch.stir()
+            self._waker.expect(0)
+        self._waker.stir()
+        ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)
+        if ready or not lane_ids:
+            self.worker.wake(ready)
+
+    def _lost(self, claim: Claim, reason: str) -> None:
+        """Stop the attempt; called in the lease renewer's thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.worker.lose, claim, reason)

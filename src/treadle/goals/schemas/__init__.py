@@ -1,0 +1,87 @@
+"""The schemas of the goal pipeline's artifacts, and the check of every document before it is written.
+
+Needs the package `jsonschema` (the extra `goals`).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from treadle.goals.records import InvalidArtifact
+from treadle.model.errors import MissingDependency
+from treadle.model.values import Json
+
+NAMES = (
+    "blocker_ref",
+    "claim_record",
+    "context_snapshot",
+    "event",
+    "objective",
+    "output_bundle",
+    "pause_state",
+    "run_record",
+    "workorder",
+)
+
+_LONGEST = 300
+
+
+@cache
+def load_schema(name: str) -> dict[str, Json]:
+    """Return the schema of that name."""
+    text = resources.files("treadle.goals.schemas").joinpath(f"{name}.schema.json").read_text("utf-8")
+    schema: dict[str, Json] = json.loads(text)
+    return schema
+
+
+def need_jsonschema() -> Any:
+    """Return the package, or raise `MissingDependency` with the command that installs it."""
+    try:
+        import jsonschema
+    except ImportError:
+        raise MissingDependency("Objectives need the package jsonschema: pip install 'treadle[goals]'.") from None
+    return jsonschema
+
+
+@cache
+def _validator(name: str) -> Any:
+    jsonschema = need_jsonschema()
+    from referencing import Registry, Resource
+
+    registry = Registry().with_resources([(f"urn:treadle:{each}", Resource.from_contents(load_schema(each))) for each in NAMES])
+    kind = jsonschema.Draft202012Validator
+    return kind(load_schema(name), registry=registry, format_checker=kind.FORMAT_CHECKER)
+
+
+def check_document(name: str, document: Json) -> None:
+    """Raise `InvalidArtifact` for a document that does not fit the schema of that name."""
+    error = next(iter(sorted(_validator(name).iter_errors(document), key=lambda each: (len(each.path), str(each.path)))), None)
+    if error is not None:
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path).lstrip(".") or "the document"
+        raise InvalidArtifact(f"This {name} does not fit its schema: {place}: {error.message[:_LONGEST]}.")
+
+
+def check_schema(schema: Json) -> str | None:
+    """Return the error in a user's schema, or None."""
+    jsonschema = need_jsonschema()
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        return str(error.message)[:_LONGEST]
+    return None
+
+
+def first_error(schema: Json, document: Json) -> str | None:
+    """Return the reason why the document does not fit the user's schema, or None."""
+    jsonschema = need_jsonschema()
+    from referencing import Registry
+
+    validator = jsonschema.Draft202012Validator(schema, registry=Registry())  # it fetches no remote references
+    error = next(iter(validator.iter_errors(document)), None)
+    if error is None:
+        return None
+    place = "/".join(str(part) for part in error.path) or "the whole"
+    return f"{place}: {error.message[:_LONGEST]}"

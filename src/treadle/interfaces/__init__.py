@@ -1,0 +1,1 @@
+"""The interfaces for people and programs: command line, HTTP, dashboard, MCP, language server."""

@@ -1,0 +1,279 @@
+"""The table of all commands: names, modules and summaries."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import click
+
+from treadle.interfaces.cli.command import Branch, Group, Leaf, common_options, leaves, make
+from treadle.interfaces.cli.exits import EXIT_CODES
+from treadle.version import VERSION
+
+
+def _commands(module: str, names: str) -> tuple[Leaf, ...]:
+    """Commands of a module: `run-now` is the function `run_now`, `list` is `list_<module>`, `test=try_out` is `try_out`."""
+    found = []
+    for each in names.split():
+        name, _, function = each.partition("=")
+        function = function or (f"list_{module}" if name == "list" else name.replace("-", "_"))
+        found.append(Leaf(name, f"commands.{module}:{function}"))
+    return tuple(found)
+
+
+COMMANDS: tuple[Leaf | Branch, ...] = (
+    Leaf(
+        "demo",
+        "demo.story:demo",
+        "Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.",
+    ),
+    Leaf("init", "commands.init:init", "Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."),
+    Branch("skill", "Instructions for coding agents that match this version.", _commands("skill", "install show")),
+    Leaf(
+        "dev",
+        "commands.dev:dev",
+        "Run the project in this folder: a worker, the server and the dashboard. Reload it when its files change.",
+        quiet=False,
+        store_only="it runs a worker and serves HTTP itself",
+    ),
+    Leaf(
+        "up",
+        "commands.worker:up",
+        "Start the engine: migrate the store, run a worker and serve HTTP until SIGTERM or Ctrl-C.",
+        quiet=False,
+        store_only="it runs a worker and serves HTTP itself",
+    ),
+    Leaf(
+        "serve",
+        "commands.serve:serve",
+        "Migrate the store, then serve HTTP until SIGTERM or Ctrl-C; workers run elsewhere.",
+        quiet=False,
+        store_only="it is a server itself",
+    ),
+    Leaf(
+        "mcp",
+        "commands.mcp:mcp",
+        "Serve the Model Context Protocol to one client over stdio, until it closes stdin, or to many with --http.",
+    ),
+    Leaf(
+        "worker",
+        "commands.worker:worker",
+        "Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops immediately.",
+        quiet=False,
+        store_only="handlers hold their leases in the store (remote workers use the worker protocol over HTTP)",
+    ),
+    Leaf(
+        "runner",
+        "commands.runner:runner",
+        "Handle tasks of event facets until SIGTERM or Ctrl-C, then let running work finish.",
+        quiet=False,
+        store_only="handlers hold their leases in the store",
+    ),
+    Leaf(
+        "declare",
+        "commands.declare:declare",
+        "Show how limits and schedules declared in code differ from the store, and apply them, as a starting worker does.",
+        store_only="it loads the program's code",
+    ),
+    Leaf("enqueue", "commands.enqueue:enqueue", "Enqueue a task; when this returns, it is durable."),
+    Leaf(
+        "compile",
+        "commands.afl:compile_files",
+        "Compile AFL sources together and print all diagnostics; exit 2 if there is an error.",
+    ),
+    Leaf(
+        "fmt",
+        "commands.afl:fmt",
+        "Format AFL files in place; `-` formats stdin to stdout. If one file has a syntax error, none is changed.",
+    ),
+    Leaf(
+        "fix",
+        "commands.afl:fix",
+        "Apply the fixes of all diagnostics to AFL files: print the changes as a diff, or write them.",
+    ),
+    Leaf("lsp", "commands.lsp:lsp", "Serve the Language Server Protocol for AFL to one editor over stdio, until it disconnects."),
+    Leaf("graph", "commands.afl:graph", "Print the steps of workflows and their dependencies as a graph."),
+    Leaf("run", "commands.run:run", "Run a workflow to its end in this process and print its outputs."),
+    Leaf(
+        "submit", "commands.run:submit", "Start a run of a workflow and leave it to the workers; when this returns, it is durable."
+    ),
+    Leaf(
+        "signal",
+        "commands.functions:signal",
+        "Send a signal to a run of a durable function; it is kept until the function waits for it.",
+    ),
+    Leaf(
+        "query",
+        "commands.functions:query",
+        "Print the value that a durable function last published under a name; needs no worker.",
+    ),
+    Leaf(
+        "update",
+        "commands.functions:update",
+        "Send an update to a durable function and print its answer; exit 1 if it rejects the update, 6 if no answer comes in time.",
+    ),
+    Leaf(
+        "why",
+        "commands.tasks:why",
+        "Explain the state of a task, a run or an objective in one line; for an approval or an external job, that of its task.",
+    ),
+    Leaf(
+        "trace",
+        "commands.trace:trace",
+        "Show everything that followed from one start, across runs, tasks, approvals and external jobs, on one time axis.",
+    ),
+    Leaf("top", "commands.top:top", "Show lists, runs, workers and rates in a live view; q quits."),
+    Leaf(
+        "events",
+        "commands.events:events",
+        "Show the last events, or those after one; with --follow, print each new event as one line (or JSON object).",
+    ),
+    Leaf(
+        "stream",
+        "commands.stream:stream",
+        "List the streams of a run, or print one: text as it is, other entries and notices on lines of their own.",
+    ),
+    Leaf("status", "commands.system:status", "Show the health of the system: problems, pending work, and servers."),
+    Leaf(
+        "servers",
+        "commands.system:servers",
+        "List the servers, newest first; one that is dead or missed three heartbeats is shown as lost.",
+    ),
+    Leaf(
+        "doctor",
+        "commands.doctor:doctor",
+        "Check this machine and the store; exit 1 if a check fails.",
+        store_only="it checks this machine, and the store that this machine uses",
+    ),
+    Leaf(
+        "recover",
+        "commands.system:recover",
+        "Clean up after crashed processes: approvals, expired leases, schedules, watchers. Never touches the live work of others.",
+        store_only="it releases the leases of processes that use the store",
+    ),
+    Leaf(
+        "completion",
+        "commands.completion:completion",
+        "Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`.",
+    ),
+    Branch("tasks", "Show and operate tasks.", _commands("tasks", "list show cancel retry pause resume")),
+    Branch(
+        "runs",
+        "Show and operate runs of workflows and functions.",
+        _commands("runs", "list show watch steps logs usage pause resume cancel retry rerun fork redo bulk"),
+    ),
+    Branch(
+        "functions",
+        "List, start, adopt and record durable functions.",
+        (
+            *_commands("functions", "list start adopt"),
+            Leaf("record", "commands.functions:record", store_only="it writes values of the store in the clear"),
+        ),
+    ),
+    Branch("flows", "Publish and show AFL sources, by name and version.", _commands("flows", "list show publish")),
+    Branch("handlers", "Register handlers that runners load.", _commands("handlers", "list rates register remove test=try_out")),
+    Branch(
+        "lists",
+        "Show task lists, and pause, drain or limit them.",
+        _commands("lists", "list show pause resume drain policy limit desired"),
+    ),
+    Branch(
+        "schedules",
+        "Start work by time.",
+        _commands("schedules", "add edit list show preview pause resume remove run-now backfill"),
+    ),
+    Branch(
+        "external",
+        "Show and operate jobs in external services.",
+        _commands("external", "list=list_jobs show poll-now cancel rebuild"),
+    ),
+    Branch("effects", "Show effects whose outcome is unknown.", _commands("effects", "list=list_unknown")),
+    Branch("approvals", "Show approvals and decide them.", _commands("approvals", "list show approve deny")),
+    Branch(
+        "watchers",
+        "Start work when files or URLs change.",
+        _commands("watchers", "add edit list show seen pause resume remove look"),
+    ),
+    Branch(
+        "alerts",
+        "Report problems by webhook, mail or chat, once per cause.",
+        _commands("alerts", "add edit list test silence history remove"),
+    ),
+    Branch(
+        "objectives",
+        "Manage the objectives of the goal pipeline.",
+        (
+            *_commands("objectives", "add list show approve block unblock edit board claims"),
+            Branch(
+                "topology",
+                "Check topology files: the roles that workers play in the goal pipeline.",
+                _commands("topology", "check"),
+            ),
+        ),
+    ),
+    Branch(
+        "dlq",
+        "Show, retry and discard dead letters: permanently failed tasks.",
+        _commands("dlq", "list=list_dead_letters show retry discard"),
+    ),
+    Branch(
+        "store",
+        "Maintain the store: schema, log, contents.",
+        (
+            Leaf("migrate", "commands.store:migrate", store_only="it changes the tables themselves"),
+            *_commands("store", "verify info prune keep"),
+            Leaf("accept", "commands.store:accept", store_only="it concerns the store's own files"),
+            Leaf("compact", "commands.store:compact", store_only="it changes the store's own file on this machine"),
+            Leaf("backup", "commands.store:backup", store_only="it copies the store's own files to this machine"),
+        ),
+    ),
+    Branch(
+        "namespaces",
+        "Show where namespaces live, and move one to another store.",
+        (
+            Leaf("list", "commands.namespaces:list_namespaces", store_only="it looks at the stores themselves"),
+            Leaf("move", "commands.namespaces:move", store_only="it copies between the stores themselves"),
+        ),
+    ),
+    Branch(
+        "import",
+        "Import records of other systems.",
+        (Leaf("mongodump", "commands.imports:mongodump", store_only="it reads files of this machine into the store"),),
+    ),
+    Branch("token", "Manage the tokens of the server and their scopes.", _commands("token", "create list=list_tokens revoke")),
+)
+
+
+class Root(Group):
+    """The command `treadle`."""
+
+    def more_help(self) -> dict[str, list[tuple[str, str]]]:
+        """The commands, and their exit codes."""
+        return super().more_help() | {"Exit codes": [(str(code), meaning) for code, meaning in EXIT_CODES.items()]}
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"treadle {VERSION}")
+        ctx.exit()
+
+
+@cache
+def make_app() -> Group:
+    """Build the command line; a command's module is imported when the command is used."""
+    version = click.Option(
+        ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print the version"
+    )
+    return Root(
+        COMMANDS,
+        name="treadle",
+        params=[*common_options(environment=True), version],
+        help="Treadle: a durable work engine for agents and long-running jobs.",
+        context_settings={"show_default": True, "max_content_width": 120},
+    )
+
+
+def load_all() -> None:
+    """Import every command, for processes that run many."""
+    for _, leaf in leaves(COMMANDS):
+        make(leaf)

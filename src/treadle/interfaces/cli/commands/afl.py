@@ -1,0 +1,278 @@
+"""`treadle compile`, `fmt`, `fix` and `graph`: check, format, correct and draw AFL sources."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from click.exceptions import Exit
+
+from treadle.interfaces.cli.command import option
+from treadle.interfaces.cli.exits import BAD_INPUT, FAILED
+from treadle.interfaces.cli.input.sources import Files, Places, StrictOption, flow_name, read_sources
+from treadle.interfaces.cli.output.format import plain
+from treadle.interfaces.cli.output.messages import tell_diagnostic
+from treadle.interfaces.cli.session import Session
+from treadle.model.errors import InvalidFlow, InvalidInput
+from treadle.model.text import printable
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.flows import FlowGraph
+    from treadle.lang import Compiled, Diagnostic, Fixed
+
+
+def compile_files(
+    session: Session,
+    files: Files,
+    check: Annotated[bool, option("--check", help="Print only diagnostics; leave the program out of the --json output")] = False,
+    strict: StrictOption = False,
+    reference: Annotated[
+        bool, option("--reference", help="Reject extensions that the reference implementation of AFL does not have")
+    ] = False,
+    output: Annotated[
+        str | None, option("--output", "-o", metavar="FILE", help="Write the program to this file as JSON; - is stdout")
+    ] = None,
+) -> None:
+    """Compile AFL sources together and print all diagnostics; exit 2 if there is an error."""
+    from treadle.lang import compile_sources  # importing the parser takes time
+
+    if check and output is not None:
+        raise InvalidInput("Give either --check or --output, not both.")
+    compiled = compile_sources(read_sources(files), reference=reference)
+    if strict or session.strict:
+        compiled = compiled.strictly()
+    ok = compiled.ok
+    if not session.json:
+        for each in compiled.diagnostics:
+            tell_diagnostic(each)
+    if ok and output is not None:
+        _write(output, compiled.program)
+    if output != "-":
+        session.show(_as_json(compiled, ok, with_program=not check and output is None), lambda: _summary(compiled, ok))
+    if not ok:
+        raise Exit(BAD_INPUT)
+
+
+def _as_json(compiled: Compiled, ok: bool, *, with_program: bool) -> dict[str, Json]:
+    from treadle.lang import Program
+
+    value: dict[str, Json] = {
+        "ok": ok,
+        "digest": compiled.digest or None,
+        "diagnostics": [each.as_json() for each in compiled.diagnostics],
+    }
+    if compiled.ok:
+        program = Program.load(compiled.program)
+        value["workflows"] = [facet.qualified_name for facet in program.workflows]
+        value["event_facets"] = [facet.qualified_name for facet in program.event_facets]
+    if with_program and compiled.ok:
+        value["program"] = compiled.program
+    return value
+
+
+def _summary(compiled: Compiled, ok: bool) -> RenderableType:
+    from treadle.lang import Program
+
+    errors, warnings = len(compiled.errors), len(compiled.warnings)
+    counts = " and ".join(part for part in (_count(errors, "error"), _count(warnings, "warning")) if part)
+    if not ok:
+        return plain(f"Not compiled: {counts}.", "bold red")
+    program = Program.load(compiled.program)
+    workflows = ", ".join(facet.qualified_name for facet in program.workflows) or "none"
+    events = ", ".join(facet.qualified_name for facet in program.event_facets) or "none"
+    head = f"Compiled{f' with {counts}' if counts else ''}: {compiled.digest[:12]}"
+    return plain(f"{head}\n  workflows     {workflows}\n  event facets  {events}", "" if counts else "green")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}" if number else ""
+
+
+def _write(output: str, program: dict[str, Json]) -> None:
+    text = json.dumps(program, ensure_ascii=False, indent=2) + "\n"
+    if output == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(output).write_text(text, "utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{output} cannot be written: {error.strerror}.") from None
+
+
+@dataclass(frozen=True)
+class _Rewritten:
+    name: str
+    before: str
+    after: str
+    how: str = "formatted"
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+
+def fmt(
+    session: Session,
+    files: Files,
+    check: Annotated[bool, option("--check", help="Change nothing; exit 1 if a file would change")] = False,
+    diff: Annotated[bool, option("--diff", help="Change nothing; print the changes as a diff")] = False,
+) -> None:
+    """Format AFL files in place; `-` formats stdin to stdout. If one file has a syntax error, none is changed."""
+    if "-" in files and len(files) > 1:
+        raise InvalidInput("- (stdin) cannot be combined with files.")
+    done = _format(read_sources(files))
+    changed = [each for each in done if each.changed]
+    if files == ["-"] and not (check or diff):
+        sys.stdout.write(done[0].after)
+        return
+    if not (check or diff):
+        for each in changed:
+            _rewrite(each)
+    value = {"files": [{"file": each.name, "changed": each.changed} for each in done], "written": not (check or diff)}
+    session.show(value, lambda: plain(_told(done, changed, check=check, diff=diff)))
+    if check and changed:
+        raise Exit(FAILED)
+
+
+def _format(sources: list[tuple[str, str]]) -> list[_Rewritten]:
+    from treadle.lang import CannotFormat, format_source  # importing the parser takes time
+
+    done: list[_Rewritten] = []
+    problems: list[Diagnostic] = []
+    for name, text in sources:
+        try:
+            done.append(_Rewritten(name, text, format_source(text, name)))
+        except CannotFormat as error:
+            problems += error.diagnostics
+    if problems:
+        raise InvalidFlow("There are syntax errors; nothing was changed.", tuple(problems))
+    return done
+
+
+def _rewrite(each: _Rewritten) -> None:
+    try:
+        Path(each.name).write_text(each.after, "utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{each.name} cannot be written: {error.strerror}.") from None
+
+
+def _told(done: list[_Rewritten], changed: list[_Rewritten], *, check: bool, diff: bool) -> str:
+    if diff:
+        return "\n".join(_diff(each) for each in changed) or f"{len(done)} already formatted"
+    verb = "would be formatted" if check else "formatted"
+    lines = [f"{each.name}: {verb}" for each in changed]
+    unchanged = len(done) - len(changed)
+    return "\n".join([*lines, f"{len(changed)} {verb}, {unchanged} unchanged"])
+
+
+def _diff(each: _Rewritten) -> str:
+    lines = difflib.unified_diff(
+        each.before.splitlines(), each.after.splitlines(), each.name, f"{each.name} ({each.how})", lineterm=""
+    )
+    return printable("\n".join(lines), keep="\n\t")
+
+
+def fix(
+    session: Session,
+    files: Files,
+    write: Annotated[bool, option("--write", "-w", help="Write the changes to the files instead of printing a diff")] = False,
+    check: Annotated[bool, option("--check", help="Change nothing; exit 1 if a file would change")] = False,
+) -> None:
+    """Apply the fixes of all diagnostics to AFL files: print the changes as a diff, or write them.
+
+    Errors that no fix removes are printed, and the command exits with 2. `-` reads stdin and prints the corrected text.
+    """
+    from treadle.lang import fix_sources  # importing the parser takes time
+
+    if write and check:
+        raise InvalidInput("Give either --write or --check, not both.")
+    if "-" in files and (write or len(files) > 1):
+        raise InvalidInput("- (stdin) can neither be written nor combined with files.")
+    before = read_sources(files)
+    fixed = fix_sources(before)
+    done = [_Rewritten(name, text, after, "fixed") for (name, text), (_, after) in zip(before, fixed.sources, strict=True)]
+    changed = [each for each in done if each.changed]
+    if not session.json:
+        for diagnostic in fixed.compiled.diagnostics:
+            tell_diagnostic(diagnostic)
+    if files == ["-"] and not (check or session.json):
+        sys.stdout.write(done[0].after)
+    else:
+        for each in changed if write else ():
+            _rewrite(each)
+        session.show(_fixed_json(done, fixed, write=write), lambda: plain(_fixed_text(changed, fixed, write=write, check=check)))
+    if not fixed.compiled.ok:
+        raise Exit(BAD_INPUT)
+    if check and changed:
+        raise Exit(FAILED)
+
+
+def _fixed_json(done: list[_Rewritten], fixed: Fixed, *, write: bool) -> dict[str, Json]:
+    return {
+        "ok": fixed.compiled.ok,
+        "files": [{"file": each.name, "changed": each.changed, "text": each.after} for each in done],
+        "written": write,
+        "fixed": [each.as_json() for each in fixed.applied],
+        "diagnostics": [each.as_json() for each in fixed.compiled.diagnostics],
+    }
+
+
+def _fixed_text(changed: list[_Rewritten], fixed: Fixed, *, write: bool, check: bool) -> str:
+    verb = "fixed" if write else "can be fixed"
+    shown = [] if write or check else [_diff(each) for each in changed]
+    shown += [f"{each.source}:{each.line}:{each.column}: {verb}: {each.fixes[0].title}" for each in fixed.applied]
+    left = len(fixed.compiled.errors)
+    rest = f"; {_count(left, 'error')} left" if left else ""
+    return "\n".join([*shown, f"{_count(len(fixed.applied), 'problem') or 'Nothing'} {verb}{rest}"])
+
+
+class GraphFormat(StrEnum):
+    """Output formats of `treadle graph`."""
+
+    JSON = "json"
+    DOT = "dot"
+    MERMAID = "mermaid"
+
+
+async def graph(
+    session: Session,
+    places: Places,
+    workflow: Annotated[str | None, option(help="Only this workflow; default: all workflows of the flow")] = None,
+    form: Annotated[GraphFormat, option("--format", help="Output format; dot is for Graphviz")] = GraphFormat.MERMAID,
+) -> None:
+    """Print the steps of workflows and their dependencies as a graph."""
+    from treadle.api.flows import SourceText
+
+    name = flow_name(places)
+    if name is None:
+        sources = [SourceText(each, text) for each, text in read_sources(places)]
+        async with session.api(scratch=True) as api:
+            made = await api.flows.draw(sources, workflow=workflow)
+    else:
+        async with session.api() as api:
+            made = await api.flows.graph(name, workflow=workflow)
+    match GraphFormat.JSON if session.json else form:
+        case GraphFormat.JSON:
+            text = json.dumps(_graph_json(made), ensure_ascii=False, indent=2) + "\n"
+        case GraphFormat.DOT:
+            text = made.dot
+        case GraphFormat.MERMAID:
+            text = made.mermaid
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _graph_json(made: FlowGraph) -> dict[str, Json]:
+    return {
+        "nodes": [{"id": each.id, "label": each.label, "kind": each.kind, "group": each.group} for each in made.nodes],
+        "edges": [{"source": each.source, "target": each.target, "kind": each.kind} for each in made.edges],
+        "groups": [{"id": each.id, "label": each.label, "parent": each.parent} for each in made.groups],
+    }

@@ -1,0 +1,192 @@
+"""`treadle completion`: the script that a shell loads, and the words that this script asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+from click.shell_completion import ShellComplete
+
+from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.output.format import plain
+from treadle.interfaces.cli.session import Session, common_of, make_session
+from treadle.model.errors import TreadleError
+
+if TYPE_CHECKING:
+    from treadle.api.facade import Api
+
+_ENTITIES = {"tasks": "task", "runs": "run", "approvals": "approval"}
+"""The entity whose states `STATE` stands for, by group; for `runs steps` it is the step."""
+
+_BASH = """\
+_treadle_completion() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        COMPREPLY+=("${line%%$'\\t'*}")
+    done < <("${COMP_WORDS[0]}" completion bash -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+}
+complete -o default -F _treadle_completion treadle
+"""
+
+_ZSH = """\
+#compdef treadle
+_treadle() {
+    local line
+    local -a found
+    while IFS= read -r line; do
+        line=${line//:/\\\\:}
+        found+=("${line/$'\\t'/:}")
+    done < <("${words[1]}" completion zsh -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+    if (( $#found )); then
+        _describe treadle found
+    else
+        _files
+    fi
+}
+if [ "${funcstack[1]}" = _treadle ]; then
+    _treadle "$@"
+else
+    compdef _treadle treadle
+fi
+"""
+
+_FISH = """\
+function __treadle_complete
+    set -l words (commandline -opc) (commandline -ct)
+    $words[1] completion fish -- $words[2..-1] 2>/dev/null
+end
+complete -c treadle -f -a '(__treadle_complete)'
+complete -c treadle -F -n 'test -z "$(__treadle_complete)"'
+"""
+
+
+class Shell(StrEnum):
+    """Supported shells."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+_SCRIPTS = {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}
+_HOMES = {
+    Shell.BASH: (".local/share/bash-completion/completions/treadle", "Open a new shell; it needs the package bash-completion."),
+    Shell.ZSH: (".zfunc/_treadle", "Add to ~/.zshrc if missing: fpath+=(~/.zfunc); autoload -Uz compinit; compinit"),
+    Shell.FISH: (".config/fish/completions/treadle.fish", "Open a new shell."),
+}
+
+
+def completion(
+    session: Session,
+    shell: Annotated[Shell, argument(metavar="bash|zsh|fish", help="The shell")],
+    words: Annotated[
+        list[str] | None, argument(metavar="[WORD]...", help="Words typed so far, after --; passed by the script")
+    ] = None,
+    install: Annotated[bool, option("--install", help="Write the script to the shell's completion folder")] = False,
+) -> None:
+    """Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`."""
+    if words:
+        for value, meaning in possible(words):
+            click.echo(f"{value}\t{meaning}" if meaning and shell is not Shell.BASH else value)
+        return
+    script = _SCRIPTS[shell]
+    if not install:
+        session.show({"shell": shell, "script": script}, lambda: plain(script.rstrip()))
+        return
+    place, next_step = _HOMES[shell]
+    path = Path.home() / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script)
+    session.show({"shell": shell, "path": str(path), "next": next_step}, lambda: plain(f"Written to {path}. {next_step}"))
+
+
+def possible(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Complete the last word, which may be empty, after the others; returns words with their meaning."""
+    from treadle.interfaces.cli.app import make_app
+
+    typed = [*words, ""] if words[-1] == "=" else words
+    *before, begun = [word for word in typed if word != "="]  # bash splits --state=failed into three words
+    joined = f"{begun.partition('=')[0]}=" if begun.startswith("--") and "=" in begun else ""
+    found = ShellComplete(make_app(), {}, "treadle", "").get_completions(before, begun)
+    return [(f"{joined}{each.value}", _first(each.help)) for each in found if each.type == "plain"]
+
+
+def _first(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n")[0].split())
+
+
+# --- values ---
+
+
+def values(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The values of an argument or option: the words of its metavar (`wait|ignore`), states, or names in the store."""
+    path = ctx.command_path.split()[1:]
+    return [value for value in _values(ctx, path, param) if value.startswith(incomplete)]
+
+
+def _values(ctx: click.Context, path: Sequence[str], param: click.Parameter) -> Iterable[str]:
+    if isinstance(param.type, click.Choice):
+        return [str(each) for each in param.type.choices]
+    metavar = (param.metavar or "").strip("[].")
+    if metavar == "STATE":
+        from treadle.model.states import MACHINES, TaskState
+
+        entity = "step" if path[-1] == "steps" else _ENTITIES.get(path[0], "task")
+        return TaskState if entity == "task" else map(str, MACHINES[entity].states)
+    if metavar == "SCOPE":
+        from treadle.model.access import Scope
+
+        return Scope
+    if "|" in metavar and metavar.islower():
+        return metavar.split("|")
+    list_names = _NAMES.get(metavar) or _NAMES.get(f"{path[0]} {metavar}" if isinstance(param, click.Argument) else "")
+    return [] if list_names is None else asyncio.run(_ask(ctx, list_names))
+
+
+async def _ask(ctx: click.Context, list_names: Callable[[Api], Awaitable[list[str]]]) -> list[str]:
+    try:
+        async with make_session(common_of(ctx)).api() as api:
+            return await list_names(api)
+    except TreadleError:
+        return []  # a shell cannot show errors during completion
+
+
+async def _lists(api: Api) -> list[str]:
+    return [each.task_list for each in (await api.lists.list()).lists]
+
+
+async def _flows(api: Api) -> list[str]:
+    return [each.name for each in (await api.flows.list()).flows]
+
+
+async def _schedules(api: Api) -> list[str]:
+    return [each.name for each in (await api.schedules.list()).schedules]
+
+
+async def _watchers(api: Api) -> list[str]:
+    return [each.name for each in (await api.watchers.list()).watchers]
+
+
+async def _facets(api: Api) -> list[str]:
+    return [each.facet_name for each in (await api.handlers.list()).handlers]
+
+
+async def _tokens(api: Api) -> list[str]:
+    return [each.name for each in (await api.tokens.list()).tokens]
+
+
+_NAMES: dict[str, Callable[[Api], Awaitable[list[str]]]] = {
+    "LIST": _lists,
+    "FLOW": _flows,
+    "FILE...|FLOW": _flows,
+    "FACET": _facets,
+    "ID|NAME": _tokens,
+    "flows NAME": _flows,
+    "schedules NAME": _schedules,
+    "watchers NAME": _watchers,
+}

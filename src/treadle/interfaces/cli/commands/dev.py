@@ -1,0 +1,172 @@
+"""`treadle dev`: the project in the current folder, running, and reloaded when its files change."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from treadle.engine import Engine
+from treadle.interfaces.cli.command import option
+from treadle.interfaces.cli.commands.serve import Host, Port, http_options
+from treadle.interfaces.cli.commands.worker import Grace, Handlers, Llm
+from treadle.interfaces.cli.input.project import FILE, Project, find_project
+from treadle.interfaces.cli.input.sources import SourceNotFound, compile_here, read_sources
+from treadle.interfaces.cli.output.messages import tell_error, tell_flow_error, tell_note
+from treadle.interfaces.cli.process.file_changes import changed, look, next_change
+from treadle.interfaces.cli.process.local_token import entrance
+from treadle.interfaces.cli.process.reloaded_worker import ReloadedWorker
+from treadle.interfaces.cli.process.worker import Serving, announce, listening, opened, stop_signal
+from treadle.interfaces.cli.session import Session
+from treadle.model.errors import InvalidFlow, InvalidInput
+from treadle.model.names import DEFAULT_LIST
+
+if TYPE_CHECKING:
+    from treadle.interfaces.http.server import HttpServer
+
+
+async def dev(
+    session: Session,
+    handlers: Handlers = None,
+    flows: Annotated[
+        list[str] | None, option("--flows", metavar="PLACE", help="AFL files or folders, published as one flow; repeatable")
+    ] = None,
+    host: Host = None,
+    port: Port = None,
+    grace: Grace = 5,
+    llm: Llm = False,
+) -> None:
+    """Run the project in this folder: a worker, the server and the dashboard. Reload it when its files change.
+
+    The project is `[tool.treadle]` in pyproject.toml; --handlers and --flows replace its parts. Changed handlers run in a new
+    worker; the one before finishes its work. Changed flows are published as the next version, unless they do not compile.
+    """
+    project = _project(handlers, flows)
+    options = http_options(session, host, port, "", False, grace, False, needed=True)
+    stop = stop_signal()
+    worker = ReloadedWorker(session, Serving((DEFAULT_LIST,), 100, 16, 4, grace, llm=llm))
+    folders = _folders(project)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(worker.stop)
+        seen = look(folders)
+        await worker.load(list(project.handlers))
+        engine = _engine_of(session, worker)
+        await stack.enter_async_context(opened(engine, stop))
+        server = await listening(engine, options)
+        assert server is not None
+        await stack.enter_async_context(server)
+        await _announce(session, engine, server, worker, grace)
+        version = await _publish(session, engine, project, None)
+        while not stop.is_set():
+            now = await next_change(folders, seen, stop)
+            if now is None:
+                if worker.ended():
+                    await worker.load(list(project.handlers))
+                continue
+            files, seen = changed(seen, now), now
+            if any(Path(each).name == FILE for each in files):
+                project = _again(project, handlers, flows)
+                folders = _folders(project)
+            if not all(each.endswith(".afl") for each in files):
+                await _reload(session, engine, worker, project, [each for each in files if not each.endswith(".afl")])
+            if not all(each.endswith(".py") for each in files):
+                version = await _publish(session, engine, project, version)
+    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+
+
+def _project(handlers: Sequence[str] | None, flows: Sequence[str] | None) -> Project:
+    found = find_project()
+    if found is None and not handlers and not flows:
+        raise InvalidInput(
+            f"There is no project in {Path.cwd()}: no {FILE} with [tool.treadle]. Write one with `treadle init`, "
+            "or give --handlers FILE and --flows FOLDER."
+        )
+    found = found or Project(Path.cwd().name)
+    return replace(found, handlers=tuple(handlers or found.handlers), flows=tuple(flows or found.flows))
+
+
+def _again(before: Project, handlers: Sequence[str] | None, flows: Sequence[str] | None) -> Project:
+    try:
+        return _project(handlers, flows)
+    except InvalidInput as error:
+        tell_note(f"{error} The project stays as it was.")
+        return before
+
+
+def _folders(project: Project) -> list[str]:
+    """Return the folders to watch: this one, and those of sources outside of it."""
+    here = Path.cwd()
+    outside = [Path(each).resolve() for each in (*project.flows, *project.handlers) if Path(each).exists()]
+    return [".", *(str(each if each.is_dir() else each.parent) for each in outside if not each.is_relative_to(here))]
+
+
+def _engine_of(session: Session, worker: ReloadedWorker) -> Engine:
+    """Return an engine on the store of the worker, which its module may have chosen."""
+    store = str(worker.event.get("store") or session.settings.store)
+    if store.startswith("memory:"):
+        raise InvalidInput("`treadle dev` runs several processes, which cannot share a store in memory; use sqlite:///treadle.db.")
+    namespace = str(worker.event.get("namespace") or session.settings.namespace)
+    return Engine(store, settings=replace(session.settings, store=store, namespace=namespace))
+
+
+async def _announce(session: Session, engine: Engine, server: HttpServer, worker: ReloadedWorker, grace: float) -> None:
+    told, shown = await entrance(engine, server)
+    event = {"event": "started", "store": engine.kernel.store.url, **told, "pid": os.getpid(), **_worker(worker)}
+    lines = [
+        f"Store:    {engine.kernel.store.url}",
+        *shown,
+        f"Handlers: {_handlers(worker)}",
+        f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {grace:g} s",
+    ]
+    announce(session, event, lines)
+
+
+def _worker(worker: ReloadedWorker) -> dict[str, object]:
+    return {"worker": worker.event.get("pid"), "handlers": worker.event.get("handlers", [])}
+
+
+def _handlers(worker: ReloadedWorker) -> str:
+    if not worker.event:
+        return "none yet: see the error above; a worker starts when the files have changed"
+    return ", ".join(worker.event["handlers"]) or "none"
+
+
+async def _reload(session: Session, engine: Engine, worker: ReloadedWorker, project: Project, files: list[str]) -> None:
+    """Replace the worker; if the new code does not load, the previous one stays."""
+    if not await worker.load(list(project.handlers)):
+        kept = "the worker keeps the previous version" if worker.event else "there is no worker"
+        message = f"{', '.join(files)}: not loaded, {kept} until the files have changed again."
+        tell_error("not_reloaded", message, as_json=session.json)
+        return
+    if worker.event["store"] != engine.kernel.store.url:
+        tell_note(f"The handlers use {worker.event['store']} now, but the server {engine.kernel.store.url}: restart `treadle dev`.")
+    event = {"event": "reloaded", "changed": files, **_worker(worker)}
+    announce(session, event, [f"Reloaded: {', '.join(files)} (handlers: {_handlers(worker)})"])
+
+
+async def _publish(session: Session, engine: Engine, project: Project, before: int | None) -> int | None:
+    """Publish the flows and return their version; if they do not compile, print why and return None: the version before stays."""
+    from treadle.api.flows import SourceText
+
+    if not project.flows:
+        return before
+    try:
+        sources = read_sources(project.flows)
+        program = compile_here(session, engine, sources, strict=project.strict)
+        texts = [SourceText(name, text) for name, text in sources]
+        made = await session.on(engine).flows.publish(project.name, texts, strict=project.strict)
+    except InvalidFlow as error:
+        tell_flow_error(error, as_json=session.json)
+        tell_note(f"The flow {project.name} is published again when it compiles; until then its last version stays.")
+        return None
+    except SourceNotFound as error:
+        tell_note(str(error))
+        return None
+    if made.version != before:
+        names = [facet.qualified_name for facet in program.workflows]
+        event = {"event": "published", "flow": project.name, "version": made.version, "workflows": names}
+        announce(session, event, [f"Flow:     {project.name} version {made.version}: {', '.join(names) or 'no workflow'}"])
+    return made.version

@@ -1,0 +1,192 @@
+"""`treadle functions ...`, `treadle signal`, `treadle query` and `treadle update`: durable functions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from click.exceptions import Exit
+
+from treadle.api.tasks import WAIT_LIMIT
+from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.commands.run import end_of, failure_of, tell_failed
+from treadle.interfaces.cli.exits import FAILED, TIME_RAN_OUT
+from treadle.interfaces.cli.input.values import (
+    Deadline,
+    FairnessKey,
+    Params,
+    Payload,
+    TagPairs,
+    any_json,
+    deadline_option,
+    tags,
+    wait_limit,
+)
+from treadle.interfaces.cli.input.values import payload as parse_payload
+from treadle.interfaces.cli.output.format import grid, plain, pretty
+from treadle.interfaces.cli.output.messages import tell_note, tell_warning
+from treadle.interfaces.cli.session import Session
+from treadle.model.errors import InvalidInput
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.functions import FunctionList
+
+RunId = Annotated[str, argument(metavar="RUN", help="The run's id")]
+
+
+async def list_functions(session: Session) -> None:
+    """List known functions by version, with the numbers of live servers and active runs."""
+    async with session.api() as api:
+        found = await api.functions.list()
+    session.show(found, lambda: _table(found))
+
+
+def _table(found: FunctionList) -> RenderableType:
+    if not found.functions:
+        return plain("No functions. A worker registers its functions: `treadle worker --handlers MODULE`.")
+    table = grid("name", ">version", ">servers", ">runs", "lists")
+    for each in found.functions:
+        servers = plain(str(each.servers), "" if each.servers or not each.runs else "red")
+        table.add_row(plain(each.name), str(each.version), servers, str(each.runs), plain(", ".join(each.task_lists)))
+    return table
+
+
+async def start(
+    session: Session,
+    name: Annotated[str, argument(metavar="NAME", help="The function's name")],
+    payload: Payload = None,
+    parameters: Params = None,
+    version: Annotated[int | None, option(help="Version of the function; default: the newest known one")] = None,
+    idempotency_key: Annotated[
+        str | None, option(metavar="KEY", help="A repeated start with this key returns the first run")
+    ] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers select tasks from")] = DEFAULT_LIST,
+    priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
+    deadline: Deadline = None,
+    fairness_key: FairnessKey = None,
+    tag_pairs: TagPairs = None,
+    wait: Annotated[bool, option("--wait", help="Wait for the result and print it; exit 1 if the run failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
+) -> None:
+    """Start a durable function; when this returns, its run is durable."""
+    value = parse_payload(payload, parameters or ())
+    limit = wait_limit(wait_for)
+    async with session.api(migrate=True) as api:
+        started = await api.functions.start(
+            name,
+            value,
+            version=version,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            fairness_key=fairness_key,
+            **deadline_option(deadline),
+            tags=tags(tag_pairs),
+        )
+        shown: dict[str, Json] = {"id": started.id, "created": started.created}
+        if not wait and limit is None:
+            said = f"Started {name} as {started.id}" if started.created else f"A run already has this key: {started.id}"
+            session.show(shown, lambda: plain(said))
+            return
+        ended = await end_of(api, started.id, limit)
+    if (failed := failure_of(ended)) is not None:
+        tell_failed(session, started.id, failed, ended)
+        raise Exit(FAILED)
+    result = (ended.outputs or {}).get("result")
+    session.show(shown | {"result": result}, lambda: pretty(result))
+
+
+async def adopt(
+    session: Session,
+    run_id: RunId,
+    version: Annotated[int, option(help="Version that continues the run")],
+) -> None:
+    """Continue a run with another version of its function. You confirm that its code matches the recorded steps."""
+    async with session.api() as api:
+        run = await api.functions.adopt(run_id, version)
+    if not run.servers:
+        tell_warning(f"no live worker has {run.workflow}@{version}; the run waits until one does.")
+    session.show(run, lambda: plain(f"Version {version} of {run.workflow} continues {run.id}"))
+
+
+async def signal(
+    session: Session,
+    run_id: RunId,
+    name: Annotated[str, argument(metavar="NAME", help="The signal's name, as in `ctx.wait_for`")],
+    payload: Annotated[str | None, option(metavar="JSON", help="Any JSON, @file, or - for stdin")] = None,
+    idempotency_key: Annotated[str | None, option(metavar="KEY", help="A repeated signal with this key is delivered once")] = None,
+) -> None:
+    """Send a signal to a run of a durable function; it is kept until the function waits for it."""
+    value = any_json(payload, "payload")
+    async with session.api() as api:
+        told = await api.runs.signal(run_id, name, value, idempotency_key=idempotency_key)
+    if told.told and not told.awaited and not session.json:
+        waits = f"it waits for {', '.join(told.awaited_signals)}" if told.awaited_signals else "it waits for no signal"
+        tell_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
+    said = f"Sent {name} to {run_id}" if told.told else f"{name} was already sent to {run_id} with that key"
+    session.show(told, lambda: plain(said))
+
+
+async def query(
+    session: Session,
+    run_id: RunId,
+    name: Annotated[str, argument(metavar="NAME", help="The name, as in `ctx.publish`")],
+) -> None:
+    """Print the value that a durable function last published under a name; needs no worker."""
+    async with session.api() as api:
+        found = await api.runs.query(run_id, name)
+    session.show(found, lambda: pretty(found.value))
+
+
+async def update(
+    session: Session,
+    run_id: RunId,
+    name: Annotated[str, argument(metavar="NAME", help="The update's name, as in `ctx.update`")],
+    payload: Annotated[str | None, option(metavar="JSON", help="Any JSON, @file, or - for stdin")] = None,
+    wait_for: Annotated[float, option("--wait", metavar="SECONDS", help="Time to wait for the answer, up to 60")] = 10.0,
+    idempotency_key: Annotated[str | None, option(metavar="KEY", help="A repeated update with this key is delivered once")] = None,
+) -> None:
+    """Send an update to a durable function and print its answer; exit 1 if it rejects the update, 6 if no answer comes in time."""
+    if not 0 <= wait_for <= WAIT_LIMIT:
+        raise InvalidInput(f"--wait must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+    value = any_json(payload, "payload")
+    async with session.api() as api:
+        found = await api.runs.update(run_id, name, value, wait_for=wait_for, idempotency_key=idempotency_key)
+    if found.answered:
+        session.show(found, lambda: pretty(found.value))
+        return
+    again = f"treadle update {run_id} {name} --idempotency-key {found.idempotency_key}"
+    said = (
+        f"No answer after {wait_for:g} s; the update stays until the function asks for {name} (`treadle why {run_id}` shows what "
+    )
+    session.show(found, lambda: plain(f"{said}it waits for). Wait for the answer with `{again}`."))
+    raise Exit(TIME_RAN_OUT)
+
+
+async def record(
+    session: Session,
+    run: RunId,
+    output: Annotated[str | None, option("--output", "-o", metavar="FILE", help="Write to this file, which must not exist")] = None,
+) -> None:
+    """Print the history of a function's run as JSON, for `treadle.testing.replay` in a test; its values are not encrypted."""
+    from treadle.testing.recordings import record as record_run
+
+    async with session.engine() as engine:
+        recording = await record_run(engine, run)
+    if output is None:
+        session.console.file.write(recording.text() + "\n")
+        return
+    _write_new(Path(output), recording.text())
+    shown: Json = {"run_id": recording.run_id, "path": output, "steps": len(recording.steps)}
+    session.show(
+        shown, lambda: plain(f"{recording.function}@{recording.version}: {len(recording.steps)} steps written to {output}")
+    )
+
+
+def _write_new(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text + "\n")

@@ -1,0 +1,319 @@
+"""`treadle run` and `treadle submit`: start a run, watch it here or leave it to the workers, print its outputs."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+from click.exceptions import Exit
+
+from treadle.api.tasks import WAIT_LIMIT
+from treadle.api.wire import to_builtins
+from treadle.engine import Engine
+from treadle.interfaces.cli.command import option
+from treadle.interfaces.cli.commands.worker import Llm
+from treadle.interfaces.cli.exits import FAILED, INTERRUPTED, WaitTimedOut
+from treadle.interfaces.cli.input.plan import (
+    LenientOption,
+    Plan,
+    Wanted,
+    WorkflowOption,
+    preflight,
+    tell_what_is_missing,
+)
+from treadle.interfaces.cli.input.sources import Places, StrictOption
+from treadle.interfaces.cli.input.values import Deadline, FairnessKey, Params, Payload, TagPairs, deadline_option, tags, wait_limit
+from treadle.interfaces.cli.output.format import plain, pretty
+from treadle.interfaces.cli.output.messages import tell_error
+from treadle.interfaces.cli.output.run import Watcher
+from treadle.interfaces.cli.process.crash import arm_crash
+from treadle.interfaces.cli.process.engines import load_engines
+from treadle.interfaces.cli.process.worker import enable_llm, leave_threads_behind, stop_signal
+from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
+from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
+from treadle.model.names import DEFAULT_LIST, check_key, check_name
+from treadle.model.runs import STOPPED_AT_LIMIT
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from treadle.api.facade import Api
+    from treadle.api.runs import RunOutputs
+
+HandlersHere = Annotated[
+    list[str] | None,
+    option(
+        "--handlers",
+        metavar="MODULE",
+        help="Run it in this process with these handlers: package.module or path/to/file.py; repeatable",
+    ),
+]
+_GRACE = 10.0
+
+
+async def run(
+    session: Session,
+    places: Places,
+    workflow: WorkflowOption = None,
+    pairs: Params = None,
+    whole: Payload = None,
+    handlers: HandlersHere = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list of the run, served here")] = DEFAULT_LIST,
+    tag_pairs: TagPairs = None,
+    lenient: LenientOption = False,
+    strict: StrictOption = False,
+    llm: Llm = False,
+    answers: Annotated[
+        list[str] | None,
+        option(
+            "--answer",
+            metavar="FACET=JSON",
+            help='A trial: the result of an event facet, a list of results to use in order, or {"@error": "message"}; repeatable',
+        ),
+    ] = None,
+    trial: Annotated[bool, option("--trial", help="A trial without handlers: print the calls that need an --answer")] = False,
+) -> None:
+    """Run a workflow to its end in this process and print its outputs.
+
+    The run is durable: Ctrl-C pauses it, and `treadle runs resume ID --handlers MODULE` continues it.
+    With --server, the workers there execute it, and this command only watches.
+    With --answer or --trial, nothing is stored and no handler is called.
+    """
+    if answers or trial:
+        from treadle.interfaces.cli.output.trial import try_workflow
+
+        if handlers or llm:
+            raise InvalidInput("A trial calls no handlers: omit --handlers and --llm, or --answer and --trial.")
+        await try_workflow(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), answers or ())
+        return
+    arm_crash(session.settings.crash_at)
+    check_name(task_list, "task list")
+    if session.chosen.remote:
+        if handlers or llm:
+            raise NotOverHttp("Handlers need a store, not a server: omit --handlers and --llm, or --server.")
+        await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), task_list, tags(tag_pairs))
+        return
+    engines = load_engines(session, handlers or [])
+    wanted, engine = Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), engines[0]
+    checked = None if wanted.is_stored else wanted.plan_files(session, engine)
+    if llm:
+        enable_llm(engine)
+    stop = stop_signal()
+    async with opened(engines):
+        plan = checked or await wanted.plan(engine)
+        await preflight(session, engine, plan, task_list)
+        options: dict[str, Any] = {"lenient": lenient, "task_list": task_list, "tags": tags(tag_pairs)}
+        started = await engine.start_run(plan.flow, plan.workflow.qualified_name, plan.inputs, **options)
+        await work_on(session, engine, started.id, task_list, stop, handlers or [])
+
+
+@asynccontextmanager
+async def opened(engines: Sequence[Engine]) -> AsyncIterator[None]:
+    """Open all engines, so that handlers can use theirs."""
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(engine)
+        yield
+
+
+async def _run_there(session: Session, wanted: Wanted, task_list: str, tagged: dict[str, Json] | None) -> None:
+    """Start the run on the server and watch it to its end."""
+    checked = None if wanted.is_stored else wanted.plan_files(session, Engine("memory://", settings=session.settings))
+    stop = stop_signal()
+    async with session.api() as api:
+        started = await wanted.start(api, checked, task_list=task_list, tags=tagged)
+        if not session.json:
+            tell_what_is_missing(started)
+        await watch_run(session, api, started.id, stop)
+
+
+async def watch_run(session: Session, api: Api, run_id: str, stop: asyncio.Event | None = None) -> None:
+    """Show the run until it ends, then its outputs; the run does not depend on this process."""
+    run = await api.runs.get(run_id)
+    ended = await Watcher(session, api, run.id).watch(stop or stop_signal())
+    if ended is None:
+        message = f"Run {run.id} continues; `treadle runs watch {run.id}` shows its progress."
+        tell_error("interrupted", message, as_json=session.json)
+        raise Exit(INTERRUPTED)
+    show_outputs(session, to_builtins(await api.runs.get(run.id)), ended)
+
+
+async def work_on(
+    session: Session, engine: Engine, run_id: str, task_list: str, stop: asyncio.Event, handlers: Sequence[str]
+) -> None:
+    """Be a worker until the run ends, showing its steps, then show its outputs; pause the run if interrupted."""
+    if not session.chosen.verbose:
+        engine.kernel.emit = _without_settles(engine)
+    api = session.on(engine)
+    async with engine.worker(task_lists=(task_list,), grace=_GRACE):
+        ended = await Watcher(session, api, run_id, engine.kernel.run_services.advancer.on_line).watch(stop)
+        if ended is None:
+            ended = await _pause(api, run_id)
+    if ended is None:
+        _tell_paused(session, engine, run_id, handlers)
+        leave_threads_behind(INTERRUPTED)
+        raise Exit(INTERRUPTED)
+    show_outputs(session, to_builtins(await api.runs.get(run_id)), ended)
+
+
+def _without_settles(engine: Engine) -> Emit:
+    """Do not log settled attempts, because the steps show them; observers still receive them."""
+    emit, telemetry = engine.kernel.emit, engine.kernel.telemetry
+
+    def quieter(event: Event) -> None:
+        if not isinstance(event, TaskSettled):
+            emit(event)
+        elif telemetry.observe is not None:
+            telemetry.observe(event)
+
+    return quieter
+
+
+async def _pause(api: Api, run_id: str) -> RunOutputs | None:
+    """Pause the run, unless it has ended meanwhile."""
+    try:
+        await api.runs.pause(run_id)
+    except IllegalMove:
+        ended = await api.runs.outputs(run_id)
+        return ended if ended.finished else None
+    return None
+
+
+def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequence[str]) -> None:
+    if engine.kernel.store.url.startswith("memory"):
+        message = f"Run {run_id} was interrupted and is lost, because its store was in memory."
+    else:
+        store = f" --store {session.chosen.typed_store}" if session.chosen.typed_store else ""
+        names = "".join(f" --handlers {name}" for name in handlers)
+        message = f"Run {run_id} is paused. Continue with `treadle runs resume {run_id}{names}{store}`."
+    tell_error("interrupted", message, as_json=session.json)
+
+
+class OnFailure(StrEnum):
+    """The effect of a failure on the other branches of a run."""
+
+    STOP = "stop"
+    FINISH = "finish"
+
+
+async def submit(
+    session: Session,
+    places: Places,
+    workflow: WorkflowOption = None,
+    pairs: Params = None,
+    whole: Payload = None,
+    idempotency_key: Annotated[
+        str | None, option(metavar="KEY", help="A repeated start with this key returns the first run")
+    ] = None,
+    task_list: Annotated[str, option("--list", metavar="LIST", help="The task list that workers select tasks from")] = DEFAULT_LIST,
+    priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
+    tag_pairs: TagPairs = None,
+    on_failure: Annotated[
+        OnFailure | None,
+        option(help="Once the run cannot succeed: start nothing new (stop, the default), or run the other branches to their end"),
+    ] = None,
+    deadline: Deadline = None,
+    fairness_key: FairnessKey = None,
+    version: Annotated[int | None, option("--version", metavar="N", help="Version of the flow; default: the newest")] = None,
+    lenient: LenientOption = False,
+    strict: StrictOption = False,
+    wait: Annotated[bool, option("--wait", help="Wait for the outputs and print them; exit 1 if the run failed")] = False,
+    wait_for: Annotated[str | None, option(metavar="DURATION", help="Maximum time to wait; exit 6 after it")] = None,
+) -> None:
+    """Start a run of a workflow and leave it to the workers; when this returns, it is durable."""
+    limit = wait_limit(wait_for)
+    check_name(task_list, "task list")
+    if idempotency_key is not None:
+        check_key(idempotency_key, "idempotency key")
+    wanted = Wanted(places, workflow, pairs or (), whole, lenient, version, strict)
+    if version is not None and not wanted.is_stored:
+        raise InvalidInput("--version applies to flows in the store, not to files.")
+    plans: list[Plan] = []
+
+    def check(engine: Engine) -> None:
+        if not wanted.is_stored:
+            plans.append(wanted.plan_files(session, engine))
+
+    if session.chosen.remote:
+        check(Engine("memory://", settings=session.settings))  # report errors in the files before sending them
+    async with session.api(migrate=not wanted.is_stored, first=check) as api:
+        started = await wanted.start(
+            api,
+            plans[0] if plans else None,
+            idempotency_key=idempotency_key,
+            task_list=task_list,
+            priority=priority,
+            tags=tags(tag_pairs),
+            on_failure=None if on_failure is None else on_failure.value,
+            fairness_key=fairness_key,
+            **deadline_option(deadline),
+        )
+        if not session.json:
+            tell_what_is_missing(started)
+        if wait or limit is not None:
+            ended = await end_of(api, started.id, limit)
+            more = {"created": started.created, "missing_handlers": started.missing_handlers}
+            show_outputs(session, to_builtins(await api.runs.get(started.id)) | more, ended)
+            return
+    said = f"Started {started.workflow} as {started.id}" if started.created else f"A run already has this key: {started.id}"
+    session.show(started, lambda: plain(said))
+
+
+async def end_of(api: Api, run_id: str, limit: float | None) -> RunOutputs:
+    """Wait for the run to end and return its outputs."""
+    left = math.inf if limit is None else limit
+    while True:
+        part = min(left, WAIT_LIMIT)
+        ended = await api.runs.outputs(run_id, wait_for=part)
+        left -= part
+        if ended.finished:
+            return ended
+        if left <= 0:
+            raise WaitTimedOut(
+                f"Run {run_id} has not ended after {limit:g} s and continues. `treadle why {run_id}` shows its state."
+            )
+
+
+def failure_of(ended: RunOutputs) -> RunFailed | RunCanceled | None:
+    """The failure of the run; None if it completed."""
+    message = (ended.error or {}).get("message", "")
+    match ended.state:
+        case "failed":
+            return RunFailed(ended.ended_as, ended.failed_step_id, message)
+        case "canceled":
+            return RunCanceled(f"Run {ended.ended_as} was canceled: {message}")
+        case _:
+            return None
+
+
+def show_outputs(session: Session, value: dict[str, Json], ended: RunOutputs) -> None:
+    """Print only the outputs on stdout, so that they can be piped; report a failure on stderr and exit 1."""
+    outputs = ended.outputs
+    if value["kind"] == "function" and outputs is not None:
+        outputs = outputs.get("result")
+    value = value | {"outputs": outputs}
+    failed = failure_of(ended)
+    if failed is None:
+        session.show(value, lambda: pretty(outputs))
+        return
+    if session.json:
+        session.show(value, lambda: plain(""))
+    tell_failed(session, str(value["id"]), failed, ended)
+    raise Exit(FAILED)
+
+
+def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled, ended: RunOutputs) -> None:
+    """Report on stderr that the run failed, with the next steps for people."""
+    remedy = f"`treadle runs retry {run_id}` continues at the failed step"
+    if (ended.error or {}).get("stopped"):
+        remedy = STOPPED_AT_LIMIT
+    hint = f" `treadle runs show {run_id}` shows the steps; {remedy}."
+    message = str(failed).rstrip()
+    stop = "" if message.endswith((".", "!", "?")) else "."
+    tell_error(
+        failed.code, message if session.json or isinstance(failed, RunCanceled) else message + stop + hint, as_json=session.json
+    )

@@ -1,0 +1,384 @@
+"""`treadle runs ...`: show and operate runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+
+from treadle.api.wire import to_builtins
+from treadle.engine import Engine
+from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.commands.run import HandlersHere, opened, watch_run, work_on
+from treadle.interfaces.cli.input.plan import texts_of
+from treadle.interfaces.cli.input.values import Params, Payload, Where, moment, workflow_inputs
+from treadle.interfaces.cli.input.values import payload as parse_payload
+from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, short, state, tag_line
+from treadle.interfaces.cli.output.format import line as shown_line
+from treadle.interfaces.cli.output.messages import tell_note
+from treadle.interfaces.cli.output.run import is_shown, list_steps, live_tasks, show_run, steps_table
+from treadle.interfaces.cli.process.engines import load_engines
+from treadle.interfaces.cli.process.worker import stop_signal
+from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.model.clock import as_text
+from treadle.model.errors import InvalidInput
+from treadle.model.states import StepState
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.facade import Api
+    from treadle.api.runs import Run, RunLogLine, RunUsage, UsageRequest
+
+RunId = Annotated[str, argument(metavar="ID", help="The run's id")]
+StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as in `runs show`: Checkout.pay")]
+
+_SHOWN_STEPS = 1000
+_PAGE = 50
+
+
+class Filter(TypedDict):
+    """Selects runs."""
+
+    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")]
+    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name for all its versions")]
+    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")]
+    since: Annotated[str | None, option(metavar="TIME", help="Only runs created at or after this time: 2027-01-15T09:00")]
+    until: Annotated[str | None, option(metavar="TIME", help="Only runs created before this time; a day includes that day")]
+    search: Annotated[
+        str | None, option(metavar="TEXT", help="Text in the workflow's name or idempotency key, or the start of an id")
+    ]
+    doing: Annotated[
+        str | None, option(metavar="ACTIVITY", help="Only unfinished runs that are doing this: sleeping, waiting_for_approval, ...")
+    ]
+    where: Where
+    root_id: Annotated[str | None, option("--root", metavar="ID", help="Only runs of this tree, such as all links of a chain")]
+
+
+def _asked(which: Filter) -> dict[str, Any]:
+    """Convert the filter to the arguments of the API."""
+    return {**which, "since": moment(which["since"], "--since"), "until": moment(which["until"], "--until", end=True)}
+
+
+async def list_runs(
+    session: Session,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these states; repeatable")] = None,
+    limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only runs older than this one")] = None,
+    **which: Unpack[Filter],
+) -> None:
+    """List runs, newest first."""
+    async with session.api() as api:
+        page = await api.runs.list(state=states or (), **_asked(which), limit=limit, before=before)
+        now = (await api.system.time()).now
+    empty = "No runs. Start one with `treadle run FILE` or `treadle submit FILE`."
+    if page.searched is not None:
+        empty = "No runs match." if page.next_before is None else f"None of the {page.searched:,} runs searched so far match."
+    session.show_page(page, page.runs, empty, lambda: _table(page.runs, now), before=page.next_before)
+
+
+def _table(runs: list[Run], now: datetime) -> RenderableType:
+    tagged = any(run.tags for run in runs)
+    table = grid("id", "workflow", "state", "?>steps", "created", *(["?tags"] if tagged else []), "?note")
+    for run in runs:
+        said = (run.error or {}).get("message")
+        doing = "" if run.activity is None else run.activity.text
+        note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else doing)
+        tags = [plain(short(tag_line(run.tags), 40))] if tagged else []
+        made = ago(run.created_at, now)
+        table.add_row(run.id, plain(run.workflow), state(run.state), str(run.steps), made, *tags, plain(short(note, 80)))
+    return table
+
+
+async def show(session: Session, run_id: RunId) -> None:
+    """Show one run: facts, inputs, outputs, the reason for its state, and its steps."""
+    async with session.api() as api:
+        run = await api.runs.get(run_id)
+        steps = await list_steps(api, run.id, _SHOWN_STEPS)
+        tasks = await live_tasks(api, run.id)
+        now = (await api.system.time()).now
+    value = to_builtins(run) | {"step_rows": [to_builtins(step) for step in steps]}
+    session.show(value, lambda: show_run(run, steps, tasks, now))
+
+
+async def watch(session: Session, run_id: RunId) -> None:
+    """Show the steps of a run until it ends, then its outputs; exit 1 if it failed. Ctrl-C only stops watching."""
+    async with session.api() as api:
+        await watch_run(session, api, run_id)
+
+
+async def steps(
+    session: Session,
+    run_id: RunId,
+    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these states; repeatable")] = None,
+    blocks: Annotated[bool, option("--blocks", help="Also list blocks, items and cases")] = False,
+    limit: Annotated[int, option(min=1, help="Maximum number of steps and blocks to read")] = 10_000,
+) -> None:
+    """List the steps of a run with their ids, in the order of the program."""
+    known = tuple(each.value for each in StepState)
+    if unknown := [each for each in states or () if each not in known]:
+        raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")
+    async with session.api() as api:
+        found = [
+            step
+            for step in await list_steps(api, run_id, limit)
+            if (blocks or is_shown(step)) and (not states or step.state in states)
+        ]
+        tasks = await live_tasks(api, run_id)
+    session.show(
+        {"run_id": run_id, "steps": [to_builtins(step) for step in found]},
+        lambda: steps_table(found, tasks) if found else plain("No steps."),
+    )
+
+
+async def logs(
+    session: Session,
+    run_id: RunId,
+    limit: Annotated[int, option(min=1, max=10_000, help="Number of lines, counted from the last")] = 200,
+) -> None:
+    """Show the log lines of a run: of the flow (`sys.log`), its handlers (`ctx.log`) and its agents, oldest first."""
+    lines: list[RunLogLine] = []
+    async with session.api() as api:
+        before: int | None = None
+        while len(lines) < limit:
+            page = await api.runs.logs(run_id, limit=min(limit - len(lines), 1000), before=before)
+            lines = [*page.lines, *lines]
+            before = page.next_before
+            if before is None:
+                break
+    lines.sort(key=lambda line: line.at)  # several processes write them independently
+    session.show({"run_id": run_id, "lines": [to_builtins(line) for line in lines]}, lambda: _lines(lines))
+
+
+def _lines(lines: Sequence[RunLogLine]) -> RenderableType:
+    from rich.console import Group
+
+    if not lines:
+        return plain("No lines.")
+    return Group(*(shown_line(line, _before(line)) for line in lines))
+
+
+def _before(line: RunLogLine) -> str:
+    """The path of the line's step, unless the message already starts with it."""
+    return "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
+
+
+async def pause(session: Session, run_id: RunId) -> None:
+    """Pause a run: no more of its tasks start; running ones finish and count."""
+    async with session.api() as api:
+        _done(session, await api.runs.pause(run_id))
+
+
+async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None) -> None:
+    """Resume a paused run, or repair a stuck one; with --handlers, work on it here until it ends."""
+    async with _api(session, handlers) as (api, engine):
+        await _go_on(session, engine, await api.runs.resume(run_id), handlers)
+
+
+async def cancel(
+    session: Session,
+    run_id: RunId,
+    reason: Annotated[str | None, option(help="Reason, stored with the run")] = None,
+    force: Annotated[bool, option("--force", help="End a function immediately, without its cleanup")] = False,
+) -> None:
+    """Cancel a run and all its live tasks; repeating this is not an error. A function may clean up first, for a limited time."""
+    async with session.api() as api:
+        run = await api.runs.cancel(run_id, reason=reason, force=force)
+    if run.finished_at is not None:
+        return _done(session, run)
+    hint = f"it is canceled when its cleanup ends; `treadle why {run.id}` shows it, and `--force` ends it now"
+    return session.show(run, lambda: plain(f"{run.workflow} {run.id} cleans up: {hint}"))
+
+
+async def retry(
+    session: Session,
+    run_id: RunId,
+    step: Annotated[
+        str | None, argument(metavar="[STEP]", help="Only this step or block, and what failed below it: its id or path")
+    ] = None,
+    handlers: HandlersHere = None,
+) -> None:
+    """Retry everything that failed in a run, and continue it. Completed steps are not repeated."""
+    async with _api(session, handlers) as (api, engine):
+        await _go_on(session, engine, await api.runs.retry(run_id, step=step), handlers)
+
+
+async def rerun(
+    session: Session,
+    run_id: RunId,
+    pairs: Params = None,
+    whole: Payload = None,
+    handlers: HandlersHere = None,
+) -> None:
+    """Start the same workflow of the same flow again as a new run; given inputs override the old ones."""
+    async with _api(session, handlers) as (api, engine):
+        given = await _inputs(api, run_id, whole, pairs or ())
+        await _go_on(session, engine, await api.runs.rerun(run_id, inputs=given), handlers, source=run_id)
+
+
+async def fork(
+    session: Session,
+    run_id: RunId,
+    step: StepName,
+    pairs: Params = None,
+    whole: Payload = None,
+    handlers: HandlersHere = None,
+) -> None:
+    """Start a new run that keeps the results independent of a step, and repeats that step and its dependents."""
+    async with _api(session, handlers) as (api, engine):
+        given = await _inputs(api, run_id, whole, pairs or ())
+        await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=given), handlers, source=run_id)
+
+
+async def redo(
+    session: Session,
+    run_id: RunId,
+    step: StepName,
+    result: Annotated[
+        str | None,
+        option("--result", metavar="JSON", help="The right result, as a JSON object, @file or -; default: the handler's"),
+    ] = None,
+    yes: Annotated[bool, option("--yes", help="Redo it; otherwise print only the calls that would be repeated")] = False,
+) -> None:
+    """Redo an ended step, such as one with a wrong result, in a new run that keeps what does not depend on it.
+
+    The old run is canceled unless it has ended.
+    """
+    given = None if result is None else parse_payload(result, ())
+    async with session.api() as api:
+        done = await api.steps.redo(run_id, step, given, confirm=yes)
+    calls = [f"  {each.path}: {each.name} ({each.state})" for each in done.calls]
+    again = "are made again" if done.done else "would be made again"
+    lines = [f"These calls were made, and {again}:" if calls else "No call is made again.", *calls]
+    if done.done:
+        lines.append(f"Run {done.new_run_id} continues{'; the old one is canceled' if done.cancels else ''}.")
+    else:
+        lines.append(f"Nothing was changed{'; the run would be canceled' if done.cancels else ''}. --yes redoes the step.")
+    session.show(to_builtins(done), lambda: plain("\n".join(lines)))
+
+
+async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:
+    """The inputs for a run like that one: a JSON object, overridden by `key=value` pairs."""
+    if whole is None and not pairs:
+        return {}
+    run = await api.runs.get(run_id)
+    if run.kind == "function":
+        return parse_payload(whole, pairs) or {}
+    return workflow_inputs(texts_of(await api.flows.get(run.flow_id), run.workflow), whole, pairs)
+
+
+async def bulk(
+    session: Session,
+    action: Annotated[str, argument(metavar="ACTION", help="pause, resume, cancel or retry")],
+    states: Annotated[
+        list[str] | None,
+        option("--state", metavar="STATE", help="Only these states, among those from which the action is possible"),
+    ] = None,
+    every: Annotated[bool, option("--all", help="All runs; otherwise a filter is required")] = False,
+    reason: Annotated[str | None, option(help="Reason, stored with canceled runs")] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the number of runs")] = False,
+    **which: Unpack[Filter],
+) -> None:
+    """Pause, resume, cancel or retry all matching runs, newest first, page by page."""
+    if action not in ("pause", "resume", "cancel", "retry"):
+        raise InvalidInput(f"Unknown action {action!r}; use pause, resume, cancel or retry.")
+    if not (every or states or any(which.values())):
+        raise InvalidInput("Select runs by --where, --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
+    done: list[str] = []
+    refused: list[Json] = []
+    matched: int | None = None
+    before: str | None = None
+    async with session.api() as api:
+        while True:
+            page = await api.runs.bulk(
+                action,  # type: ignore[arg-type]
+                dry_run=dry_run,
+                state=states or (),
+                **_asked(which),
+                reason=reason,
+                before=before,
+            )
+            matched = page.matched if matched is None else matched
+            done += page.done
+            refused += [to_builtins(each) for each in page.refused]
+            before = page.next_before
+            if before is None:
+                break
+            if not session.json:
+                tell_note(f"{action}: {len(done)} of {matched} runs")
+    value = {"action": action, "dry_run": dry_run, "matched": matched, "done": done, "refused": refused}
+    if dry_run:
+        session.show(value, lambda: plain(f"{action} would apply to {matched} runs"))
+        return
+    said = "".join(f"\n  {each['id']}: {each['message']}" for each in refused)
+    session.show(value, lambda: plain(f"{action}: {len(done)} runs done, {len(refused)} refused{said}"))
+
+
+@asynccontextmanager
+async def _api(session: Session, handlers: list[str] | None) -> AsyncIterator[tuple[Api, Engine | None]]:
+    """The API, and an engine with the handlers if any were given."""
+    if not handlers:
+        async with session.api() as api:
+            yield api, None
+        return
+    if session.chosen.remote:
+        raise NotOverHttp("Handlers need a store, not a server: omit --handlers or --server.")
+    engines = load_engines(session, handlers)
+    async with opened(engines):
+        yield session.on(engines[0]), engines[0]
+
+
+async def _go_on(
+    session: Session, engine: Engine | None, run: Run, handlers: list[str] | None, *, source: str | None = None
+) -> None:
+    """Work on the run here if handlers were given; otherwise show its state."""
+    if engine is not None:
+        await work_on(session, engine, run.id, run.task_list, stop_signal(), handlers or ())
+    elif source is not None:
+        session.show(run, lambda: plain(f"Started {run.workflow} as {run.id}, made from {source}"))
+    else:
+        _done(session, run)
+
+
+def _done(session: Session, run: Run) -> None:
+    session.show(run, lambda: plain(f"{run.workflow} {run.id} is {run.state} now"))
+
+
+async def usage(session: Session, run_id: Annotated[str, argument(metavar="RUN", help="The run's id")]) -> None:
+    """Show the language model usage of a run: requests, tokens, cost, and its budget."""
+    async with session.api() as api:
+        found = await api.runs.usage(run_id)
+    session.show(found, lambda: _shown(found))
+
+
+def _shown(found: RunUsage) -> RenderableType:
+    from rich.console import Group
+
+    if not found.requests:
+        return plain("No requests to models.")
+    paths = any(row.path for row in found.requests)
+    table = grid("at", *(["step"] if paths else []), "model", "state", ">in", ">out", ">cost")
+    for row in found.requests:
+        cells = [as_text(ms(row.at)) or "", *([row.path or ""] if paths else []), row.model, row.state]
+        numbers = [f"{row.input_tokens:,}", f"{row.output_tokens:,}", _cost(row)]
+        table.add_row(*(plain(cell) for cell in [*cells, *numbers]))
+    spent = found.total
+    cost = _dollars(spent.cost_micros)
+    if unknown := sum(_cost(row) == "unknown" for row in found.requests):
+        cost = "unknown" if not spent.cost_micros else f"{cost}, and {unknown} requests of unknown cost"
+    limit = "none" if found.budget_micros is None else _dollars(found.budget_micros)
+    tokens = f"{spent.input_tokens:,} in, {spent.output_tokens:,} out"
+    sums = [("requests", spent.requests), ("tokens", tokens), ("cost", cost), ("budget", limit)]
+    return Group(table, facts([*sums]))
+
+
+def _cost(row: UsageRequest) -> str:
+    """The cost; a request that was answered and reserved nothing had no known price."""
+    free = not row.reserved_micros and not row.cost_micros and row.input_tokens + row.output_tokens > 0
+    return "unknown" if free else _dollars(row.cost_micros)
+
+
+def _dollars(micros: int) -> str:
+    return f"${micros / 1_000_000:,.4f}"

@@ -1,0 +1,322 @@
+"""`treadle schedules ...`: work that starts by time: add, edit, show, preview, pause, run now, backfill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+from treadle.api.options import ScheduleOptions, TimeOptions
+from treadle.api.schedules import Backfilled, Started
+from treadle.api.wire import to_builtins
+from treadle.engine import Engine
+from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.input.values import moment
+from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, pretty, short, state, when
+from treadle.interfaces.cli.output.messages import tell_note
+from treadle.interfaces.cli.session import Session
+from treadle.model.clock import as_text, span
+from treadle.model.errors import InvalidInput
+from treadle.model.names import check_name
+from treadle.model.values import Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.facade import Api
+    from treadle.api.schedules import Backfilled, Schedule, SchedulePreview, ScheduleTime, Target
+    from treadle.api.tasks import MoveRecord
+
+Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]
+DryRun = Annotated[bool, option("--dry-run", help="Change nothing; print the result")]
+
+_PAGE = 100
+_BATCH = 50
+"""Ticks that one call of a backfill starts."""
+
+
+async def add(
+    session: Session,
+    name: Annotated[str, argument(metavar="NAME", help="A name for it, e.g. nightly-report")],
+    paused: Annotated[bool, option("--paused", help="Add it paused")] = False,
+    dry_run: DryRun = False,
+    **options: Unpack[ScheduleOptions],
+) -> None:
+    """Start a task, a workflow or a function by time: by a cron line, at an interval, or once.
+
+    A DURATION is 90, 1.5s, 5m, 2h or 1d; a TIME is 2027-01-15T09:00 in the time zone of --zone, or has its own offset.
+    """
+    if dry_run:
+        await _preview_new(session, name, options)
+        return
+    async with session.api(migrate=True, first=lambda engine: _check(engine, name, options)) as api:
+        _done(session, await api.schedules.create(name, paused=paused, **options))
+
+
+def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
+    """Check the options before the database is created."""
+    from treadle.kernel.schedules.options import make_body
+
+    check_name(name, "schedule name")
+    engine.schedules.check(make_body(options, engine.kernel.clock.now()))
+
+
+async def _preview_new(session: Session, name: str, options: Mapping[str, Any]) -> None:
+    """Preview a schedule that is not stored."""
+    from treadle.kernel.schedules.options import make_body
+
+    check_name(name, "schedule name")
+    make_body(options, 0)  # raises if it names nothing to start
+    async with session.api(scratch=True) as api:
+        found = await api.schedules.preview_new(**options)
+        now = (await api.system.time()).now
+    value = {"name": name, "dry_run": True} | preview_json(found)
+    session.show(value, lambda: show_preview(f"{name} (not added)", found, now))
+
+
+async def edit(session: Session, name: Name, **options: Unpack[ScheduleOptions]) -> None:
+    """Change a schedule; options not given stay as they are. A new time counts from now on."""
+    async with session.api() as api:
+        _done(session, await api.schedules.edit(name, **options))
+
+
+async def list_schedules(
+    session: Session,
+    ended: Annotated[bool, option("--all", help="Also show schedules that have ended")] = False,
+    limit: Annotated[int, option(min=1, max=1000, help="Maximum number")] = _PAGE,
+    before: Annotated[str | None, option(metavar="ID", help="Next page: only schedules older than this one")] = None,
+) -> None:
+    """List schedules, newest first."""
+    async with session.api() as api:
+        page = await api.schedules.list(every=ended, limit=limit, before=before)
+        now = (await api.system.time()).now
+    value = {"schedules": [schedule_json(each) for each in page.schedules], "next_before": page.next_before}
+    empty = "No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`."
+    session.show_page(value, page.schedules, empty, lambda: _table(page.schedules, now), before=page.next_before)
+
+
+async def show(session: Session, name: Name) -> None:
+    """Show one schedule: times, target, policies, recent ticks, and its error if it cannot start."""
+    async with session.api() as api:
+        schedule = await api.schedules.get(name)
+        moves = (await api.schedules.moves(schedule.id)).moves
+        now = (await api.system.time()).now
+    session.show(schedule_json(schedule), lambda: show_schedule(schedule, moves, now))
+
+
+async def preview(
+    session: Session,
+    name: Annotated[str | None, argument(metavar="[NAME]", help="A schedule; or give --cron, --every or --at")] = None,
+    count: Annotated[int, option("--count", "-n", help="Number of ticks")] = 10,
+    **options: Unpack[TimeOptions],
+) -> None:
+    """Show the missed ticks that fire now and the next ticks of a schedule. Changes nothing."""
+    if (name is None) == (not options):
+        raise InvalidInput("Give either the name of a schedule, or --cron, --every or --at.")
+    async with session.api(scratch=name is None) as api:
+        now = (await api.system.time()).now
+        if name is None:
+            title, told = "ticks", {}
+            found = await api.schedules.preview_new(**options, count=count)
+        else:
+            schedule = await api.schedules.get(name)
+            title, told = f"{schedule.name} ({schedule.state})", {"name": schedule.name, "state": schedule.state}
+            found = await api.schedules.preview(schedule.id, count=count)
+    session.show(told | preview_json(found), lambda: show_preview(title, found, now))
+
+
+async def pause(session: Session, name: Name) -> None:
+    """Pause a schedule; started work continues."""
+    async with session.api() as api:
+        _done(session, await api.schedules.pause(name))
+
+
+async def resume(session: Session, name: Name) -> None:
+    """Resume a paused schedule; its catch-up policy decides about missed ticks."""
+    async with session.api() as api:
+        _done(session, await api.schedules.resume(name))
+
+
+async def remove(session: Session, name: Name) -> None:
+    """Remove a schedule; started work continues."""
+    async with session.api() as api:
+        _done(session, await api.schedules.remove(name))
+
+
+async def run_now(session: Session, name: Name) -> None:
+    """Start the schedule's work once, now; its ticks are unaffected."""
+    async with session.api() as api:
+        started = await api.schedules.run_now(name)
+    session.show(started, lambda: plain(f"Started {started.kind} {started.id}"))
+
+
+async def backfill(
+    session: Session,
+    name: Name,
+    start: Annotated[str, option("--from", metavar="TIME", help="First tick at or after this time")],
+    end: Annotated[str, option("--to", metavar="TIME", help="Last tick at or before this time; a day includes that day")],
+    dry_run: DryRun = False,
+) -> None:
+    """Start the schedule's work for the past ticks of a range; ticks that were already started are skipped."""
+    async with session.api() as api:
+        schedule = await api.schedules.get(name)
+        since, until = moment(start, "--from", schedule.zone), moment(end, "--to", schedule.zone)
+        assert since is not None
+        assert until is not None
+        if (after := moment(end, "--to", schedule.zone, end=True) or until) != until:
+            until = min(after - timedelta(milliseconds=1), (await api.system.time()).now)
+        done = await api.schedules.backfill(schedule.id, since, until, dry_run=True)
+        if not dry_run:
+            done = await _backfill(session, api, schedule.id, done)
+    session.show(done, lambda: show_backfill(done, schedule.zone))
+
+
+async def _backfill(session: Session, api: Api, schedule_id: str, would: Backfilled) -> Backfilled:
+    """Start the ticks that the dry run listed, in batches."""
+    wanted = [each.tick for each in would.started]
+    started: list[Started] = []
+    for first in range(0, len(wanted), _BATCH):
+        part: list[datetime] = list(wanted[first : first + _BATCH])
+        started += (await api.schedules.backfill(schedule_id, part[0], part[-1])).started
+        if len(wanted) > _BATCH and not session.json:
+            tell_note(f"started {len(started)} of {len(wanted)}")
+    done = {each.tick for each in started}
+    return Backfilled(False, would.ticks, started, [tick for tick in would.ticks if tick not in done])
+
+
+def _done(session: Session, schedule: Schedule) -> None:
+    following = "" if schedule.next_at is None else f"; next tick at {as_text(ms(schedule.next_at))}"
+    session.show(schedule_json(schedule), lambda: plain(f"{schedule.name} is {schedule.state} now{following}"))
+
+
+def schedule_json(schedule: Schedule) -> dict[str, Json]:
+    """A schedule as JSON, with only the times that apply."""
+    return _bare(schedule)
+
+
+def preview_json(preview: SchedulePreview) -> dict[str, Json]:
+    """A preview as JSON."""
+    return _bare(preview)
+
+
+def _bare(record: Any) -> dict[str, Json]:
+    value: dict[str, Json] = to_builtins(record)
+    value["when"] = {name: each for name, each in value["when"].items() if each is not None}
+    return value
+
+
+def target_words(target: Target) -> str:
+    """The started work, in a few words."""
+    return f"{target.kind} {target.name}" + (f" of {target.flow}" if target.flow else "")
+
+
+def when_words(said: ScheduleTime) -> str:
+    """The times at which it fires, in a few words."""
+    if said.cron is not None:
+        return f"{said.cron} ({said.zone})"
+    return f"every {span(said.every_for)}" if said.every_for is not None else f"once at {_text(said.at)}"
+
+
+def _text(at: datetime | None) -> str:
+    return "-" if at is None else as_text(ms(at)) or ""
+
+
+def local(tick: datetime, zone: str) -> str:
+    """Local time of the tick in the zone."""
+    from treadle.kernel.schedules.ticks import find_zone
+
+    return tick.astimezone(find_zone(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z (%z)")
+
+
+def _table(schedules: list[Schedule], now: datetime) -> RenderableType:
+    table = grid("name", "state", "when", "starts", "next", "?>fired", "?>skipped", "note")
+    for each in schedules:
+        note = (each.error or {}).get("message", "") or (
+            f"{1 + len(each.backlog)} tick(s) wait for the previous work to end" if each.waiting else ""
+        )
+        table.add_row(
+            plain(each.name),
+            state(each.state),
+            plain(when_words(each.when)),
+            plain(target_words(each.target)),
+            ago(each.next_at, now),
+            str(each.fired),
+            str(each.skipped),
+            plain(short(note)),
+        )
+    return table
+
+
+def show_schedule(schedule: Schedule, moves: list[MoveRecord], now: datetime) -> RenderableType:
+    """One schedule in full."""
+    from rich.console import Group
+
+    from treadle.kernel.schedules.decide import describe
+    from treadle.model.schedules import CatchUp
+
+    said = schedule.catch_up
+    policy = CatchUp(policy=said.policy, limit=said.limit, window_for=said.window_for, grace_for=said.grace_for)
+    rows: list[tuple[str, object]] = [
+        ("id", schedule.id),
+        ("state", state(schedule.state)),
+        ("when", when_words(schedule.when)),
+        ("next", when(schedule.next_at, now)),
+        ("starts", target_words(schedule.target)),
+        ("catch-up", describe(policy, schedule.overlap)),
+        ("overlap", schedule.overlap),
+        ("fired", f"{schedule.fired}, skipped {schedule.skipped}"),
+        ("task", schedule.task_id or "-"),
+    ]
+    for name, at in (("from", schedule.start_at), ("until", schedule.end_at), ("waiting", schedule.waiting)):
+        if at is not None:
+            rows.append((name, when(at, now)))
+    if schedule.backlog:
+        rows.append(("backlog", f"{len(schedule.backlog)} more tick(s), up to {_text(schedule.backlog[-1])}"))
+    if schedule.jitter_for:
+        rows.append(("jitter", f"up to {span(schedule.jitter_for)}"))
+    parts: list[RenderableType] = [plain(schedule.name, "bold"), facts(rows)]
+    if schedule.target.inputs:
+        parts += [plain("inputs", "bold"), pretty(schedule.target.inputs)]
+    if schedule.error is not None:
+        parts.append(plain(f"cannot start: {schedule.error.get('code')}: {schedule.error.get('message')}; it is retried", "red"))
+    if schedule.recent:
+        table = grid("tick", "at", "result")
+        for firing in schedule.recent:
+            came = f"{firing.kind} {firing.id}" if firing.id else ""
+            table.add_row(_text(firing.tick), _text(firing.at), plain(" ".join(part for part in (came, firing.note) if part)))
+        parts.append(table)
+    if moves:
+        table = grid("at", "move", "by")
+        for move in moves:
+            table.add_row(_text(move.at), plain(move.move), plain(move.actor or ""))
+        parts.append(table)
+    return Group(*parts)
+
+
+def show_preview(title: str, preview: SchedulePreview, now: datetime) -> RenderableType:
+    """The due and the next ticks of a schedule."""
+    from rich.console import Group
+
+    due = preview.due
+    parts: list[RenderableType] = [plain(f"{title}: {when_words(preview.when)}", "bold")]
+    if due.fire or due.skipped:
+        skipped = f"; {due.skipped} would be skipped" if due.skipped else ""
+        parts.append(plain(f"due now: {len(due.fire)} would fire{skipped} ({preview.policy})", "yellow"))
+    table = grid("tick", f"in {preview.zone}", "from now")
+    for tick in due.fire:
+        table.add_row(_text(tick), local(tick, preview.zone), plain("due", "yellow"))
+    for tick in preview.ticks:
+        table.add_row(_text(tick), local(tick, preview.zone), ago(tick, now))
+    return Group(*parts, table if preview.ticks or due.fire else plain("No more ticks."))
+
+
+def show_backfill(done: Backfilled, zone: str) -> RenderableType:
+    """The result of a backfill or of its dry run."""
+    from rich.console import Group
+
+    verb = "Would start" if done.dry_run else "Started"
+    head = plain(f"{verb} {len(done.started)} of {len(done.ticks)} tick(s); {len(done.already)} were already started.")
+    table = grid("tick", f"in {zone}", "kind", "id")
+    for each in done.started:
+        table.add_row(_text(each.tick), local(each.tick, zone), plain(each.kind), each.id)
+    return Group(head, table) if done.started else head

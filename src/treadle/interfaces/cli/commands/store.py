@@ -1,0 +1,272 @@
+"""`treadle store ...`: schema, log, contents, pruning and backup."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from click.exceptions import Exit
+
+from treadle.api.wire import to_builtins
+from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.exits import FAILED
+from treadle.interfaces.cli.input.values import seconds
+from treadle.interfaces.cli.output.format import ago, facts, grid, plain, state
+from treadle.interfaces.cli.output.messages import end_progress, tell_progress
+from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.model.clock import span
+from treadle.model.errors import InvalidInput, Refused
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.facade import Api
+    from treadle.api.store import PruneStep, StoreHealth, StoreInfo
+    from treadle.engine import Engine
+
+
+async def migrate(
+    session: Session,
+    to: Annotated[
+        int | None, option(metavar="N", help="Migrate to this version instead of the newest; going down drops data")
+    ] = None,
+    yes: Annotated[bool, option("--yes", help="Confirm that data of later versions is dropped")] = False,
+    wait: Annotated[
+        float, option(metavar="SECONDS", min=0, max=86_400, help="Wait this long for a database that cannot be reached")
+    ] = 0,
+) -> None:
+    """Create the tables, or migrate them to the newest version; does nothing if they are at that version."""
+    if to is not None and to < 0:
+        raise InvalidInput("--to takes a schema version, 0 or higher.")
+    async with _migrated(session, wait) as engine:
+        version = (await engine.kernel.store.describe())["schema_version"]
+        if to is not None and to != version:
+            if isinstance(version, int) and to < version and not yes:
+                raise Refused(f"Going from schema {version} down to {to} drops data. Add --yes to confirm.")
+            await engine.kernel.store.migrate_to(to)
+            version = to
+        else:
+            await engine.kernel.store.prepare(engine.kernel.retention.rules)
+        url = engine.kernel.store.url
+    session.show({"store": url, "schema_version": version}, lambda: plain(f"{url} is at schema version {version}"))
+
+
+@asynccontextmanager
+async def _migrated(session: Session, wait: float) -> AsyncIterator[Engine]:
+    """An engine on the migrated store; a database that cannot be reached is tried again for `wait` seconds."""
+    if not wait:
+        async with session.engine(migrate=True) as engine:
+            yield engine
+        return
+    from treadle.engine import Engine
+    from treadle.interfaces.cli.process.worker import opened, stop_signal
+
+    session.need_store()
+    stop = stop_signal()
+    asyncio.get_running_loop().call_later(wait, stop.set)
+    async with opened(Engine(session.settings.store, settings=session.settings), stop) as engine:
+        yield engine
+
+
+_PROBLEMS = 1000
+"""Limit on the problems that are listed."""
+
+
+async def verify(session: Session) -> None:
+    """Check that the log explains every row, and that every stored body can be read; list the problems and exit 1 if not."""
+    checked, problems, after = 0, list[str](), None
+    async with session.api() as api:
+        while True:
+            page = await api.store.verify(after=after)
+            checked, after = checked + page.checked, page.next_after
+            problems = (problems + page.problems)[:_PROBLEMS]
+            if after is None:
+                break
+            tell_progress(session, f"{checked} histories checked")
+    end_progress(session)
+    session.show({"holds": not problems, "checked": checked, "problems": problems}, lambda: _report(checked, problems))
+    if problems:
+        raise Exit(FAILED)
+
+
+def _report(checked: int, problems: list[str]) -> RenderableType:
+    from rich.console import Group
+
+    if not problems:
+        return plain(f"The log is consistent: {checked} histories checked, no problems.", "green")
+    count = f"{len(problems)} or more" if len(problems) == _PROBLEMS else len(problems)
+    return Group(
+        plain(f"The store is NOT consistent: {checked} histories checked, {count} problem(s):", "bold red"),
+        *(plain(f"  {problem}") for problem in problems),
+    )
+
+
+async def info(session: Session) -> None:
+    """Show the store: kind, contents, health and risks."""
+    async with session.api() as api:
+        found = await api.store.info()
+        now = (await api.system.time()).now
+    said = to_builtins(found)
+    value = {"store": said.pop("store"), **said.pop("described"), **said}
+    session.show(value, lambda: _overview(found, now))
+
+
+def _overview(found: StoreInfo, now: datetime) -> RenderableType:
+    from rich.console import Group
+
+    rows: list[tuple[str, object]] = [
+        (name.replace("_", " "), value)
+        for name, value in found.described.items()
+        if value is not None and name not in ("finished_tasks", "url")
+    ]
+    finished = ", ".join(f"{count} {name}" for name, count in sorted(found.finished.items())) or "none"
+    parts: list[RenderableType] = [plain(found.store, "bold"), facts([*rows, ("finished", finished)])]
+    if found.lanes:
+        table = grid("name", "list", ">ready", ">running", ">waiting", ">held", "oldest due")
+        for lane in found.lanes:
+            counts = (lane.ready, lane.running, lane.waiting, lane.held)
+            table.add_row(plain(lane.name), plain(lane.task_list), *map(str, counts), ago(lane.oldest_due_at, now))
+        parts += [plain("\nLive tasks", "bold"), table]
+    return Group(*parts, *_health(found.health, now))
+
+
+def _health(health: StoreHealth, now: datetime) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if health.tables:
+        table = grid("table", ">KiB", ">rows", ">dead rows", "vacuumed")
+        for each in health.tables:
+            rows = ["" if count is None else str(count) for count in (each.rows, each.dead_rows)]
+            vacuumed = "" if each.rows is None else ago(each.vacuumed_at, now)
+            table.add_row(plain(each.name), str(each.bytes // 1024), *rows, vacuumed)
+        parts += [plain("\nTables", "bold"), table]
+    if risky := [finding for finding in health.findings if finding.verdict != "ok"]:
+        table = grid("", "risk", "found", "remedy")
+        for finding in risky:
+            table.add_row(state(finding.verdict), plain(finding.name), plain(finding.found), plain(finding.do))
+        parts += [plain("\nRisks", "bold"), table]
+    return parts
+
+
+_COUNTS = {
+    "trees": "",
+    "tasks": "tasks",
+    "runs": "runs",
+    "steps": "steps",
+    "moves": "moves",
+    "lines": "lines",
+    "blobs": "big values",
+    "records": "records",
+    "outcomes": "outcomes of effects",
+    "dedupe_keys": "idempotency keys",
+    "servers": "servers",
+    "freed": "",
+}
+"""Counted rows and their names for people."""
+
+
+async def prune(
+    session: Session,
+    older_than: Annotated[
+        str | None,
+        option(metavar="AGE", help="Prune by this age instead of the default rules, e.g. 7d; rules of lists still apply"),
+    ] = None,
+    tree: Annotated[str | None, option(metavar="ID", help="Only the tree of this task or run, regardless of its age")] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the numbers")] = False,
+    compact: Annotated[bool, option("--compact", help="Then rewrite the SQLite file to its smallest size")] = False,
+) -> None:
+    """Remove finished trees older than their retention; never touches an active tree. Workers do this every hour."""
+    age = seconds(older_than, "--older-than")
+    if age is not None and age < 0:
+        raise InvalidInput(f"--older-than must be zero or more, not {older_than}.")
+    if tree is not None and (dry_run or age is not None):
+        raise InvalidInput("--tree cannot be combined with --older-than or --dry-run: it removes one tree regardless of its age.")
+    if dry_run and compact:
+        raise InvalidInput("--compact changes the file and cannot be combined with --dry-run.")
+    if compact and session.chosen.remote:
+        raise NotOverHttp("--compact rewrites the file on the store's own machine: omit --server.")
+    async with session.api() as api:
+        total = to_builtins(await (_prune(session, api, age, dry_run) if tree is None else api.store.prune_tree(tree)))
+    if compact:
+        async with session.engine() as engine:
+            total["freed"] += await engine.kernel.store.compact(whole=True)
+    del total["next_after"]
+    session.show(total, lambda: plain(_words(total)))
+
+
+async def _prune(session: Session, api: Api, older_than: float | None, dry_run: bool) -> PruneStep:
+    """Run a whole pass, step by step."""
+    total = step = await api.store.prune(older_than=older_than, dry_run=dry_run)
+    while step.next_after is not None:
+        tell_progress(session, f"{total.trees} trees, {total.tasks} tasks")
+        step = await api.store.prune(older_than=older_than, dry_run=dry_run, after=step.next_after)
+        added = {name: getattr(total, name) + getattr(step, name) for name in _COUNTS}
+        total = replace(total, **added)
+    end_progress(session)
+    return total
+
+
+def _words(total: dict[str, Any]) -> str:
+    if total["dry_run"]:
+        return f"{total['trees']} trees with {total['tasks']} finished tasks would be pruned; nothing was changed."
+    parts = ", ".join(f"{total[name]} {word}" for name, word in _COUNTS.items() if word and total[name])
+    freed = f"; {total['freed'] // 1024} KiB freed" if total["freed"] else ""
+    return f"{total['trees']} trees pruned{f' ({parts})' if parts else ''}{freed}."
+
+
+async def keep(
+    session: Session,
+    task_list: Annotated[str, argument(metavar="LIST", help="The task list's name")],
+    completed: Annotated[
+        str | None, option(metavar="AGE", help="Retention of completed, canceled and ignored work, e.g. 7d")
+    ] = None,
+    failed: Annotated[str | None, option(metavar="AGE", help="Retention of failed work, e.g. 90d")] = None,
+) -> None:
+    """Set the retention of finished work in a list; options not given use the defaults."""
+    ages = [seconds(completed, "--completed"), seconds(failed, "--failed")]
+    if any(age is not None and age < 0 for age in ages):
+        raise InvalidInput("An age must be zero or more.")
+    async with session.api() as api:
+        rule = await api.store.keep(task_list, completed=ages[0], failed=ages[1])
+    kept = f"completed work is kept for {span(rule.keep_completed_for)}, failed work for {span(rule.keep_failed_for)}"
+    session.show(rule, lambda: plain(f"{task_list}: {kept}"))
+
+
+async def compact(session: Session) -> None:
+    """Return free space of a SQLite file to the file system, in short steps beside running workers."""
+    freed = 0
+    async with session.engine() as engine:
+        store = engine.kernel.store
+        while step := await store.compact(tight=True):
+            freed += step
+            tell_progress(session, f"{freed // 1024} KiB freed")
+        size = (await store.health()).bytes
+        url = store.url
+    end_progress(session)
+    text = f"{url}: {freed // 1024} KiB freed, {size // 1024} KiB in use"
+    session.show({"store": url, "freed": freed, "bytes": size}, lambda: plain(text))
+
+
+async def backup(session: Session, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]) -> None:
+    """Copy the store into a new file while it is in use (SQLite; on PostgreSQL, prints how to use pg_dump)."""
+    async with session.engine() as engine:
+        size = await engine.kernel.store.backup(path)
+        url = engine.kernel.store.url
+    session.show({"store": url, "path": path, "bytes": size}, lambda: plain(f"{url} copied to {path} ({size // 1024} KiB)"))
+
+
+async def accept(
+    session: Session, yes: Annotated[bool, option("--yes", help="Confirm that the missing commits are lost")] = False
+) -> None:
+    """Continue with a SQLite store that lacks commits: a restored backup, or one that has lost its -wal file."""
+    from treadle.engine import Engine  # opened, it would refuse such a store
+
+    if not yes:
+        raise Refused("This gives up commits that were acknowledged but are not in the store any more. Add --yes to confirm.")
+    store = Engine(session.settings.store, settings=session.settings).kernel.store
+    known = await store.accept_damage()
+    said = "Nothing was recorded about its commits" if known is None else f"The record of {known}, was removed"
+    session.show({"store": store.url, "removed": known}, lambda: plain(f"{said}; {store.url} can be used as it is."))

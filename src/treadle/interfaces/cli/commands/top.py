@@ -1,0 +1,155 @@
+"""`treadle top`: a live view of lists, runs, workers and rates in the terminal, on a store or on a server."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Annotated
+
+from treadle.interfaces.cli.command import option
+from treadle.interfaces.cli.output.format import ago, plain, state
+from treadle.interfaces.cli.session import Session
+from treadle.model.clock import span
+from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from treadle.api.facade import Api
+    from treadle.api.lists import TaskListStatus
+    from treadle.api.runs import Run
+    from treadle.api.servers import Server
+    from treadle.api.system import Status, Throughput
+    from treadle.api.wire import Instant
+
+RUNS = 50
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+async def top(
+    session: Session,
+    every: Annotated[float, option(metavar="SECONDS", help="Seconds between updates", min=0.2, max=60)] = 1.0,
+) -> None:
+    """Show lists, runs, workers and rates in a live view; q quits."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InvalidInput("treadle top needs a terminal. `treadle status --json` prints the state once.")
+    try:
+        from treadle.interfaces.cli.output.top_screen import TopApp
+    except ImportError:
+        raise MissingDependency("`treadle top` needs Textual: pip install 'treadle[top]'.") from None
+    async with session.api() as api:
+        await TopApp(api, every, where=session.chosen.remote or session.settings.store).run_async()
+
+
+class Look:
+    """A snapshot of the engine; `trouble` is set instead if it did not respond."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.status: Status | None = None
+        self.pace: Throughput | None = None
+        self.lists: list[TaskListStatus] = []
+        self.runs: list[Run] = []
+        self.servers: list[Server] = []
+        self.trouble: str | None = None
+        self.ready: deque[int] = deque(maxlen=60)
+
+    async def again(self) -> None:
+        """Take a new snapshot."""
+        api = self._api
+        try:
+            self.status = await api.system.status()
+            self.pace = await api.system.pace()
+            self.lists = (await api.lists.list()).lists
+            self.runs = (await api.runs.list(limit=RUNS)).runs
+            self.servers = (await api.servers.list(live=True)).servers
+        except TreadleError as error:
+            self.trouble = f"{error.code}: {error}"
+        else:
+            self.trouble = None
+            self.ready.append(self.status.tasks.ready)
+
+    @property
+    def now(self) -> Instant | None:
+        """The store's clock at the snapshot."""
+        return None if self.status is None else self.status.now
+
+
+def headline(look: Look, where: str) -> Text:
+    """The health of the system, in two lines."""
+    from rich.text import Text
+
+    if look.trouble is not None:
+        return plain(look.trouble, "bold red")
+    found = look.status
+    if found is None:
+        return plain("Loading ...", "dim")
+    tone = "bold green" if found.health == "ok" else "bold yellow"
+    minutes = look.pace.minutes if look.pace is not None else []
+    rate = sum(each.completed for each in minutes[-2:-1])
+    text = Text.assemble(
+        (found.health, tone),
+        ("  " + "; ".join(found.reasons), "yellow"),
+        f"  {found.store.kind} {where if '://' in where and '@' not in where else ''}\n",
+        f"{found.tasks.ready} ready, {found.tasks.running} running, {found.tasks.waiting} waiting, {found.tasks.held} on hold",
+        f"   {rate} completed in the last full minute   ",
+        (spark([each.completed for each in minutes[-40:]]), "cyan"),
+    )
+    for count, what in ((found.dead_letters, "dead letters"), (found.approvals, "approvals"), (found.lost_servers, "lost servers")):
+        if count:
+            text.append(f"   {count} {what}", "red")
+    return text
+
+
+def spark(values: list[int]) -> str:
+    """Numbers as a line of small bars."""
+    most = max(values, default=0)
+    return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // most)] if most else _BLOCKS[1] for value in values)
+
+
+def list_rows(look: Look) -> list[tuple[object, ...]]:
+    """A row for each handler of a task list that has tasks."""
+    rows: list[tuple[object, ...]] = []
+    for each in look.lists:
+        for lane in each.lanes:
+            if lane.ready or lane.running or lane.waiting or lane.held:
+                oldest = "" if lane.oldest_due_at is None or look.now is None else ago(lane.oldest_due_at, look.now)
+                said = "paused" if each.paused else "" if each.accepting else "draining"
+                counts = (lane.ready, lane.running, lane.waiting, lane.held)
+                rows.append(
+                    (each.task_list, lane.name if lane.kind == "handler" else f"({lane.kind})", *counts, oldest, state(said))
+                )
+    return rows
+
+
+def run_rows(look: Look) -> list[tuple[object, ...]]:
+    """A row for each of the newest runs."""
+    now = look.now
+    return [
+        (
+            run.workflow,
+            state(run.state),
+            run.steps,
+            "" if now is None else ago(run.created_at, now),
+            "" if run.took_for is None else span(run.took_for),
+            run.id,
+        )
+        for run in look.runs
+    ]
+
+
+def server_rows(look: Look) -> list[tuple[object, ...]]:
+    """A row for each live server."""
+    now = look.now
+    return [
+        (
+            server.name,
+            state(server.state),
+            f"{server.running}/{server.concurrency}",
+            server.handled,
+            server.failed,
+            ", ".join(server.task_lists),
+            "" if now is None else ago(server.heartbeat_at, now),
+        )
+        for server in look.servers
+    ]

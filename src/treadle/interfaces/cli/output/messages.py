@@ -1,0 +1,93 @@
+"""Messages on stderr: errors, warnings and notes as one line (or one JSON object), and progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from treadle.model.errors import InvalidFlow
+from treadle.model.text import printable, safe_logger
+
+if TYPE_CHECKING:
+    from treadle.interfaces.cli.session import Session
+    from treadle.lang.diagnostics import Diagnostic
+
+
+def tell_error(code: str, message: str, *, as_json: bool) -> None:
+    """Report an error on stderr."""
+    if as_json:
+        sys.stderr.write(json.dumps({"error": {"code": code, "message": message}}) + "\n")
+    elif _lines_are_json():
+        safe_logger("treadle").error(message, extra={"treadle_event": code})
+    else:
+        line = _one_line(message)
+        sys.stderr.write(f"treadle: {code}: {line}\n")
+    sys.stderr.flush()
+
+
+def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
+    """Report AFL errors on stderr: each diagnostic with its line, then a summary line."""
+    from treadle.lang.diagnostics import Diagnostic
+
+    told = getattr(error, "problem", {}).get("diagnostics") or ()  # reported by a server
+    found = [each for each in getattr(error, "diagnostics", ()) if isinstance(each, Diagnostic)]
+    found += [Diagnostic.from_json(each) for each in told]
+    first = str(error).partition("\n")[0]
+    if as_json:
+        told = {"code": error.code, "message": first, "diagnostics": [each.as_json() for each in found]}
+        sys.stderr.write(json.dumps({"error": told}) + "\n")
+        sys.stderr.flush()
+        return
+    for each in found:
+        tell_diagnostic(each)
+    tell_error(error.code, first, as_json=False)
+
+
+def tell_diagnostic(diagnostic: Diagnostic) -> None:
+    """Print a diagnostic about AFL for people on stderr, with its line."""
+    sys.stderr.write(printable(diagnostic.render(), keep="\n\t") + "\n\n")
+    sys.stderr.flush()
+
+
+def tell_warning(message: str) -> None:
+    """Print a warning for people on stderr."""
+    sys.stderr.write(f"treadle: warning: {_one_line(message)}\n")
+    sys.stderr.flush()
+
+
+def tell_note(message: str) -> None:
+    """Print a note for people on stderr, beside the output."""
+    if _lines_are_json():
+        safe_logger("treadle").warning(message)
+        return
+    sys.stderr.write(f"{_one_line(message)}\n")
+    sys.stderr.flush()
+
+
+def _one_line(message: str) -> str:
+    return printable(" ".join(message.split()))
+
+
+def _lines_are_json() -> bool:
+    """Whether log lines are JSON; a command that failed before setting up logging has none."""
+    told = sys.modules.get("treadle.kernel.telemetry.log_format")
+    return told is not None and bool(told.lines_are_json())
+
+
+def tell_progress(session: Session, text: str) -> None:
+    """Show progress."""
+    if _watched(session):
+        sys.stderr.write(f"\r{text}")
+        sys.stderr.flush()
+
+
+def end_progress(session: Session) -> None:
+    """Remove the progress line; the result is printed elsewhere."""
+    if _watched(session):
+        sys.stderr.write("\r\033[K")
+        sys.stderr.flush()
+
+
+def _watched(session: Session) -> bool:
+    return sys.stderr.isatty() and not session.json

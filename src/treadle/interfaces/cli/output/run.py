@@ -1,0 +1,312 @@
+"""A run for people: its steps as a table, and a live view on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from treadle.api.tasks import WAIT_LIMIT
+from treadle.interfaces.cli.output.format import facts, grid, ms, plain, pretty, short, state, tag_line, when
+from treadle.interfaces.cli.session import Session
+from treadle.model.clock import as_text, span
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from treadle.api.facade import Api
+    from treadle.api.runs import RunDetail, RunOutputs
+    from treadle.api.steps import Step
+    from treadle.api.tasks import Task
+    from treadle.model.tasks import LogLine
+
+_SCRIPTS = ("state.facet.scripts.Begin", "state.block.execution.Begin")
+_PAGE = 1000
+
+
+async def list_steps(api: Api, run_id: str, most: int = 10_000, *, values: bool = True) -> list[Step]:
+    """Up to `most` steps and blocks of a run, each below its parent, in the order of the program."""
+    from treadle.api.steps import in_order
+
+    found: list[Step] = []
+    after: str | None = None
+    while len(found) < most:
+        limit = min(most - len(found), _PAGE)
+        page = await api.steps.list(run_id, order="stored", values=values, limit=limit, after=after)
+        found += page.steps
+        after = page.next_after
+        if after is None:
+            break
+    return list(in_order(found))
+
+
+async def live_tasks(api: Api, run_id: str, most: int = 500) -> dict[str, Task]:
+    """Live tasks of the run, by step."""
+    return {task.step_id or "": task for task in (await api.runs.tasks(run_id, limit=most)).tasks}
+
+
+def is_shown(step: Step) -> bool:
+    """Whether to show it: steps, and blocks that run a script or have an error of their own."""
+    return step.is_step or step.task_id is not None or (step.error is not None and step.error.step_id == step.id)
+
+
+def doing(step: Step, task: Task | None) -> str:
+    """The most important fact about a step, in a few words."""
+    if step.facet in ("step", "effect") and step.state == "running" and step.worker is not None:
+        return f"since {as_text(ms(step.began_at))}, attempt {step.attempt} on {step.worker}"
+    if step.error is not None:
+        return short(f"{'caught: ' if step.state == 'completed' else ''}{step.error.cause}", 80)
+    if task is not None:
+        said = task.progress or {}
+        what = "script" if step.language_state in _SCRIPTS else "handler"
+        again = f", attempt {task.attempt}" if task.attempt > 1 else ""
+        if task.owner_id is not None:
+            return short(f"{what} works{again}{': ' + said['message'] if said.get('message') else ''}", 80)
+        failed = (task.error or {}).get("message")
+        return short(f"{what} waits{f', failed: {failed}' if failed else ''}", 80)
+    return ""
+
+
+def steps_table(steps: Sequence[Step], tasks: Mapping[str, Task], *, with_ids: bool = True) -> RenderableType:
+    """Steps with their states, one per line: with ids and full paths, or as a tree for people."""
+    paths: list[str] = []
+    columns = ["step", "facet", "state", ">took", "note"]
+    table = grid(*(["id", *columns] if with_ids else columns))
+    for step in steps:
+        note = plain(doing(step, tasks.get(step.id)), "red" if step.state == "failed" else "")
+        cells = [
+            named(step.path if with_ids else _branch(step, paths), step.about),
+            plain(step.facet or step.kind),
+            state(step.state),
+            plain("" if step.took_for is None else span(step.took_for)),
+            note,
+        ]
+        table.add_row(*([plain(step.id, "dim"), *cells] if with_ids else cells))
+    return table
+
+
+def named(name: str, about: str) -> Text:
+    """The name of a step with its arguments: `pay(order = 7)`."""
+    from rich.text import Text
+
+    return Text.assemble(plain(name), plain(f"({short(about, 60)})" if about else "", "dim"))
+
+
+def _branch(step: Step, above: list[str]) -> str:
+    """The path relative to the step above, indented; `above` holds the paths from the root to the previous step."""
+    while above and not step.path.startswith((f"{above[-1]}.", f"{above[-1]}[")) and (step.is_step or step.path != above[-1]):
+        above.pop()
+    inside = step.path[len(above[-1]) :].lstrip(".") if above else step.path
+    indent = "  " * len(above)
+    if step.is_step:
+        above.append(step.path)
+    return f"{indent}{inside or step.name}"
+
+
+def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], now: datetime) -> RenderableType:
+    """One run in full: facts, values, steps."""
+    from rich.console import Group
+    from rich.text import Text
+
+    head = Text.assemble(plain(run.workflow, "bold"), "  ", state(run.state), "  ", plain(run.id, "dim"))
+    rows: list[tuple[str, object]] = [
+        ("created", when(run.created_at, now)),
+        ("flow", run.flow_id if run.flow_id.startswith("fn:") else run.flow_id[:12]),
+        ("list", f"{run.task_list} (namespace {run.namespace}, priority {run.priority})"),
+        ("steps", run.steps),
+    ]
+    if run.finished_at is not None:
+        rows.insert(1, ("finished", f"{when(run.finished_at, now)}, after {span(run.took_for or 0)} of work"))
+    elif run.deadline_at is not None:
+        rows.insert(1, ("deadline", when(run.deadline_at, now)))
+    if run.fairness_key is not None:
+        rows.append(("fairness key", run.fairness_key))
+    if run.takeovers:
+        last = run.takeovers[-1]
+        rows.append(
+            ("takeovers", f"{len(run.takeovers)}, the last of {last.path or last.name} {when(last.at, now)} from {last.worker}")
+        )
+    if run.activity is not None:
+        rows.insert(0, ("doing", run.activity.text))
+    if run.tags:
+        rows.append(("tags", tag_line(run.tags)))
+    if run.continued_as is not None:
+        if isinstance(run.outputs, dict) and "continued_as" in run.outputs:
+            rows.insert(0, ("next run", run.outputs["continued_as"]))
+        rows.insert(0, ("current run", f"{run.continued_as}, which actions on this run reach"))
+    if run.continued_as is not None or run.chain_id is not None:
+        listed = f"`treadle runs list --root {run.root_id} --workflow {run.workflow}`"
+        rows.append(("chain", f"link {run.link} of the chain {run.chain_id or run.id}; all links: {listed}"))
+    signals = ", ".join(run.awaited_signals)
+    for name, value in (("idempotency key", run.idempotency_key), ("made from", run.parent_id), ("awaits signals", signals)):
+        if value:
+            rows.append((name, value))
+    parts: list[RenderableType] = [head, plain(f"  {run.why.text}"), "", facts(rows), _title("Inputs"), pretty(run.inputs)]
+    if run.outputs is not None:
+        parts += [_title("Outputs"), pretty(run.outputs)]
+    if run.published is not None:
+        parts += [_title("Published"), pretty(run.published)]
+    if run.error is not None and run.state != "completed":
+        parts += [_title("Error"), plain(run.error.get("message", ""), "red")]
+    parts += [_title("Steps"), steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)]
+    if run.steps > len(steps):
+        more = f"`treadle runs steps {run.id} --limit {run.steps}` shows all."
+        parts.append(plain(f"Showing {len(steps)} of {run.steps} steps and blocks; {more}"))
+    return Group(*parts)
+
+
+def _title(text: str) -> Text:
+    return plain(f"\n{text}", "bold")
+
+
+_LOOK_EVERY = 0.15
+_LOOK_EVERY_REMOTE = 1.0
+_MOST_STEPS = 300
+"""A run with more steps is shown as numbers."""
+_MOST_ROWS = 40
+_NUMBERS_EVERY = 2.0
+
+
+@dataclass
+class Scene:
+    """The last snapshot of the run."""
+
+    run: RunDetail | None = None
+    steps: list[Step] = field(default_factory=list)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    """Live tasks by step."""
+
+
+class Watcher:
+    """Shows a run until it ends or `stop` is set.
+
+    `heard` delivers the flow's log lines of this process; without it they are polled.
+    """
+
+    def __init__(self, session: Session, api: Api, run_id: str, heard: list[Callable[[LogLine], None]] | None = None) -> None:
+        self._session, self._api, self._run_id, self._heard = session, api, run_id, heard
+        self._scene = Scene()
+        self._told: dict[str, str] = {}
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._numbers_at = 0.0
+        self._line = 0
+        self._console = _console()
+
+    async def watch(self, stop: asyncio.Event) -> RunOutputs | None:
+        """Return the run's outputs; None if `stop` was set first."""
+        result = asyncio.ensure_future(self._end())
+        stopping = asyncio.ensure_future(stop.wait())
+        every = _LOOK_EVERY if self._heard is not None else _LOOK_EVERY_REMOTE
+        if self._heard is not None:
+            self._heard.append(self._hear)
+        try:
+            with self._live():
+                while not (result.done() or stopping.done()):
+                    await self._look()
+                    await asyncio.wait([result, stopping], timeout=every, return_when=asyncio.FIRST_COMPLETED)
+                if result.done():  # otherwise stop without delay
+                    await self._look()
+        finally:
+            if self._heard is not None:
+                self._heard.remove(self._hear)
+            stopping.cancel()
+            result.cancel()
+            await asyncio.gather(result, stopping, return_exceptions=True)
+        return None if result.cancelled() else result.result()
+
+    async def _end(self) -> RunOutputs:
+        while True:
+            ended = await self._api.runs.outputs(self._run_id, wait_for=WAIT_LIMIT)
+            if ended.finished:
+                return ended
+
+    async def _look(self) -> None:
+        if self._session.json:
+            return
+        before = self._scene.run
+        run = await self._api.runs.get(self._run_id)
+        if before is None or before.version != run.version:
+            self._scene.steps = await list_steps(self._api, run.id, values=False) if run.steps <= _MOST_STEPS else []
+        self._scene.tasks = await live_tasks(self._api, run.id, 100)
+        self._scene.run = run
+        if self._heard is None:
+            await self._ask_lines()
+        if not self._console.is_terminal:
+            if before is None:
+                self._say(f"run {run.id} of {run.workflow}")
+            self._tell()
+
+    async def _ask_lines(self) -> None:
+        page = await self._api.runs.logs(self._run_id, after=self._line)
+        self._line = page.next_after
+        for line in page.lines:
+            if line.task_id == line.step_id:  # only the flow's own lines; `runs logs` has those of handlers
+                self._say(f"log {line.message}")
+
+    def _tell(self) -> None:
+        """Print a line for each step with a changed state."""
+        run = self._scene.run
+        if run is not None and run.steps > _MOST_STEPS:
+            if self._elapsed() - self._numbers_at >= _NUMBERS_EVERY or run.finished_at is not None:
+                self._numbers_at = self._elapsed()
+                self._say(f"{run.steps} steps so far, at least {len(self._scene.tasks)} pending tasks")
+            return
+        over = [step for step in self._scene.steps if step.state in ("completed", "failed")]
+        going = [step for step in self._scene.steps if step.state not in ("completed", "failed")]
+        for step in [*going, *sorted(over, key=lambda step: (step.updated_at, -step.depth))]:
+            said = ", ".join(part for part in (step.state, doing(step, self._scene.tasks.get(step.id))) if part)
+            if is_shown(step) and self._told.get(step.id) != said:
+                self._told[step.id] = said
+                what = "value" if step.facet == "sys.value" else step.facet
+                self._say(f"{step.path}{f' ({what})' if what else ''}: {said}")
+
+    def _hear(self, line: LogLine) -> None:
+        """Print the flow's log lines as they arrive."""
+        if line.run_id == self._run_id and not self._session.json:
+            self._say(f"log {line.message}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(plain(f"{self._elapsed():6.1f} s  {text}"), soft_wrap=True)
+
+    def _elapsed(self) -> float:
+        return self._loop.time() - self._began
+
+    @contextmanager
+    def _live(self) -> Iterator[None]:
+        if self._session.json or not self._console.is_terminal:
+            yield
+            return
+        from rich.live import Live
+
+        with Live(get_renderable=self._picture, console=self._console, refresh_per_second=8):
+            yield
+
+    def _picture(self) -> RenderableType:
+        from rich.console import Group
+
+        scene = self._scene
+        if scene.run is None:
+            return plain("")
+        head = plain(f"{scene.run.workflow}  {scene.run.state}  {scene.run.id}  {self._elapsed():.1f} s", "bold")
+        if scene.run.steps > _MOST_STEPS:
+            return Group(head, plain(f"  {scene.run.steps} steps so far, at least {len(scene.tasks)} pending tasks"))
+        rows = [step for step in scene.steps if is_shown(step)]
+        hidden = 0
+        if len(rows) > _MOST_ROWS:
+            kept = [step for step in rows if step.state != "completed"][-_MOST_ROWS:]
+            hidden, rows = len(rows) - len(kept), kept
+        table = steps_table(rows, scene.tasks, with_ids=False)
+        return Group(head, table, plain(f"  and {hidden} more", "dim")) if hidden else Group(head, table)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    return console if console.is_terminal else Console(stderr=True, markup=False, highlight=False, emoji=False, width=240)

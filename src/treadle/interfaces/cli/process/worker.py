@@ -1,0 +1,345 @@
+"""A worker process: it serves until a signal, then lets running work finish."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+from treadle.engine import Engine, engine_beside, twin_of
+from treadle.interfaces.cli.exits import INTERRUPTED, STORE_TROUBLE
+from treadle.interfaces.cli.output.messages import tell_error, tell_note
+from treadle.interfaces.cli.process.interrupts import on_sigint
+from treadle.interfaces.cli.process.places import leave_when_moved, wait_for_move
+from treadle.interfaces.cli.session import Session
+from treadle.kernel.store.failure import end_with
+from treadle.kernel.telemetry.events import StoreTrouble
+from treadle.model.errors import NamespaceNotFound, Refused, StoreFailed, StoreUnavailable, TreadleError
+from treadle.model.names import DEFAULT_LIST
+from treadle.model.text import printable, safe_logger
+from treadle.model.values import Json
+from treadle.settings import Directory, read_directory
+
+if TYPE_CHECKING:
+    from treadle.engine.wiring.worker_host import WorkerHost
+    from treadle.interfaces.http.server import HttpOptions, HttpServer
+
+_REFRESH_FOR = 2000
+"""Milliseconds between reads of the registered handlers."""
+_COLLECTIONS = (10_000, 20, 20)
+"""Thresholds of the garbage collector: allocations before a young collection, and collections before each older one."""
+
+_PAUSES = (0.5, 1.0, 2.0, 5.0, 15.0)
+"""Seconds between attempts to open a store that cannot be reached."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Options of a worker process; numbers are per process."""
+
+    task_lists: tuple[str, ...]
+    concurrency: int | None
+    threads: int
+    isolated: int
+    grace: float
+    lease: float | None = None
+    poll_interval: float | None = None
+    stop_at_eof: bool = False
+    """Stop when stdin closes, so that no child outlives its parent."""
+    llm: bool = False
+    """Also run prompt blocks, with the model of the settings."""
+    name: str | None = None
+    """The server's name; leases of an earlier process with that name are taken over immediately."""
+    topology: str | None = None
+    """The topology file of the goal pipeline, and the roles to play (none: all)."""
+    roles: tuple[str, ...] = ()
+    http: HttpOptions | None = None
+    """Also serve HTTP with these options."""
+    also: tuple[str, ...] = ()
+    """Further namespaces of the directory to serve."""
+
+
+def enable_llm(engine: Engine) -> None:
+    """Let the engine's workers run prompt blocks."""
+    from treadle.llm import use_llm
+
+    use_llm(engine)
+
+
+async def serve(
+    engines: Sequence[Engine], options: Serving, started: Callable[[str, HttpServer | None], Awaitable[None]]
+) -> tuple[int, int]:
+    """Run the first engine's worker until SIGTERM or SIGINT; all engines are open, so that handlers can use theirs.
+
+    A second SIGINT ends the process immediately; its tasks are taken over when the leases expire. Returns the numbers of handled
+    and released tasks. Raises `NamespaceMoved`, once running work has finished, if the directory places the namespace elsewhere.
+    """
+    stop = stop_signal(options.stop_at_eof)
+    if options.llm:
+        enable_llm(engines[0])
+    if options.topology is not None:
+        engines[0].goals.use_topology(options.topology, roles=options.roles or None)
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(opened(engine, stop))
+        began = asyncio.Event()
+
+        def state() -> str:
+            return "draining" if stop.is_set() else "running" if began.is_set() else "starting"
+
+        await stack.enter_async_context(observed(engines[0], state))
+        server = await listening(engines[0], options.http)
+        calm_collector()
+        leaving = asyncio.create_task(leave_when_moved(engines[0], stop))
+        others = [asyncio.create_task(_serve_beside(each, options, stop)) for each in _engines_beside(engines[0], options)]
+        async with _worker(engines[0], options) as host, server or nullcontext():
+            began.set()
+            await started(host.owner_id, server)
+            await stop.wait()
+            safe_logger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
+        counts = [(host.worker.handled, host.worker.released), *await asyncio.gather(*others)]
+        await leaving
+    return sum(handled for handled, _ in counts), sum(released for _, released in counts)
+
+
+def _worker(engine: Engine, options: Serving) -> AbstractAsyncContextManager[WorkerHost]:
+    return engine.worker(
+        concurrency=options.concurrency,
+        threads=options.threads,
+        processes=options.isolated,
+        task_lists=options.task_lists,
+        lease=options.lease,
+        grace=options.grace,
+        poll_interval=options.poll_interval,
+        name=options.name,
+    )
+
+
+def _engines_beside(engine: Engine, options: Serving) -> list[Engine]:
+    """Engines with the same handlers for the further namespaces."""
+    settings = engine.kernel.settings
+    directory = read_directory(settings.directory) if options.also else Directory()
+    made = []
+    for name in options.also:
+        url = directory.find(name)
+        if url is None:
+            raise NamespaceNotFound(name)
+        made.append(engine_beside(engine, url, replace(settings, namespace=name, store=url)))
+    return made
+
+
+async def _serve_beside(engine: Engine, options: Serving, stop: asyncio.Event) -> tuple[int, int]:
+    """Serve a further namespace, also after it was moved; a store that cannot be reached does not delay the others."""
+    handled = released = 0
+    settings = engine.kernel.settings
+    while not stop.is_set():
+        try:
+            async with opened(engine, stop), _worker(engine, options) as host:
+                url = await wait_for_move(settings, stop)
+        except TreadleError as error:
+            if not stop.is_set():
+                safe_logger("treadle").error("the namespace %s is not served: %s", settings.namespace, error)
+            break
+        handled, released = handled + host.worker.handled, released + host.worker.released
+        if url is not None:
+            settings = replace(settings, store=url)
+            engine = engine_beside(engine, url, settings)
+            safe_logger("treadle").info("the namespace %s was moved: serving it at its new store", settings.namespace)
+    return handled, released
+
+
+@asynccontextmanager
+async def opened(engine: Engine, stop: asyncio.Event) -> AsyncIterator[Engine]:
+    """Open the engine, and close it at the end.
+
+    While its store cannot be reached, try again with backoff; once `stop` is set, raise the reason. A database that rejects
+    the user, the database name or the kind of connection raises immediately.
+    """
+    for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
+        try:
+            await engine.open()
+            break
+        except StoreUnavailable as error:
+            await engine.close()
+            if error.rejected:
+                raise
+            engine.kernel.emit(StoreTrouble("opening the store", str(error), pause))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await stop.wait()
+            if stop.is_set():
+                raise
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+@asynccontextmanager
+async def observed(engine: Engine, state: Callable[[], str]) -> AsyncIterator[None]:
+    """Share tracing with the handlers' own spans, and serve metrics and probes if the settings say so."""
+    engine.kernel.share_tracing()
+    if not engine.kernel.settings.metrics_address:
+        yield
+        return
+    from treadle.engine.observability.status_server import probe_routes, serve_metrics
+
+    kernel = engine.kernel
+    probes = probe_routes(state, kernel.store.now)
+    async with serve_metrics(engine.metrics, kernel.tokens, kernel.emit, kernel.settings.metrics_address, probes):
+        yield
+
+
+@asynccontextmanager
+async def worker_starter(
+    engine: Engine, grace: float, *, served: Iterable[str] = (), registered: bool = False
+) -> AsyncIterator[Callable[[str], Awaitable[bool]]]:
+    """Yield a function that starts a worker for a task list in this process, once; all stop with the context.
+
+    With `registered`, it also serves the handlers registered in the store.
+    """
+    known, starting = set(served), asyncio.Lock()
+    async with AsyncExitStack() as stack:
+
+        async def start(task_list: str) -> bool:
+            async with starting:
+                if task_list in known:
+                    return False
+                if not (engine.kernel.registry.names() or engine.kernel.function_registry.names() or registered):
+                    raise Refused(
+                        "This process has no handlers: cancel the task and enqueue it in a list that a worker serves, complete a "
+                        "step yourself, or ask a person to start a worker."
+                    )
+                await stack.enter_async_context(engine.worker(task_lists=[task_list], grace=grace))
+                if registered:
+                    await stack.enter_async_context(registered_handlers(engine, grace, task_list))
+                known.add(task_list)
+                return True
+
+        yield start
+
+
+@asynccontextmanager
+async def registered_handlers(engine: Engine, grace: float, task_list: str = DEFAULT_LIST) -> AsyncIterator[None]:
+    """Serve the handlers registered in the engine's store, in a thread, as `treadle runner` does."""
+    from treadle.agents import Evaluator, Persistence, RegistryRunner, RegistryRunnerConfig
+
+    persistence = await asyncio.to_thread(Persistence, engine=twin_of(engine))
+    config = RegistryRunnerConfig(registry_refresh_interval_ms=_REFRESH_FOR, task_list=task_list)
+    runner = RegistryRunner(persistence, Evaluator(persistence), config)
+    runner.grace = grace
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def claims() -> None:
+        loop.call_soon_threadsafe(started.set)
+
+    runner.on_started = claims
+    serving = loop.create_task(asyncio.to_thread(runner.start))
+    serving.add_done_callback(lambda _: started.set())
+    await started.wait()
+    try:
+        yield
+    finally:
+        runner.stop()
+        await asyncio.gather(serving, return_exceptions=True)
+        await asyncio.to_thread(persistence.close)
+
+
+async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer | None:
+    """Bind a server for the engine, which responds once it is entered; a failure to bind stops everything else."""
+    if options is None:
+        return None
+    from treadle.interfaces.http.server import HttpServer
+    from treadle.interfaces.web.site import add_pages
+
+    more = [add_pages]
+    if has_mcp():
+        from treadle.interfaces.cli.process.mcp_mount import add_mcp
+
+        more.append(add_mcp)
+    server = HttpServer(engine, options, more=more)
+    await server.listen()
+    return server
+
+
+def has_mcp() -> bool:
+    """Whether the MCP SDK is installed, without importing it."""
+    return importlib.util.find_spec("mcp_types") is not None
+
+
+def calm_collector() -> None:
+    """Make garbage collection rarer, and exclude all objects loaded so far."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTIONS)
+
+
+def stop_signal(at_eof: bool = False) -> asyncio.Event:
+    """An event set by SIGTERM and SIGINT; a second SIGINT, or a store that failed, ends the process, even if the loop is busy."""
+    stop = asyncio.Event()
+    end_with(_end)
+    loop = asyncio.get_running_loop()
+    presses = 0
+
+    def end_now() -> None:
+        tell_note("Stopped immediately; running tasks are taken over when their leases expire.")
+        os._exit(INTERRUPTED)
+
+    def pressed() -> None:
+        nonlocal presses
+        presses += 1
+        if presses > 1:
+            end_now()
+
+    def interrupt() -> None:
+        if stop.is_set():
+            end_now()
+        stop.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    on_sigint(pressed)
+    if at_eof:
+
+        def watch() -> None:
+            while os.read(0, 1024):
+                pass
+            loop.call_soon_threadsafe(stop.set)
+
+        threading.Thread(target=watch, name="treadle-parent", daemon=True).start()
+    return stop
+
+
+def _end(error: StoreFailed) -> None:
+    tell_error(error.code, str(error), as_json=False)
+    os._exit(STORE_TROUBLE)
+
+
+def announce(session: Session, event: dict[str, Json], lines: Sequence[str]) -> None:
+    """Print immediately: one JSON object per line, or lines for people."""
+    if session.json:
+        sys.stdout.write(json.dumps(event) + "\n")
+    else:
+        for line in lines:  # without the console, whose modules a worker would load only for this
+            sys.stdout.write(printable(line) + "\n")
+    sys.stdout.flush()
+
+
+def leave_threads_behind(code: int = 0) -> None:
+    """End the process if a sync handler is stuck in its thread, because waiting could take forever."""
+    if any(thread.name.startswith("treadle-handler") for thread in threading.enumerate()):
+        safe_logger("treadle").warning("abandoning handlers that did not stop; their tasks were released")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,148 @@
+"""One server in front of all namespaces of a directory: `/ns/NAME/...` is the API and the dashboard of that namespace.
+
+Each namespace has its own engine, which is opened with the first request and follows the directory when the namespace is moved. Its
+callers need tokens of that namespace. All other paths belong to the server's own namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from treadle.engine import Engine, twin_of, use_store
+from treadle.interfaces.http.app_state import state_of
+from treadle.interfaces.http.prefix import Prefixed
+from treadle.interfaces.http.problems import problem_of
+from treadle.model.access import OPEN
+from treadle.model.access import Scope as AccessScope
+from treadle.model.errors import NamespaceNotFound, TreadleError
+from treadle.settings import Directory, read_directory
+
+PATH = "/ns"
+_SWITCHER = "treadle.namespaces"
+"""The entry of a request's scope that lists the namespaces for its caller."""
+
+
+class PlaceLink(NamedTuple):
+    """A namespace that a caller may choose: its name, and the path of its dashboard."""
+
+    namespace: str
+    path: str
+    is_current: bool
+
+
+async def list_places(request: Request) -> list[PlaceLink]:
+    """Return the namespaces that the caller of a page may choose; empty without a directory."""
+    switcher = request.scope.get(_SWITCHER)
+    return [] if switcher is None else await switcher(request)
+
+
+class _Place:
+    """An open namespace: the URL of its store, its engine and its application."""
+
+    def __init__(self, url: str, engine: Engine, app: Starlette) -> None:
+        self.url, self.engine, self.app = url, engine, app
+        self.asgi = Prefixed(app)
+
+    async def close(self) -> None:
+        await state_of(self.app).close()
+        await self.engine.close()
+
+
+class NamespaceApps:
+    """The applications of all namespaces; `make` makes that of an open engine."""
+
+    def __init__(self, own: Starlette, path: str, make: Callable[[Engine], Starlette]) -> None:
+        self._own = own
+        self._path = Path(path)
+        self._make = make
+        self._read_at: int | None = None
+        self._directory = Directory()
+        self._places: dict[str, _Place] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, root = scope.get("path", ""), scope.get("root_path", "")
+        scope = {**scope, _SWITCHER: partial(self._list_places, root, path)}
+        if scope["type"] != "http" or not (path == PATH or path.startswith(f"{PATH}/")):
+            await self._own(scope, receive, send)
+            return
+        name = path.removeprefix(PATH).strip("/").partition("/")[0]
+        try:
+            app: ASGIApp = (await self._find(name)).asgi if name else await self._index(Request(scope, receive))
+        except TreadleError as error:
+            app = problem_of(error)
+        if name:
+            scope = {**scope, "root_path": f"{root}{PATH}/{name}"}
+        await app(scope, receive, send)
+
+    async def end_waits(self) -> None:
+        """End every long poll and stream, because the server stops."""
+        for place in self._places.values():
+            await state_of(place.app).close()
+
+    async def close(self) -> None:
+        """Close the engines of all namespaces."""
+        for name in list(self._places):
+            await self._places.pop(name).close()
+
+    async def _find(self, name: str) -> _Place:
+        url = self._read().namespaces.get(name)
+        if url is None:
+            raise NamespaceNotFound(name)
+        async with self._opening.setdefault(name, asyncio.Lock()):
+            found = self._places.get(name)
+            if found is not None and found.url == url:
+                return found
+            if found is not None:  # it was moved
+                await self._places.pop(name).close()
+            own = state_of(self._own).engine
+            engine = twin_of(own)
+            use_store(engine, url, replace(own.kernel.settings, namespace=name, store=url))
+            try:
+                await engine.open()
+            except BaseException:
+                await engine.close()
+                raise
+            found = self._places[name] = _Place(url, engine, self._make(engine))
+            return found
+
+    def _read(self) -> Directory:
+        """Return the directory, read again if the file was replaced."""
+        changed_at = self._path.stat().st_mtime_ns if self._path.exists() else None
+        if changed_at is None or changed_at != self._read_at:
+            self._directory, self._read_at = read_directory(self._path), changed_at
+        return self._directory
+
+    async def _list_places(self, root: str, path: str, request: Request) -> list[PlaceLink]:
+        """List the namespaces for callers who may read the server's own one; others learn no names."""
+        own = state_of(self._own)
+        try:
+            session = await own.callers.find_session(request)
+            if session is None and not own.callers.open_access:
+                return []
+            (OPEN if session is None else session.access).check(AccessScope.READ)
+            names = sorted(self._read().namespaces)
+        except TreadleError:
+            return []
+        home = own.engine.kernel.settings.namespace
+        here = path.removeprefix(PATH).strip("/").partition("/")[0] if path.startswith(f"{PATH}/") else None
+        links = [PlaceLink(home, f"{root}/", here is None)]
+        return links + [PlaceLink(name, f"{root}{PATH}/{name}/", name == here) for name in names if name != home or name == here]
+
+    async def _index(self, request: Request) -> Response:
+        """List the namespaces for callers of the server's own namespace."""
+        access = await state_of(self._own).callers.find(request)
+        access.check(AccessScope.READ)
+        rows = [{"namespace": name, "path": f"{PATH}/{name}/"} for name in sorted(self._read().namespaces)]
+        return Response(msgspec.json.encode({"namespaces": rows}), media_type="application/json")

@@ -1,0 +1,276 @@
+"""The OpenAPI document, made from the descriptions of the contract's calls and of the server's own routes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from treadle.api.contract import Call, Doc, Parameter
+from treadle.api.facade import all_calls
+from treadle.api.wire import Instant, to_builtins
+from treadle.interfaces.http.access import COOKIE, CSRF_HEADER
+from treadle.interfaces.http.parameters import wire_type, without_none
+from treadle.interfaces.http.problems import DOCUMENTED, Problem, problem_responses
+from treadle.model.access import Scope
+
+JSON = "application/json"
+KEY_HEADER = "Idempotency-Key"
+KEY_LENGTH = 200
+_REF = "#/components/schemas/{name}"
+_KEY = "A request with the same key creates nothing more"
+_REPLAYED_KEY = "A request with the same key within a week returns the same answer and creates nothing more"
+_DESCRIPTION = """\
+Everything that people, programs and agents do with a Treadle engine.
+
+Instants are RFC 3339 in UTC. Durations in requests are seconds; fields of answers that end in `_for` are milliseconds. Lists are
+paged: pass `next_before` as `before`. Errors are `application/problem+json` with a stable `code`. Each call names the scope
+that its token needs. Calls that create something take an `Idempotency-Key`. Every answer has an `X-Request-Id`. A request with the
+header `Treadle-For-Model` acts for a model: it cannot approve what its token asked for.
+"""
+_SECURITY = {
+    "token": {"type": "http", "scheme": "bearer", "description": "The secret of a token, as `Authorization: Bearer SECRET`"},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": f"The cookie of a session; requests that change something also need its CSRF token in `{CSRF_HEADER}`",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BodyOf:
+    """A JSON object in the body of a request."""
+
+    name: str
+    """Its name among the schemas."""
+    parameters: Sequence[Parameter]
+    example: Any
+    text: str = ""
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Returns:
+    """A successful answer: one of several records as JSON, text of several media types, or nothing."""
+
+    text: str
+    records: tuple[type, ...] = ()
+    media: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """The description of a route."""
+
+    id: str
+    tag: str
+    summary: str
+    text: str
+    returns: Mapping[int, Returns]
+    """By status; the usual one first."""
+    parameters: Sequence[tuple[str, Parameter]] = ()
+    """With the place of each: `path`, `query` or `header`."""
+    body: BodyOf | None = None
+    problems: Sequence[int] = DOCUMENTED
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    creates: bool = False
+
+
+PUBLIC: Mapping[str, Any] = {"security": []}
+"""Extra of operations that need no token."""
+
+
+def guarded(scope: Scope, *, lists: bool = False) -> dict[str, Any]:
+    """Extra of operations that need a scope; `lists`: tokens that are restricted to task lists may call them too."""
+    return {"x-scope": str(scope), "x-task-lists": lists}
+
+
+def header(name: str, text: str) -> tuple[str, Parameter]:
+    """An optional header."""
+    return "header", Parameter(name, str | None, None, False, Doc(text))
+
+
+def operation_of(call: Call) -> Operation:
+    """The operation of a call of the contract."""
+    parameters = [("path", each) for each in call.path]
+    body = None
+    if call.in_query:
+        parameters += [("query", each) for each in call.others]
+    elif call.others:
+        example = {each.name: each.doc.example for each in call.others if each.required or each.doc.example is not None}
+        name = "".join(word.title() for word in call.id.split("_"))
+        body = BodyOf(name, call.others, example, required=any(each.required for each in call.others))
+    if call.keyed or call.route.creates:
+        parameters.append(header(KEY_HEADER, _KEY if call.keyed else _REPLAYED_KEY))
+    return Operation(
+        id=call.id,
+        tag=call.group,
+        summary=call.doc.partition("\n")[0].removesuffix("."),
+        text=f"{call.doc}\n\nNeeds the scope `{call.route.scope}`.",
+        returns={call.route.status: Returns("Done", (call.returns,))},
+        parameters=parameters,
+        body=body,
+        problems=(*DOCUMENTED, *call.route.problems),
+        extra=guarded(call.route.scope, lists=call.route.lists),
+        creates=call.route.creates,
+    )
+
+
+def document(operations: Mapping[tuple[str, str], Operation], version: str) -> dict[str, Any]:
+    """The document of operations by method and path."""
+    returned = [record for operation in operations.values() for each in operation.returns.values() for record in each.records]
+    answers = _Schemas([Problem, *returned])
+    given = [each for operation in operations.values() for _, each in operation.parameters]
+    fields = [each for operation in operations.values() if operation.body for each in operation.body.parameters]
+    requests = _Schemas([*(without_none(wire_type(each)) for each in given), *map(wire_type, fields)])
+    components = answers.components | requests.components
+    paths: dict[str, dict[str, Any]] = {}
+    for (method, path), operation in operations.items():
+        if operation.body is not None:
+            components[operation.body.name] = _body_schema(operation.body, requests)
+        paths.setdefault(path, {})[method.lower()] = _described(operation, answers, requests)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Treadle", "description": _DESCRIPTION, "version": version},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": _SECURITY},
+        "security": [{"token": []}, {"session": []}],
+    }
+
+
+class _Schemas:
+    """The JSON schemas of types, and the components that they refer to."""
+
+    def __init__(self, kinds: Iterable[Any]) -> None:
+        kinds = list(dict.fromkeys(kinds))
+        schemas, self.components = msgspec.json.schema_components(kinds, schema_hook=_schema_of, ref_template=_REF)
+        self._schemas = dict(zip(kinds, schemas, strict=True))
+        for record in _records_in(kinds):
+            for name, text in field_docs(getattr(record, "record", record)).items():
+                self.components[record.__name__]["properties"][name].setdefault("description", text)
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        return dict(self._schemas[kind])
+
+
+def _schema_of(kind: type) -> dict[str, Any]:
+    if kind is Instant:
+        return {"type": "string", "format": "date-time"}
+    raise NotImplementedError(f"{kind} has no JSON schema.")
+
+
+def _described(operation: Operation, answers: _Schemas, requests: _Schemas) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": operation.text,
+        "operationId": operation.id,
+    }
+    if operation.parameters:
+        found["parameters"] = [_parameter(place, each, requests) for place, each in operation.parameters]
+    if (body := operation.body) is not None:
+        schema: dict[str, Any] = {"$ref": _REF.format(name=body.name)}
+        content = {JSON: {"schema": schema if body.required else {"anyOf": [schema, {"type": "null"}]}}}
+        found["requestBody"] = {"content": content, "required": body.required}
+    returns = operation.returns.items()
+    found["responses"] = {str(status): _response(each, answers) | _links(operation, each) for status, each in returns}
+    found["responses"] |= {str(status): response for status, response in problem_responses(*operation.problems).items()}
+    return found | dict(operation.extra)
+
+
+def _response(returns: Returns, answers: _Schemas) -> dict[str, Any]:
+    content: dict[str, Any] = {media: {"schema": {"type": "string"}} for media in returns.media}
+    if returns.records:
+        schemas = [answers.of(each) for each in returns.records]
+        content[JSON] = {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
+    return {"description": returns.text} | ({"content": content} if content else {})
+
+
+def _parameter(place: str, parameter: Parameter, requests: _Schemas) -> dict[str, Any]:
+    schema = requests.of(without_none(wire_type(parameter)))
+    if place == "header" and parameter.name == KEY_HEADER:
+        schema["maxLength"] = KEY_LENGTH
+    if parameter.default is not None and not parameter.required:
+        schema["default"] = to_builtins(parameter.default)
+    found = {"name": parameter.name, "in": place, "required": parameter.required, "schema": schema}
+    if parameter.doc.text:
+        found["description"] = parameter.doc.text
+    if parameter.doc.example is not None:
+        found["example"] = to_builtins(parameter.doc.example)
+    return found
+
+
+def _body_schema(body: BodyOf, requests: _Schemas) -> dict[str, Any]:
+    properties = {}
+    for each in body.parameters:
+        schema = requests.of(wire_type(each))
+        if each.default is not None and not each.required:
+            schema["default"] = to_builtins(each.default)
+        if each.doc.example is not None:
+            schema["examples"] = [to_builtins(each.doc.example)]
+        properties[each.name] = schema | {"description": each.doc.text}
+    found: dict[str, Any] = {"title": body.name, "type": "object", "properties": properties, "additionalProperties": False}
+    if required := [each.name for each in body.parameters if each.required]:
+        found["required"] = required
+    if body.text:
+        found["description"] = body.text
+    return found | {"examples": [to_builtins(body.example)]}
+
+
+def _links(operation: Operation, returns: Returns) -> dict[str, Any]:
+    """The calls of the same group that need only the id of the created thing in their path."""
+    if not operation.creates or not any("id" in get_type_hints(each) for each in returns.records):
+        return {}
+    links = {
+        other.id: {"operationId": other.id, "parameters": {other.path[0].name: "$response.body#/id"}}
+        for other in all_calls()
+        if other.group == operation.tag and len(other.path) == 1 and other.path[0].name.endswith("_id")
+    }
+    return {"links": links} if links else {}
+
+
+def _records_in(kinds: Iterable[Any]) -> set[type]:
+    """The dataclasses and structs among the types, and in their fields."""
+    found: set[type] = set()
+    waiting = list(kinds)
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
+            if kind not in found:
+                found.add(kind)
+                waiting += get_type_hints(kind).values()
+        else:
+            waiting += get_args(kind)
+    return found
+
+
+def field_docs(record: type) -> dict[str, str]:
+    """The strings below the fields of a record and of its bases."""
+    return {name: text for kind in reversed(record.__mro__[:-1]) for name, text in _docs_in(kind.__module__).get(kind.__name__, ())}
+
+
+@cache
+def _docs_in(module: str) -> dict[str, list[tuple[str, str]]]:
+    """For each class of a module, its fields with the strings below them."""
+    found = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = [
+                (field.target.id, inspect.cleandoc(below.value.value))
+                for field, below in pairwise(node.body)
+                if isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            ]
+    return found

@@ -1,0 +1,123 @@
+"""`GET /v1/events/stream`: live events over SSE (text/event-stream), resumable with `Last-Event-ID`."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as WireScope
+
+from treadle.api.contract import PREFIX, Doc, Parameter
+from treadle.interfaces.http.app_state import AppState, state_of
+from treadle.interfaces.http.broadcast import Message, Subscriber
+from treadle.interfaces.http.long_poll import Waiter, first_of, gone
+from treadle.interfaces.http.openapi import Returns, guarded, header
+from treadle.interfaces.http.parameters import Query
+from treadle.interfaces.http.routes import Routes
+from treadle.kernel.reads.event_pages import LAST_SEQ
+from treadle.model.access import Access, Scope
+from treadle.model.errors import InvalidInput, RestrictedToken
+from treadle.service.events import filter_of
+
+MEDIA_TYPE = "text/event-stream"
+LAG_GRACE = 10.0
+"""Seconds that a dismissed subscriber has to take the last message."""
+
+
+def _parameter(name: str, hint: Any, text: str, example: Any = None) -> Parameter:
+    return Parameter(name, hint, None, False, Doc(text, example))
+
+
+_PARAMETERS = (
+    _parameter("after_seq", int | None, "Only events after this `seq`; without it, from now on"),
+    _parameter("entity", str | None, "Only events of this entity", "task"),
+    _parameter("entity_id", str | None, "Only events of the thing with this id"),
+    _parameter("run_id", str | None, "Only events of this run"),
+    _parameter("root_id", str | None, "Only events of this tree"),
+    _parameter("move", str | None, "Only changes with this name", "succeed"),
+)
+_QUERY = Query(_PARAMETERS)
+ROUTES = Routes("events")
+
+
+@ROUTES.add(
+    "GET",
+    f"{PREFIX}/events/stream",
+    "events_stream",
+    "Live events",
+    {200: Returns("An endless stream of events", media=(MEDIA_TYPE,))},
+    parameters=(*(("query", each) for each in _PARAMETERS), header("Last-Event-ID", "The `id` of the last message")),
+    extra=guarded(Scope.READ),
+)
+async def stream(request: Request) -> Response:
+    """Each event is one message whose data is an `Event` as JSON. To resume, send its `id` as `Last-Event-ID` (browsers do this
+    automatically) or as `after_seq`. Some events may then repeat; compare their `seq`. A comment every 15 seconds is a heartbeat. A
+    message `lagging` is the last one for a reader that is too slow; it may reconnect and resume.
+
+    Needs the scope `read`.
+    """
+    state = state_of(request)
+    access = await state.access(request)
+    access.check(Scope.READ)
+    if access.task_lists:
+        raise RestrictedToken()
+    given = _QUERY.read(request)
+    after = given.pop("after_seq")
+    if (last := request.headers.get("Last-Event-ID")) is not None:
+        after = read_id(last)
+    if after is not None and not 0 <= after <= LAST_SEQ:
+        raise InvalidInput(f"after_seq must be the seq of an event, zero or more, not {after}.")
+    return EventStream(state, access, state.events.subscriber(filter_of(**given)), after)
+
+
+class EventStream(Response):
+    """An answer that lasts until the caller disconnects or loses its access, or the server stops."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, state: AppState, access: Access, subscriber: Subscriber, after_seq: int | None) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["Content-Length"]
+        self._state = state
+        self._access = access
+        self._subscriber = subscriber
+        self._after_seq = after_seq
+
+    async def __call__(self, scope: WireScope, receive: Receive, send: Send) -> None:
+        with self._state.waiters.join(self._access) as waiter:
+            pumping = self._pump(send)
+            await first_of(pumping, gone(receive), self._stuck(), self._dismissed(waiter))
+
+    async def _pump(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async with aclosing(self._subscriber.receive(self._after_seq)) as batches:
+            async for messages in batches:
+                text = b"".join(map(_frame, messages)) or b": %d\nid: %d\n\n" % ((self._subscriber.resume_after,) * 2)
+                await send({"type": "http.response.body", "body": text, "more_body": True})
+        last = b"event: lagging\ndata: {}\n\n" if self._subscriber.lagging.is_set() else b""
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _stuck(self) -> None:
+        """Return when a lagging subscriber does not take the last message either."""
+        await self._subscriber.lagging.wait()
+        await self._state.engine.kernel.clock.sleep(LAG_GRACE)
+
+    async def _dismissed(self, waiter: Waiter) -> None:
+        """End the stream of a subscriber without access; return when it does not take the end either."""
+        await waiter.dismissed.wait()
+        self._subscriber.dismiss()
+        await self._state.engine.kernel.clock.sleep(LAG_GRACE)
+
+
+def _frame(message: Message) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (message.resume_after, message.text)
+
+
+def read_id(text: str) -> int:
+    """The `Last-Event-ID` of a request."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise InvalidInput(f"Last-Event-ID must be the id of a message of this stream, not {text!r}.")
+    return int(text)

@@ -1,0 +1,95 @@
+"""Names in words: signatures, types and doc comments, as hovers and completions show them."""
+
+from __future__ import annotations
+
+from treadle.interfaces.lsp.index import DECLARATIONS, Index, Symbol
+from treadle.lang import tree
+from treadle.lang.definitions import Kind
+from treadle.lang.functions import FUNCTIONS
+from treadle.lang.names import Declared
+from treadle.lang.types import UNKNOWN, Type, words
+
+_DOCUMENTED = DECLARATIONS | {Kind.STEP, Kind.ALIAS}
+TYPES = {
+    "String": "Text.",
+    "Long": "A whole number.",
+    "Int": "A whole number.",
+    "Double": "A number with a fraction.",
+    "Boolean": "`true` or `false`.",
+    "Json": "Any value.",
+}
+
+
+def param_text(param: tree.Param, declared: Declared) -> str:
+    """Return a parameter, return or field as it was written."""
+    source = declared.opening.source
+    default = "" if param.default is None else f" = {source.part(param.default.span)}"
+    return f"{param.name.text}: {source.part(param.type.span)}{default}"
+
+
+def params_text(params: tuple[tree.Param, ...], declared: Declared) -> str:
+    return f"({', '.join(param_text(each, declared) for each in params)})"
+
+
+def signature(declared: Declared) -> str:
+    """Return the head of a facet or schema, under its qualified name."""
+    node = declared.node
+    if isinstance(node, tree.Schema):
+        fields = ", ".join(param_text(each, declared) for each in node.fields)
+        return f"schema {declared.qualified_name} {{ {fields} }}"
+    returns = f" => {params_text(node.returns, declared)}" if node.returns else ""
+    return f"{node.kind} {declared.qualified_name}{params_text(node.params, declared)}{returns}"
+
+
+def result(declared: Declared) -> str:
+    """Return the type of a step that calls a facet or schema: its returns, or the schema."""
+    node = declared.node
+    if isinstance(node, tree.Schema):
+        return declared.qualified_name
+    return params_text(node.returns, declared) if node.returns else ""
+
+
+def type_text(type_: Type) -> str:
+    """Return a type in AFL; empty if it is not known."""
+    return "" if type_ == UNKNOWN else words(type_)
+
+
+def heading(symbol: Symbol) -> str:
+    """Return a name with its type, in the form of AFL."""
+    if symbol.kind in DECLARATIONS and symbol.declared is not None:
+        return signature(symbol.declared)
+    if isinstance(symbol.node, tree.Param) and symbol.owner is not None:
+        return f"({symbol.kind}) {param_text(symbol.node, symbol.owner)}"
+    if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
+        return f"({symbol.kind}) {symbol.name} = {signature(symbol.declared)}"
+    if symbol.kind is Kind.FUNCTION:
+        known = FUNCTIONS[symbol.name]
+        return f"({symbol.kind}) {known.form} => {known.result}"
+    type_ = type_text(symbol.type)
+    return f"({symbol.kind}) {symbol.name}" + (f": {type_}" if type_ and symbol.kind is not Kind.TYPE else "")
+
+
+def documentation(symbol: Symbol) -> str:
+    """Return the doc comment as Markdown: the description, then parameters and returns."""
+    if symbol.kind is Kind.TYPE:
+        return TYPES.get(symbol.name, "")
+    if symbol.kind is Kind.FUNCTION:
+        return FUNCTIONS[symbol.name].doc
+    doc = symbol.doc if symbol.owner is not None or symbol.kind in _DOCUMENTED else None
+    if doc is None:
+        return ""
+    lines = [doc.description] if doc.description else []
+    lines += [f"- `{name}`: {text}" for name, text in doc.params]
+    lines += [f"- returns `{name}`: {text}" for name, text in doc.returns]
+    return "\n\n".join([lines[0], "\n".join(lines[1:])] if len(lines) > 1 else lines)
+
+
+def hover_text(symbol: Symbol, index: Index) -> str:
+    """Return the text of a hover."""
+    parts = [f"```afl\n{heading(symbol)}\n```", documentation(symbol)]
+    if symbol.kind is Kind.NAMESPACE:
+        names = sorted(each.node.name.text for each in index.symbols.taken.values() if each.opening.namespace == symbol.name)
+        parts.append(", ".join(f"`{each}`" for each in names))
+    elif symbol.owner is not None:
+        parts.append(f"of `{symbol.owner.qualified_name}`")
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,238 @@
+"""The meaning of every name in a program: each occurrence with the declaration that it means.
+
+The compiler knows the names of the language itself; those in prompts and scripts are added here.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from treadle.interfaces.lsp.analysis import Analysis
+from treadle.interfaces.lsp.document import Document
+from treadle.interfaces.lsp.scan import scan
+from treadle.lang import tree
+from treadle.lang.builtins import built_in_declarations
+from treadle.lang.definitions import Definition, Kind
+from treadle.lang.docs import parse_doc
+from treadle.lang.functions import FUNCTIONS
+from treadle.lang.mixins import BUILTIN_MIXINS
+from treadle.lang.names import Declared, Opening
+from treadle.lang.program import Doc
+from treadle.lang.tree import NOWHERE, Name, Span
+from treadle.lang.types import BUILTIN, UNKNOWN, Type
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_PARAMS = re.compile(r"""\bparams(?:\[|\.get\()\s*["'](\w+)["']""")
+_RESULT = re.compile(r"""\bresult\[\s*["'](\w+)["']\s*\]""")
+
+
+DECLARATIONS = frozenset([Kind.FACET, Kind.EVENT, Kind.WORKFLOW, Kind.SCHEMA])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Symbol:
+    """A declared name. `path` and `span` are empty for what is built in, and for namespaces, which are opened many times.
+
+    `declared` is the facet or schema itself, or that of a step or alias; `owner` that of a parameter, return or field.
+    """
+
+    kind: Kind
+    name: str
+    path: str = ""
+    span: Span | None = None
+    declared: Declared | None = None
+    owner: Declared | None = None
+    node: object = None
+    type: Type = UNKNOWN
+
+    @property
+    def key(self) -> tuple[str, str, Span | None]:
+        """The identity of the name, equal in all programs that contain its declaration."""
+        return (self.path, self.name, self.span)
+
+    @property
+    def doc(self) -> Doc | None:
+        """The doc comment of a facet or schema, also of a step that calls it; of a parameter or return its line there."""
+        if self.owner is None:
+            return None if self.declared is None else parse_doc(self.declared.node.doc)
+        doc = parse_doc(self.owner.node.doc)
+        lines = () if doc is None else doc.returns if self.kind is Kind.RETURN else doc.params
+        texts = [text for name, text in lines if name == self.name]
+        return Doc("\n".join(texts), (), ()) if texts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """The place of a name, as offsets."""
+
+    start: int
+    end: int
+    symbol: Symbol
+    is_declaration: bool
+
+
+class Index:
+    """The occurrences of each file, computed on first use."""
+
+    def __init__(
+        self, analysis: Analysis, documents: dict[str, Document], namespaces: Iterable[str] = (), checked: Index | None = None
+    ) -> None:
+        self.analysis = analysis
+        self._checked = analysis if checked is None else checked.analysis
+        self.documents = {path: documents[path] for path in analysis.files}
+        self.symbols = analysis.symbols
+        self.namespaces = {*self.symbols.namespaces, *namespaces}
+        self._tables = analysis.queries.context.tables
+        self._made: dict[int, Symbol] = {}
+        self._occurrences: dict[str, list[Occurrence]] = {}
+        self._owners: dict[int, Declared] = {}
+        for declared in [*self.symbols.taken.values(), *built_in_declarations().values()]:
+            node = declared.node
+            params = node.fields if isinstance(node, tree.Schema) else node.params + node.returns
+            self._owners.update((id(param), declared) for param in params)
+
+    # --- occurrences
+
+    def occurrences(self, path: str) -> list[Occurrence]:
+        """Return all resolved names of a file, in source order."""
+        if path not in self._occurrences:
+            document = self.documents[path]
+            found = {(each.start, each.end): each for each in self._find(path, document)}
+            # A broken file has the names of its last good text; those count that still stand at the same place.
+            kept = [each for each in found.values() if document.text[each.start : each.end] == each.symbol.name]
+            self._occurrences[path] = sorted(kept, key=lambda each: (each.start, each.end))
+        return self._occurrences[path]
+
+    def _find(self, path: str, document: Document) -> Iterator[Occurrence]:
+        for use in self.analysis.queries.uses(path):
+            symbol = self.symbol(use.definition)
+            start, end = document.offsets(use.span)
+            short = end - len(symbol.name)
+            if symbol.kind in DECLARATIONS and start < short:
+                yield Occurrence(start, short - 1, self.namespace(document.text[start : short - 1]), False)
+                start = short
+            yield Occurrence(start, end, symbol, use.span == symbol.span and path == symbol.path)
+        for opening in self.symbols.openings:
+            if opening.source.name == path:
+                if opening.node is not None:
+                    start, end = document.offsets(opening.node.name.span)
+                    yield Occurrence(start, end, self.namespace(opening.node.name.text), True)
+                yield from self._mentions(opening, document)
+        for name, source, span in self.analysis.queries.context.extensions:
+            if name == "function" and source.name == path:
+                start, end = document.offsets(span)
+                word = document.text[start:end]
+                if word in FUNCTIONS:  # not in a broken file, which has the places of its last good text
+                    yield Occurrence(start, end, Symbol(Kind.FUNCTION, word), False)
+        before = ""
+        for token in scan(document.text):
+            if token.kind == "word" and before in (":", "[") and token.text in BUILTIN:
+                yield Occurrence(token.start, token.end, Symbol(Kind.TYPE, token.text, type=BUILTIN[token.text]), False)
+            elif token.kind == "word" and before == "with" and token.text in BUILTIN_MIXINS:
+                yield Occurrence(token.start, token.end, Symbol(Kind.MIXIN, token.text), False)
+            before = before if token.kind in ("comment", "doc") else token.text
+
+    def _mentions(self, opening: Opening, document: Document) -> Iterator[Occurrence]:
+        """Yield the parameters and returns that prompts and scripts mention."""
+        for item in opening.items:
+            declared = self.symbols.taken.get(opening.qualify(item.name.text)) if isinstance(item, tree.Facet) else None
+            if declared is None or not isinstance(item, tree.Facet) or declared.node is not item:
+                continue
+            inputs, returns = self.inputs(declared), self.returns(declared)
+            if item.prompt is not None:
+                yield from _matches(_PLACEHOLDER, item.prompt.span, inputs, document)
+            if item.pre_script is not None:
+                yield from _matches(_PARAMS, item.pre_script.span, inputs, document)
+                yield from _matches(_RESULT, item.pre_script.span, inputs | returns, document)
+            for block in item.blocks:
+                if isinstance(block, tree.Block) and block.script is not None:
+                    yield from _matches(_PARAMS, block.script.span, inputs, document)
+                    yield from _matches(_RESULT, block.script.span, returns, document)
+
+    def at(self, path: str, offset: int) -> Occurrence | None:
+        """Return the name at an offset, or that ends there."""
+        every = self.occurrences(path)
+        place = bisect_right(every, offset, key=lambda each: each.start)
+        for each in reversed(every[max(0, place - 2) : place]):
+            if each.start <= offset <= each.end:
+                return each
+        return None
+
+    def references(self, symbol: Symbol) -> Iterator[tuple[str, Occurrence]]:
+        """Yield all occurrences of a name in the program."""
+        for path in self.documents:
+            for each in self.occurrences(path):
+                if each.symbol.key == symbol.key:
+                    yield path, each
+
+    # --- declarations
+
+    def symbol(self, definition: Definition) -> Symbol:
+        known = self._made.get(id(definition.node))
+        if known is None or known.name != definition.name.text:
+            name = definition.name
+            kind, owner = definition.kind, self._owners.get(id(definition.node))
+            if kind is Kind.NAMESPACE:
+                return self.namespace(name.text)
+            path, node = definition.source.name, definition.node
+            known = Symbol(kind, name.text, path, name.span, definition.declared, owner, node, definition.type)
+            self._made[id(definition.node)] = known
+        return known
+
+    def value(self, path: str, name: str) -> Symbol | None:
+        """Return a value of a file by its name."""
+        for _, scope in self._checked.queries.context.bindings.scopes:
+            found = scope.steps.get(name)
+            if found is not None and found.definition.kind is Kind.VALUE and scope.opening.source.name == path:
+                return self.symbol(found.definition)
+        return None
+
+    def declaration(self, declared: Declared) -> Symbol:
+        """Return the name of a facet or schema."""
+        return self.symbol(self.symbols.definition(declared))
+
+    def namespace(self, name: str) -> Symbol:
+        return Symbol(Kind.NAMESPACE, name)
+
+    def params(self, declared: Declared) -> dict[str, Symbol]:
+        """Return the parameters of a facet, or the fields of a schema."""
+        return self._all(self._tables.params(declared))
+
+    def returns(self, declared: Declared) -> dict[str, Symbol]:
+        return self._all(self._tables.returns(declared))
+
+    def inputs(self, declared: Declared) -> dict[str, Symbol]:
+        """Return the names that `$.` reads in the blocks of a facet; of a schema, its fields."""
+        if isinstance(declared.node, tree.Schema):
+            return self.params(declared)
+        return self._all(self._tables.inputs(declared).flat())
+
+    def members(self, symbol: Symbol) -> dict[str, Symbol]:
+        """Return the names that may follow a name and a dot."""
+        if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
+            return self._all(self._tables.attributes(symbol.declared).flat())
+        found = self._tables.members(symbol.type)
+        return {} if found is None else self._all(found.flat())
+
+    def _all(self, definitions: Mapping[str, Definition]) -> dict[str, Symbol]:
+        return {name: self.symbol(each) for name, each in definitions.items()}
+
+    def resolve_callee(self, name: str, opening: Opening) -> Declared | None:
+        return self.symbols.resolve_callee(Name(name, NOWHERE), opening).found
+
+    def opening(self, path: str, namespace: str | None) -> Opening:
+        """Return the section of a file in a namespace, to resolve names in."""
+        for each in self.symbols.openings:
+            if each.source.name == path and each.namespace == namespace:
+                return each
+        return Opening(namespace, (), self.analysis.files[path].source)
+
+
+def _matches(pattern: re.Pattern[str], span: Span, known: dict[str, Symbol], document: Document) -> Iterator[Occurrence]:
+    for match in pattern.finditer(document.text, *document.offsets(span)):
+        symbol = known.get(match[1])
+        if symbol is not None and symbol.kind is not Kind.SCRIPT:
+            yield Occurrence(match.start(1), match.end(1), symbol, False)

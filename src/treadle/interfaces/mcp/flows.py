@@ -1,0 +1,269 @@
+"""Tools for AFL and flows: validate, compile, format, draw, publish, list, show. Diagnostics are data that a model can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.flows import FlowDetail, FlowDiagnostic, FlowName, FlowVersion, FormattedSource, SourceText
+from treadle.interfaces.mcp.request_context import RequestContext
+from treadle.interfaces.mcp.tool import tool
+from treadle.interfaces.mcp.truncate import PAGE, After, Limit, page_size, shown
+from treadle.model.access import Scope
+from treadle.model.errors import InvalidFlow, InvalidInput, RestrictedToken
+from treadle.model.values import Json
+
+BRIEF = Path(__file__).with_name("brief.md").read_text("utf-8")
+"""AFL on one page, for models, with examples that compile."""
+
+MAIN = "main.afl"
+"""Name of a source without a name."""
+_MOST_FINDINGS = 20
+_PROGRAM = 100_000
+_VERSIONS = 10
+
+Source = Annotated[
+    str | None, Doc("One AFL source", "namespace tea { workflow Brew() => (ok: Boolean) andThen { yield Brew(ok = true) } }")
+]
+Sources = Annotated[
+    Sequence[SourceText] | None,
+    Doc("Several AFL sources, compiled together, instead of `source`", [{"name": "a.afl", "text": ""}]),
+]
+Strict = Annotated[bool, Doc("Treat warnings as errors: most of them are mistakes that the reference implementation accepts")]
+
+
+@record
+class Finding(ApiRecord):
+    """A diagnostic with its source line and a hint; lines and columns count from 1."""
+
+    message: str
+    line: int
+    column: int
+    text: str
+    """The source line."""
+    hint: str | None
+    """How to fix it."""
+    source: str
+    """The source's name."""
+    rule: str
+    """The rule's id."""
+    severity: str
+    """`error` or `warning`."""
+
+
+@record
+class Validation(ApiRecord):
+    """The result of a check."""
+
+    valid: bool
+    errors: list[Finding]
+    """At most 20; fix these, then validate again."""
+    warnings: list[Finding]
+    workflows: list[str]
+    """Qualified names of the workflows."""
+    event_facets: list[str]
+    """Handlers that the flow needs."""
+
+
+@record
+class Compilation(ApiRecord):
+    """The result of compiling."""
+
+    success: bool
+    json: Json
+    """The compiled program; null if there are errors."""
+    errors: list[str]
+    """Each error in one line: source, line, column, message."""
+    diagnostics: list[Finding]
+    """All errors and warnings."""
+
+
+@record
+class Formatted(ApiRecord):
+    """Formatted sources, without those that have syntax errors."""
+
+    valid: bool
+    sources: list[FormattedSource]
+    errors: list[Finding]
+
+
+@record
+class Drawing(ApiRecord):
+    """Steps and their dependencies."""
+
+    mermaid: str
+    """A Mermaid flowchart."""
+
+
+class DoesNotCompile(InvalidFlow):
+    """Raised for sources that do not compile; has findings instead of diagnostics."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        lines = [error_text(each) for each in findings[:3]]
+        more = f" (and {len(findings) - 3} more)" if len(findings) > 3 else ""
+        super().__init__(f"The AFL does not compile: {'; '.join(lines)}{more}.")
+        self.findings = tuple(findings)
+
+
+def texts(source: str | None, sources: Sequence[SourceText] | None) -> list[SourceText]:
+    """The sources, from either argument."""
+    if (source is None) == (not sources):
+        raise InvalidInput("Give either `source` (one text) or `sources` (a list of name and text).")
+    return list(sources) if sources else [SourceText(MAIN, source or "")]
+
+
+def found(diagnostics: Sequence[FlowDiagnostic], sources: Sequence[SourceText]) -> list[Finding]:
+    """Diagnostics with their source lines."""
+    lines = {each.name: each.text.split("\n") for each in sources}
+    return [_finding(each, lines.get(each.source, [])) for each in diagnostics]
+
+
+def _finding(each: FlowDiagnostic, lines: Sequence[str]) -> Finding:
+    text = lines[each.line - 1].rstrip("\r") if 0 < each.line <= len(lines) else ""
+    parts = [
+        f"Did you mean `{each.suggestion}`?" if each.suggestion else "",
+        f"Valid here: {', '.join(each.valid)}." if each.valid else "",
+        each.help or "",
+    ]
+    hint = " ".join(part for part in parts if part) or None
+    return Finding(each.message, each.line, each.column, text[:200], hint, each.source, each.rule, each.severity)
+
+
+def error_text(each: Finding) -> str:
+    """A finding in one line."""
+    return f"{each.source}:{each.line}:{each.column}: {each.message}"
+
+
+def _errors(findings: Sequence[Finding]) -> list[Finding]:
+    return [each for each in findings if each.severity == "error"]
+
+
+async def check(context: RequestContext, sources: Sequence[SourceText], *, strict: bool = False) -> None:
+    """Raise `DoesNotCompile` unless the sources compile; callers that are restricted to task lists may not validate."""
+    try:
+        answer = await context.api.flows.validate(sources, strict=strict)
+    except RestrictedToken:
+        return
+    if not answer.valid:
+        raise DoesNotCompile(_errors(found(answer.diagnostics, sources))[:_MOST_FINDINGS])
+
+
+@tool()
+async def afl_validate(
+    context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True
+) -> Validation:
+    """Validate AFL sources without storing or running anything. Warnings are errors, unless `strict` is false.
+
+    Call it after each change: every error has its line, column, source line and a hint. A valid result lists the workflows and the
+    handlers (event facets) that they need.
+    """
+    given = texts(source, sources)
+    answer = await context.api.flows.validate(given, strict=strict)
+    findings = found(answer.diagnostics, given)
+    errors, warnings = _errors(findings), [each for each in findings if each.severity != "error"]
+    return Validation(answer.valid, errors[:_MOST_FINDINGS], warnings[:_MOST_FINDINGS], answer.workflows, answer.event_facets)
+
+
+@tool()
+async def afl_compile(
+    context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True
+) -> Compilation:
+    """Compile AFL sources to the program's JSON. Use `afl_validate` to check sources: its result is shorter."""
+    given = texts(source, sources)
+    answer = await context.api.flows.compile(given, strict=strict)
+    findings = found(answer.diagnostics, given)
+    errors = _errors(findings)[:_MOST_FINDINGS]
+    return Compilation(
+        answer.valid, shown(answer.program, most=_PROGRAM), [error_text(each) for each in errors], findings[:_MOST_FINDINGS]
+    )
+
+
+@tool()
+async def flow_format(context: RequestContext, source: Source = None, sources: Sources = None) -> Formatted:
+    """Format AFL sources; comments and meaning are preserved. Nothing is stored."""
+    given = texts(source, sources)
+    answer = await context.api.flows.format(given)
+    return Formatted(answer.valid, answer.sources, found(answer.diagnostics, given)[:_MOST_FINDINGS])
+
+
+@tool()
+async def flow_graph(
+    context: RequestContext,
+    name: Annotated[str | None, Doc("Name or digest of a published flow", "shop")] = None,
+    version: Annotated[int | None, Doc("The version; null: the newest", 1)] = None,
+    run_id: Annotated[str | None, Doc("A run, drawn with the states of its steps")] = None,
+    source: Source = None,
+    sources: Sources = None,
+    workflow: Annotated[str | None, Doc("Only this workflow; null: all", "shop.Checkout")] = None,
+) -> Drawing:
+    """Draw the dependencies as a Mermaid flowchart, for a published flow, a run, or sources."""
+    given = [name is not None, run_id is not None, source is not None or bool(sources)]
+    if sum(given) != 1:
+        raise InvalidInput("Give one of: the `name` of a flow, a `run_id`, or `source`.")
+    if name is not None:
+        return Drawing((await context.api.flows.graph(name, version=version, workflow=workflow)).mermaid)
+    if run_id is not None:
+        return Drawing((await context.api.flows.run_graph(run_id)).mermaid)
+    written = texts(source, sources)
+    await check(context, written)
+    return Drawing((await context.api.flows.draw(written, workflow=workflow)).mermaid)
+
+
+@record
+class FlowVersions(ApiRecord):
+    """Published flows."""
+
+    flows: list[FlowVersion]
+    next_after: str | None
+    """Pass it as `after` for the next page; null on the last page."""
+
+
+@tool()
+async def flow_list(
+    context: RequestContext,
+    name: Annotated[str | None, Doc("All versions of this flow; null: the newest version of every flow", "shop")] = None,
+    limit: Limit = PAGE,
+    after: After = None,
+) -> FlowVersions:
+    """List published flows, or the versions of one."""
+    found = (await context.api.flows.list(name=name)).flows
+    place = [each.name if name is None else str(each.version) for each in found]
+    begin = place.index(after) + 1 if after in place else 0
+    page = found[begin : begin + page_size(limit)]
+    end = begin + len(page)
+    return FlowVersions(page, place[end - 1] if page and end < len(found) else None)
+
+
+@tool()
+async def flow_show(
+    context: RequestContext,
+    name: FlowName,
+    version: Annotated[int | None, Doc("The version; null: the newest", 1)] = None,
+    with_sources: Annotated[bool, Doc("Include the AFL sources")] = True,
+) -> FlowDetail:
+    """Show a flow: its workflows with parameters and outputs, the handlers it needs, and its sources."""
+    found = await context.api.flows.get(name, version=version)
+    return replace(found, versions=found.versions[:_VERSIONS], sources=found.sources if with_sources else [])
+
+
+@tool(Scope.PUBLISH, repeatable=True)
+async def flow_publish(
+    context: RequestContext,
+    name: Annotated[str, Doc("The name of the flow", "shop")],
+    source: Source = None,
+    sources: Sources = None,
+    strict: Strict = True,
+) -> FlowVersion:
+    """Publish AFL as the next version of a name; start it with `run_start`. Publishing the same flow again adds no version.
+
+    Runs in progress keep their version.
+    """
+    given = texts(source, sources)
+    await check(context, given, strict=strict)
+    return await context.api.flows.publish(name, given, strict=strict)
+
+
+TOOLS = (afl_validate, afl_compile, flow_format, flow_graph, flow_list, flow_show, flow_publish)

@@ -1,0 +1,282 @@
+"""Resources under `afl://`: runs (runners), steps, logs, flows and their sources, servers, tasks, handlers, the language."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import mcp_types as wire
+from mcp.shared.exceptions import MCPError
+from mcp.shared.uri_template import UriTemplate
+
+from treadle.api.contract import ApiRecord, record
+from treadle.api.handlers import Handler
+from treadle.api.servers import ServerList
+from treadle.api.steps import Step
+from treadle.api.wire import to_builtins
+from treadle.interfaces.mcp.advice import Advisor
+from treadle.interfaces.mcp.flows import BRIEF, flow_list, flow_show
+from treadle.interfaces.mcp.handlers import listed
+from treadle.interfaces.mcp.request_context import RequestContext
+from treadle.interfaces.mcp.runs import run_list, run_logs, run_show
+from treadle.interfaces.mcp.tasks import task_list, task_show
+from treadle.interfaces.mcp.tool import details, text_of
+from treadle.interfaces.mcp.truncate import PAGE_LIMIT, page_size, shown
+from treadle.model.errors import InvalidInput, NotFound, TreadleError
+from treadle.model.values import Json
+
+_PAGE = 50
+JSON, TEXT, MARKDOWN = "application/json", "text/plain", "text/markdown"
+
+Reading = Callable[..., Awaitable[ApiRecord | str]]
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource with a fixed URI or a URI template (RFC 6570)."""
+
+    uri: str
+    name: str
+    description: str
+    mime_type: str
+    body: Reading
+
+    @cached_property
+    def template(self) -> UriTemplate:
+        """The URI as a template."""
+        return UriTemplate.parse(self.uri)
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the URI has required variables; query variables are optional."""
+        return bool(set(self.template.variable_names) - self.template.query_variable_names)
+
+    @property
+    def bare(self) -> str:
+        """The URI without its query variables."""
+        return self.uri.partition("{?")[0]
+
+    def listed(self) -> wire.Resource:
+        """Its description for clients."""
+        return wire.Resource(uri=self.bare, name=self.name, description=self.description, mime_type=self.mime_type)
+
+    def listed_template(self) -> wire.ResourceTemplate:
+        """Its description as a template, for clients."""
+        return wire.ResourceTemplate(uri_template=self.uri, name=self.name, description=self.description, mime_type=self.mime_type)
+
+    async def read(self, context: RequestContext, uri: str, filled: Mapping[str, Any], advisor: Advisor) -> wire.ReadResourceResult:
+        """Read it; errors of the engine become protocol errors with the code in their data."""
+        try:
+            found = await self.body(context, **filled)
+        except TreadleError as error:
+            raise refused(error, advisor, uri) from error
+        text = found if isinstance(found, str) else text_of(advisor.value(to_builtins(found)))
+        return wire.ReadResourceResult(contents=[wire.TextResourceContents(uri=uri, mime_type=self.mime_type, text=text)])
+
+
+def resource(uri: str, name: str, mime_type: str = JSON) -> Callable[[Reading], Resource]:
+    """Make a resource of a function; the template's variables are its parameters."""
+
+    def made(body: Reading) -> Resource:
+        return Resource(uri, name, " ".join((body.__doc__ or "").split()), mime_type, body)
+
+    return made
+
+
+def refused(error: TreadleError, advisor: Advisor, uri: str | None = None) -> MCPError:
+    """The protocol error; `data` has the stable code."""
+    code = wire.INVALID_PARAMS if isinstance(error, NotFound | InvalidInput) else wire.INTERNAL_ERROR
+    where = {} if uri is None else {"uri": uri}
+    return MCPError(code, f"{error.code}: {advisor.text(str(error))}", {"code": error.code, **where, **details(error)})
+
+
+@record
+class StepRecord(ApiRecord):
+    """A step, in the terms of agents."""
+
+    id: str
+    workflow_id: str
+    """The run's id."""
+    object_type: str
+    state: str
+    """The state in the terms of the language."""
+    statement_id: str
+    container_id: str | None
+    """Its parent."""
+    block_id: str | None
+    """For a step: its parent, the block that contains it."""
+    facet_name: str | None
+    params: Json
+    returns: Json
+    path: str
+    error: str | None
+
+
+@record
+class HandlerPage(ApiRecord):
+    """Handler registrations."""
+
+    handlers: list[Handler]
+    next_after: str | None
+
+
+@record
+class StepRecords(ApiRecord):
+    """Steps of a run, in program order."""
+
+    steps: list[StepRecord]
+    next_after: str | None
+
+
+def _number(text: str | None, default: int | None = None) -> int | None:
+    if text is None:
+        return default
+    if not text.isdigit():
+        raise InvalidInput(f"{text!r} is not a number.")
+    return int(text)
+
+
+def _limit(text: str | None) -> int:
+    return page_size(_number(text, _PAGE) or 0)
+
+
+def _record(run_id: str, step: Step) -> StepRecord:
+    return StepRecord(
+        step.id,
+        run_id,
+        step.kind,
+        step.language_state,
+        step.statement_id,
+        step.parent_id,
+        step.parent_id if step.is_step else None,
+        step.facet,
+        shown(step.params),
+        shown(step.returns),
+        step.path,
+        None if step.error is None else step.error.message,
+    )
+
+
+@resource("afl://runners{?state,before,limit}", "runners")
+async def runners(
+    context: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None
+) -> ApiRecord:
+    """Runs, newest first; pass `next_before` as `before` for the next page."""
+    return await run_list.body(context, [state] if state else (), limit=_limit(limit), before=before)
+
+
+@resource("afl://runners/{runner_id}", "runner")
+async def runner(context: RequestContext, runner_id: str) -> ApiRecord:
+    """One run: inputs, outputs, error, and the reason for its state."""
+    return await run_show.body(context, runner_id)
+
+
+@resource("afl://runners/{runner_id}/steps{?state,after,limit}", "runner steps")
+async def runner_steps(
+    context: RequestContext, runner_id: str, state: str | None = None, after: str | None = None, limit: str | None = None
+) -> ApiRecord:
+    """Steps and blocks of a run with their values; pass `next_after` as `after` for the next page."""
+    page = await context.api.steps.list(runner_id, state=[state] if state else (), after=after, limit=_limit(limit))
+    return StepRecords([_record(page.run_id, step) for step in page.steps], page.next_after)
+
+
+@resource("afl://runners/{runner_id}/logs{?before,after,limit}", "runner logs")
+async def runner_logs(
+    context: RequestContext, runner_id: str, before: str | None = None, after: str | None = None, limit: str | None = None
+) -> ApiRecord:
+    """The latest log lines of a run, or those before or after a number."""
+    return await run_logs.body(context, runner_id, limit=_limit(limit), before=_number(before), after=_number(after))
+
+
+@resource("afl://steps/{step_id}", "step")
+async def step(context: RequestContext, step_id: str) -> ApiRecord:
+    """One step."""
+    found = await context.api.steps.find(step_id)
+    return _record(found.run_id, await context.api.steps.get(found.run_id, found.step_id))
+
+
+@resource("afl://flows{?after,limit}", "flows")
+async def flows(context: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord:
+    """The newest version of each published flow."""
+    return await flow_list.body(context, limit=_limit(limit), after=after)
+
+
+@resource("afl://flows/{flow_id}{?version}", "flow")
+async def flow(context: RequestContext, flow_id: str, version: str | None = None) -> ApiRecord:
+    """A flow by name or digest: its workflows with parameters and outputs, and the handlers it needs."""
+    return await flow_show.body(context, flow_id, _number(version), with_sources=False)
+
+
+@resource("afl://flows/{flow_id}/source{?version}", "flow source", TEXT)
+async def flow_source(context: RequestContext, flow_id: str, version: str | None = None) -> str:
+    """The AFL of a flow; multiple sources are concatenated, each after a line with its name."""
+    sources = (await context.api.flows.get(flow_id, version=_number(version))).sources
+    if len(sources) == 1:
+        return sources[0].text
+    return "\n".join(f"// --- {each.name} ---\n{each.text}" for each in sources)
+
+
+@resource("afl://servers", "servers")
+async def servers(context: RequestContext) -> ApiRecord:
+    """The processes that host workers, newest first, at most 100."""
+    return ServerList((await context.api.servers.list()).servers[:PAGE_LIMIT])
+
+
+@resource("afl://tasks{?state,before,limit}", "tasks")
+async def tasks(
+    context: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None
+) -> ApiRecord:
+    """Tasks, newest first; pass `next_before` as `before` for the next page."""
+    return await task_list.body(context, [state] if state else (), limit=_limit(limit), before=before)
+
+
+@resource("afl://tasks/{task_id}", "task")
+async def task(context: RequestContext, task_id: str) -> ApiRecord:
+    """One task: payload, result, error, history, and the reason for its state."""
+    return await task_show.body(context, task_id)
+
+
+@resource("afl://handlers{?after,limit}", "handlers")
+async def handlers(context: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord:
+    """Handler registrations by name; pass `next_after` as `after` for the next page."""
+    page, next_after = await listed(context, _limit(limit), after)
+    return HandlerPage(page, next_after)
+
+
+@resource("afl://handlers/{facet_name}", "handler")
+async def handler(context: RequestContext, facet_name: str) -> ApiRecord:
+    """The handler registration of a facet, by its qualified name."""
+    return await context.api.handlers.get(facet_name)
+
+
+@resource("afl://status", "status")
+async def status(context: RequestContext) -> ApiRecord:
+    """Status of the system and its problems."""
+    return await context.api.system.status()
+
+
+@resource("afl://language", "language", MARKDOWN)
+async def language(context: RequestContext) -> str:
+    """AFL on one page, with examples."""
+    return BRIEF
+
+
+RESOURCES = (
+    runners,
+    runner,
+    runner_steps,
+    runner_logs,
+    step,
+    flows,
+    flow,
+    flow_source,
+    servers,
+    tasks,
+    task,
+    handlers,
+    handler,
+    status,
+    language,
+)

@@ -1,0 +1,92 @@
+"""The MCP server: the SDK's server with our tools, resources and prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import mcp_types as wire
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from treadle.interfaces.mcp.catalog import TOOLS, advisor, complete, find_resource, is_listed
+from treadle.interfaces.mcp.prompts import PROMPTS_BY_NAME
+from treadle.interfaces.mcp.request_context import RequestContext
+from treadle.interfaces.mcp.resources import RESOURCES
+from treadle.interfaces.mcp.tool import answer
+from treadle.version import VERSION
+
+Context = ServerRequestContext[Any, Any]
+ContextOf = Callable[[Context], Awaitable[RequestContext]]
+"""Returns our context for a request of the SDK."""
+
+INSTRUCTIONS = """Treadle is a durable work engine: tasks for handlers, workflows in AFL, approvals by people, objectives.
+Read the prompt `afl_language` (or the resource afl://language) before you write AFL, and call `afl_validate` after each change.
+Runs are durable: they continue after a tool has returned or its call was canceled. `system_status` names problems, `why` the
+reason for any state; the calls that they recommend are in `actions`.
+`tool_find` finds tools that are not listed, `tool_call` calls them.
+Arguments mean the same everywhere: `run_id`, `task_id`, `step_id`, `approval_id`, `job_id`, `objective_id`; `task_list` (the list
+that workers select tasks from, by default `default`); `idempotency_key` (a repeated call with it does nothing more); `wait_for`
+(seconds to wait for the end, up to 50); `whole` (include large values); `limit` (page size, up to 100), `before` and `after`
+(`next_before` or `next_after` of the previous page). Errors have a stable `code`."""
+
+
+def make_server(context_of: ContextOf) -> Server[Any]:
+    """Make a server for any transport."""
+
+    async def list_tools(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        context = await context_of(ctx)
+        return wire.ListToolsResult(tools=[tool.listed() for tool in TOOLS.values() if is_listed(context, tool)])
+
+    async def call_tool(ctx: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            raise MCPError(wire.INVALID_PARAMS, f"There is no tool {params.name!r}.")
+        context = replace(await context_of(ctx), report=ctx.session.report_progress)
+        return await answer(tool, context, params.arguments or {}, advisor(context))
+
+    async def list_resources(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
+        return wire.ListResourcesResult(resources=[each.listed() for each in RESOURCES if not each.is_template])
+
+    async def list_templates(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourceTemplatesResult:
+        templates = [each.listed_template() for each in RESOURCES if each.bare != each.uri or each.is_template]
+        return wire.ListResourceTemplatesResult(resource_templates=templates)
+
+    async def read_resource(ctx: Context, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
+        found = find_resource(params.uri)
+        if found is None:
+            raise MCPError(wire.INVALID_PARAMS, f"There is no resource {params.uri}.", {"code": "not_found", "uri": params.uri})
+        context = await context_of(ctx)
+        return await found[0].read(context, params.uri, found[1], advisor(context))
+
+    async def list_prompts(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListPromptsResult:
+        return wire.ListPromptsResult(prompts=[each.listed() for each in PROMPTS_BY_NAME.values()])
+
+    async def get_prompt(ctx: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
+        prompt = PROMPTS_BY_NAME.get(params.name)
+        if prompt is None:
+            raise MCPError(wire.INVALID_PARAMS, f"There is no prompt {params.name!r}.")
+        context = await context_of(ctx)
+        return await prompt.tell(context, params.arguments or {}, advisor(context))
+
+    async def completion(ctx: Context, params: wire.CompleteRequestParams) -> wire.CompleteResult:
+        values = await complete(await context_of(ctx), params.argument.name, params.argument.value)
+        return wire.CompleteResult(completion=wire.Completion(values=values))
+
+    return Server(
+        "treadle",
+        version=VERSION,
+        title="Treadle",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda name: TOOLS[name].input_schema if name in TOOLS else None,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_completion=completion,
+    )

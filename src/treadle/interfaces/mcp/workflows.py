@@ -1,0 +1,366 @@
+"""Tools that run workflows and complete their steps. Runs are durable: anyone can continue a waiting run later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field, replace
+from typing import Annotated, Literal
+
+from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.flows import ANSWERS, SourceText, TrialCall
+from treadle.api.runs import Inputs, RunId, RunOutputs
+from treadle.api.steps import StepRedo
+from treadle.api.tasks import Task
+from treadle.interfaces.mcp.flows import Source, Sources, Strict, check, texts
+from treadle.interfaces.mcp.request_context import LONGEST_WAIT, RequestContext
+from treadle.interfaces.mcp.tool import tool
+from treadle.interfaces.mcp.truncate import error_line, last, line, shown
+from treadle.model.access import Scope
+from treadle.model.errors import Forbidden
+from treadle.model.names import DEFAULT_LIST, FUNCTION
+from treadle.model.values import Json
+
+_OUTPUTS = 20_000
+_WAITING, _CALLS, _REPEATED = 10, 20, 100
+_RESULT = "a worker with its handler, or `afl_continue_step`"
+_NEEDS = {
+    "awaiting_approval": "a decision: `approval_decide`",
+    "awaiting_external": "an external job",
+    "paused": "`afl_resume_workflow`",
+}
+
+WorkflowName = Annotated[str | None, Doc("The workflow; optional if there is only one", "shop.Checkout")]
+WaitFor = Annotated[float, Doc(f"Seconds to wait for its end, up to {LONGEST_WAIT:g}; the run continues afterwards", 10)]
+StepId = Annotated[str, Doc("The step's id, from `run_steps`", "01935b8e-7c3a-7000-8000-000000000000")]
+Lenient = Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters")]
+Key = Annotated[str | None, Doc("A repeated start with this key returns the first run")]
+TaskList = Annotated[str, Doc("The task list that workers select tasks from")]
+Deadline = Annotated[float | None, Doc("Cancel the run this many seconds after its start", 7200)]
+Answers = Annotated[dict[str, Json] | None, Doc(ANSWERS, {"shop.Pay": {"receipt": "r-1"}})]
+Status = Literal["COMPLETED", "RUNNING", "PAUSED", "ERROR"]
+
+
+@record
+class WaitingStep(ApiRecord):
+    """A step that waits for a result."""
+
+    step_id: str | None
+    """Null in a trial."""
+    path: str
+    facet: str
+    params: Json
+    expects: dict[str, str]
+    """Types of its declared results."""
+    needs: str
+
+
+@record
+class Execution(ApiRecord):
+    """A run and its progress."""
+
+    success: bool
+    """False: it failed or was canceled."""
+    run_id: str
+    """Empty for a trial."""
+    status: Status
+    """`COMPLETED`; `RUNNING`: a worker executes it; `PAUSED`: it waits, see `why`; `ERROR`: failed or canceled."""
+    iterations: int
+    """Commits that advanced it."""
+    outputs: dict[str, Json]
+    error: str | None
+    state: str
+    """`pending`, `running`, `paused`, `completed`, `failed` or `canceled`."""
+    why: str
+    """The reason for its state, in one line."""
+    failed_step_id: str | None
+    missing_handlers: list[str]
+    """Needed handlers that no live worker has: the run waits for a worker, or for `afl_continue_step`."""
+    waiting: list[WaitingStep] = field(default_factory=list)
+    """The first 10 steps that wait."""
+    calls: list[TrialCall] = field(default_factory=list)
+    """In a trial: the last 20 answered calls."""
+
+
+@record
+class StepDone(ApiRecord):
+    """The result of an action on a step."""
+
+    success: bool
+    error: str | None
+    run_id: str
+    step_id: str
+    path: str
+    changed: bool
+    """False: it already had its result; nothing was changed."""
+
+
+@record
+class RunnerDone(ApiRecord):
+    """The state of a run after an action."""
+
+    success: bool
+    error: str | None
+    run_id: str
+    state: str
+
+
+async def wait_for_end(context: RequestContext, run_id: str, wait_for: float) -> RunOutputs:
+    """Wait for the end of the run, at most that long, with progress notifications about what it is doing."""
+
+    async def doing() -> str:
+        run = await context.api.runs.get(run_id)
+        return f"{run.workflow}: {run.state if run.activity is None else line(run.activity.text)}"
+
+    return await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for, doing)
+
+
+async def execution(context: RequestContext, run_id: str, wait_for: float) -> Execution:
+    """Wait for the end of the run, at most that long, and return its state."""
+    ended = await wait_for_end(context, run_id, wait_for)
+    run = await context.api.runs.get(ended.ended_as)
+    status: Status = "COMPLETED" if ended.state == "completed" else "ERROR"
+    waiting: list[WaitingStep] = []
+    if not ended.finished:
+        tasks = (await context.api.runs.tasks(run.id)).tasks
+        waiting = await _waiting(context, run.id, tasks)
+        tasks = [] if ended.state == "paused" else tasks
+        status = "RUNNING" if any(_progresses(task, run.missing_handlers) for task in tasks) else "PAUSED"
+    return Execution(
+        success=status != "ERROR",
+        run_id=run_id,
+        status=status,
+        iterations=run.version,
+        outputs=shown(ended.outputs or {}, most=_OUTPUTS),
+        error=error_line(ended.error),
+        state=ended.state,
+        why=line(ended.why) or "",
+        failed_step_id=ended.failed_step_id,
+        missing_handlers=run.missing_handlers,
+        waiting=waiting,
+    )
+
+
+async def _waiting(context: RequestContext, run_id: str, tasks: Sequence[Task]) -> list[WaitingStep]:
+    """The steps whose tasks are not being executed."""
+    idle = {task.step_id: task.state for task in tasks if task.step_id is not None and task.state != "running"}
+    if not idle:
+        return []
+    steps = (await context.api.steps.list(run_id, state=("pending", "running", "paused"), blocks=False)).steps
+    return [
+        WaitingStep(
+            step.id, step.path, step.facet or step.name, shown(step.params), step.expects or {}, _NEEDS.get(idle[step.id], _RESULT)
+        )
+        for step in steps
+        if step.id in idle
+    ][:_WAITING]
+
+
+async def trial(
+    context: RequestContext,
+    sources: Sequence[SourceText],
+    workflow: str | None,
+    inputs: dict[str, Json] | None,
+    answers: dict[str, Json],
+    *,
+    lenient: bool,
+) -> Execution:
+    """Run a trial with the answers; nothing is stored."""
+    ended = await context.api.flows.trial(sources, workflow, inputs, answers=answers, lenient=lenient)
+    status: Status = "COMPLETED" if ended.state == "completed" else "ERROR" if ended.state == "failed" else "PAUSED"
+    asked = ", ".join(sorted({each.facet for each in ended.waiting}))
+    why = f"The trial needs answers for {asked}." if asked else f"The trial {ended.state}; nothing was stored."
+    if ended.unused:
+        why += f" Unused answers: {', '.join(ended.unused)}."
+    return Execution(
+        success=status != "ERROR",
+        run_id="",
+        status=status,
+        iterations=len(ended.calls),
+        outputs=shown(ended.outputs or {}, most=_OUTPUTS),
+        error=line(ended.error),
+        state=ended.state,
+        why=why,
+        failed_step_id=None,
+        missing_handlers=[],
+        waiting=[
+            WaitingStep(None, each.path, each.facet, shown(each.params), each.expects, "an answer")
+            for each in ended.waiting[:_WAITING]
+        ],
+        calls=[replace(each, params=shown(each.params), result=shown(each.result)) for each in last(ended.calls, _CALLS)],
+    )
+
+
+def _progresses(task: Task, missing: Sequence[str]) -> bool:
+    """Whether a worker executes the task, or can claim it now."""
+    ready = task.state == "pending" and task.wake_at is None and not task.holds and task.name not in missing
+    return task.state == "running" or (ready and task.kind != FUNCTION)
+
+
+@tool(Scope.PUBLISH)
+async def afl_execute_workflow(
+    context: RequestContext,
+    source: Source = None,
+    workflow_name: WorkflowName = None,
+    inputs: Inputs = None,
+    sources: Sources = None,
+    wait_for: WaitFor = 10.0,
+    lenient: Lenient = False,
+    idempotency_key: Key = None,
+    task_list: TaskList = DEFAULT_LIST,
+    strict: Strict = True,
+    deadline: Deadline = None,
+    answers: Answers = None,
+) -> Execution:
+    """Run a workflow of AFL sources, published or not, and wait briefly for its end.
+
+    With `answers`, it is a trial: they stand for the handlers, and nothing is stored; `waiting` lists calls without an answer.
+    The run is durable: workers execute its steps, even after this returns. If it has not ended, call `run_outputs` later; `why`
+    has the reason, such as an approval (`approval_list`) or a missing handler. Sources that do not compile are an error with
+    diagnostics.
+    """
+    given = texts(source, sources)
+    await check(context, given, strict=strict)
+    if answers is not None:
+        return await trial(context, given, workflow_name, inputs, answers, lenient=lenient)
+    started = await context.api.runs.start_from_source(
+        given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list, deadline=deadline
+    )
+    return await execution(context, started.id, wait_for)
+
+
+@tool(Scope.ENQUEUE)
+async def run_start(
+    context: RequestContext,
+    flow: Annotated[str, Doc("Name or digest of a published flow", "shop")],
+    workflow_name: WorkflowName = None,
+    inputs: Inputs = None,
+    version: Annotated[int | None, Doc("Version of the flow; null: the newest", 1)] = None,
+    wait_for: WaitFor = 10.0,
+    lenient: Lenient = False,
+    idempotency_key: Key = None,
+    task_list: TaskList = DEFAULT_LIST,
+    deadline: Deadline = None,
+) -> Execution:
+    """Run a workflow of a published flow, and wait briefly for its end. `flow_show` lists its parameters.
+
+    With the scope `enqueue` or `work` alone, the run starts, but its progress is not returned.
+    """
+    started = await context.api.runs.start(
+        flow,
+        workflow_name,
+        inputs,
+        version=version,
+        lenient=lenient,
+        idempotency_key=idempotency_key,
+        task_list=task_list,
+        deadline=deadline,
+    )
+    try:
+        return await execution(context, started.id, wait_for)
+    except Forbidden:  # it was started all the same
+        return Execution(
+            True, started.id, "RUNNING", started.version, {}, None, started.state, "It was started.", None, started.missing_handlers
+        )
+
+
+@tool(Scope.OPERATE, repeatable=True)
+async def afl_resume_workflow(
+    context: RequestContext,
+    run_id: RunId,
+    source: Annotated[str | None, Doc("Ignored: a run keeps its flow")] = None,
+    workflow_name: Annotated[str | None, Doc("Ignored")] = None,
+    inputs: Annotated[dict[str, Json] | None, Doc("Ignored: a run keeps its inputs")] = None,
+    wait_for: WaitFor = 10.0,
+) -> Execution:
+    """Resume a paused run (and repair one that is stuck), and wait briefly for its end.
+
+    A run is pinned to its flow and inputs: `source`, `workflow_name` and `inputs` are accepted for compatibility and ignored. Use
+    `afl_retry_step` for a failed run.
+    """
+    if not (await context.api.runs.outputs(run_id)).finished:
+        await context.api.runs.resume(run_id)
+    return await execution(context, run_id, wait_for)
+
+
+@tool(Scope.OPERATE, repeatable=True)
+async def afl_continue_step(
+    context: RequestContext,
+    step_id: StepId,
+    result: Annotated[dict[str, Json] | None, Doc("The result in place of the handler's", {"receipt": "r-1"})] = None,
+) -> StepDone:
+    """Complete a step that waits for its handler, even if a worker holds its task; the run continues."""
+    found = await context.api.steps.find(step_id)
+    done = await context.api.steps.continue_step(found.run_id, found.step_id, result)
+    return StepDone(True, None, done.run_id, done.step_id, done.path, done.done)
+
+
+@tool(Scope.OPERATE, repeatable=True)
+async def afl_fail_step(
+    context: RequestContext,
+    step_id: StepId,
+    message: Annotated[str, Doc("Reason", "out of stock")],
+    code: Annotated[str, Doc("A stable error code")] = "failed",
+) -> StepDone:
+    """Fail a step that waits for its handler; a `catch` of the flow handles it, otherwise the run fails."""
+    found = await context.api.steps.find(step_id)
+    done = await context.api.steps.fail_step(found.run_id, found.step_id, message, code=code)
+    return StepDone(True, None, done.run_id, done.step_id, done.path, done.done)
+
+
+@tool(Scope.OPERATE)
+async def afl_retry_step(context: RequestContext, step_id: StepId) -> StepDone:
+    """Retry a failed step and continue its run; completed steps are not repeated."""
+    found = await context.api.steps.find(step_id)
+    await context.api.runs.retry(found.run_id, step=found.step_id)
+    return StepDone(True, None, found.run_id, found.step_id, found.path, True)
+
+
+@tool(Scope.OPERATE, ends=True, repeatable=True)
+async def afl_redo_step(
+    context: RequestContext,
+    step_id: StepId,
+    result: Annotated[dict[str, Json] | None, Doc("The right result; null: call the handler again")] = None,
+    confirm: Annotated[bool, Doc("Redo it; otherwise only preview the repeated calls")] = False,
+) -> StepRedo:
+    """Redo an ended step, such as one with a wrong result, in a new run that keeps what does not depend on it.
+
+    The old run is canceled unless it has ended. First call it without `confirm`: `calls` lists the calls that are made again.
+    """
+    found = await context.api.steps.find(step_id)
+    done = await context.api.steps.redo(found.run_id, found.step_id, result, confirm=confirm)
+    return replace(done, calls=done.calls[:_REPEATED])
+
+
+@tool(Scope.OPERATE, ends=True, repeatable=True)
+async def afl_manage_runner(
+    context: RequestContext,
+    run_id: RunId,
+    action: Annotated[Literal["pause", "resume", "cancel"], Doc("The action", "pause")],
+    reason: Annotated[str | None, Doc("Reason; stored with a canceled run")] = None,
+    force: Annotated[bool, Doc("Cancel a function without its cleanup")] = False,
+) -> RunnerDone:
+    """Pause, resume or cancel a run. Pausing stops new tasks of it; canceling ends it and all its tasks permanently.
+
+    A canceled function with cleanup code stays running while it cleans up, for a limited time.
+    """
+    runs = context.api.runs
+    match action:
+        case "pause":
+            run = await runs.pause(run_id)
+        case "resume":
+            run = await runs.resume(run_id)
+        case "cancel":
+            run = await runs.cancel(run_id, reason=reason, force=force)
+    return RunnerDone(True, None, run.id, run.state)
+
+
+TOOLS = (
+    afl_execute_workflow,
+    run_start,
+    afl_resume_workflow,
+    afl_continue_step,
+    afl_fail_step,
+    afl_retry_step,
+    afl_redo_step,
+    afl_manage_runner,
+)

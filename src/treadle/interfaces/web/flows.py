@@ -1,0 +1,230 @@
+"""Flows: the published ones, one with its source, graph, versions and start form, and an editor that checks as you type."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignature
+from treadle.api.options import FunctionOptions
+from treadle.api.wire import to_builtins
+from treadle.interfaces.web.forms import described, each_field, number, options_of, parse_object, parse_typed, whole
+from treadle.interfaces.web.highlight import highlight
+from treadle.interfaces.web.site import HEADERS, Site
+from treadle.model.access import Scope
+from treadle.model.errors import FunctionNotFound, InvalidInput, RestrictedToken
+from treadle.service import Service
+
+NEW = """\
+namespace hello {
+  event facet Greet(name: String) => (greeting: String)
+
+  workflow Main(name: String = "world") => (greeting: String) andThen {
+    greeted = Greet(name = $.name)
+    yield Main(greeting = greeted.greeting)
+  }
+}
+"""
+"""The initial text of the editor."""
+
+
+_FUNCTION_FIELDS = described(FunctionOptions, ("version",))
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/flows")
+    async def flows(request: Request, service: Service) -> Response:
+        found = await service.flows.list()
+        functions = await service.functions.list()
+        return await site.render(request, "flows.html", service=service, flows=found.flows, functions=functions.functions)
+
+    @site.page("/editor")
+    async def editor(request: Request, service: Service) -> Response:
+        name = request.query_params.get("flow")
+        sources = (await service.flows.get(name)).sources if name else [SourceText("main.afl", NEW)]
+        return await _edit(site, request, service, name or "", sources)
+
+    @site.action("/editor")
+    async def edited(request: Request, service: Service) -> Response:
+        """Check, format or publish the sources; the page shows the diagnostics."""
+        form = await request.form()
+        name, sources, strict = str(form.get("flow") or "").strip(), sources_of(form), _strict(form)
+        match str(form.get("do") or "check"):
+            case "publish":
+                checked = await service.flows.validate(sources, strict=strict)
+                if not checked.valid:
+                    return await _edit(site, request, service, name, sources, strict=strict)
+                made = await service.flows.publish(name, sources, strict=strict)
+                return site.back(request, f"{made.name} version {made.version} is published.", to=f"/flows/{made.name}")
+            case "format":
+                formatted = await service.flows.format(sources)
+                fresh = {each.name: each.text for each in formatted.sources}
+                sources = [SourceText(each.name, fresh.get(each.name, each.text)) for each in sources]
+        return await _edit(site, request, service, name, sources, strict=strict)
+
+    @site.action("/editor/check")
+    async def check(request: Request, service: Service) -> Response:
+        """The diagnostics alone, for checks while typing."""
+        form = await request.form()
+        return await _edit(site, request, service, "", sources_of(form), "editor_check.html", strict=_strict(form))
+
+    @site.action("/editor/complete")
+    async def complete(request: Request, service: Service) -> Response:
+        return await _helped(request, service, "completions")
+
+    @site.action("/editor/hover")
+    async def hover(request: Request, service: Service) -> Response:
+        return await _helped(request, service, "hover")
+
+    @site.page("/flows/{name}")
+    async def flow(request: Request, service: Service) -> Response:
+        name, version = request.path_params["name"], whole(request.query_params, "version")
+        found = await service.flows.get(name, version=version)
+        drawn = await service.flows.graph(name, version=version)
+        shown = [(source.name, highlight(source.text)) for source in found.sources]
+        return await site.render(
+            request,
+            "flow.html",
+            service=service,
+            name=name,
+            version=version,
+            flow=found,
+            graph=graph_data(drawn),
+            drawn=drawn,
+            sources=shown,
+        )
+
+    @site.page("/functions/{name}/start")
+    async def function(request: Request, service: Service) -> Response:
+        service.access.check(Scope.ENQUEUE)
+        name = request.path_params["name"]
+        versions = [each for each in (await service.functions.list()).functions if each.name == name]
+        if not versions:
+            raise FunctionNotFound(name)
+        return await site.render(
+            request, "function_start.html", service=service, name=name, versions=versions, fields=_FUNCTION_FIELDS
+        )
+
+    @site.action("/functions/{name}/start")
+    async def start_function(request: Request, service: Service) -> Response:
+        name, form = request.path_params["name"], await request.form()
+        with each_field() as check:
+            options: dict[str, Any] = {}
+            with check:
+                options["payload"] = parse_object(form, "payload")
+            with check:
+                options |= options_of(form, FunctionOptions)
+        made = await service.functions.start(name, **options)
+        return site.back(request, f"{made.workflow} has started.", to=f"/runs/{made.id}")
+
+    @site.page("/flows/{name}/start")
+    async def form(request: Request, service: Service) -> Response:
+        name, version = request.path_params["name"], whole(request.query_params, "version")
+        found = await service.flows.get(name, version=version)
+        chosen = _signature(found.workflows, request.query_params.get("workflow"))
+        return await site.render(request, "flow_start.html", service=service, name=name, version=version, workflow=chosen)
+
+    @site.action("/flows/{name}/start")
+    async def start(request: Request, service: Service) -> Response:
+        name, form = request.path_params["name"], await request.form()
+        version = whole(form, "version")
+        chosen = _signature((await service.flows.get(name, version=version)).workflows, str(form.get("workflow") or ""))
+        made = await service.runs.start(
+            name,
+            chosen.name,
+            inputs_of(form, chosen.params),
+            version=version,
+            idempotency_key=str(form.get("idempotency_key") or "") or None,
+            deadline=None if (hours := number(form, "deadline")) is None else hours * 3600,
+        )
+        rest = f" No live worker has {', '.join(made.missing_handlers)}: it will wait there." if made.missing_handlers else ""
+        return site.back(request, f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")
+
+
+async def _helped(request: Request, service: Service, what: str) -> Response:
+    """Return the language server's answer for a place in the sources, as JSON; null without the extra `lsp`."""
+    form = await request.form()
+    texts = [each.text for each in sources_of(form)]
+    number, line, column = (whole(form, name) or 0 for name in ("source", "line", "column"))
+    service.access.check(Scope.READ)
+    if service.access.task_lists:
+        raise RestrictedToken()
+    if not (0 <= number < len(texts) and line >= 0 and column >= 0):
+        raise InvalidInput("There is no such place in the sources.")
+    try:
+        from treadle.interfaces.lsp import page_editor
+    except ImportError:
+        return JSONResponse(None, headers=HEADERS)
+    work = getattr(page_editor, what)
+    return JSONResponse(await service.engine.kernel.flows.aside(work, (texts, number, line, column)), headers=HEADERS)
+
+
+def _strict(form: FormData) -> bool:
+    """Whether warnings prevent publishing, unless the form accepts them."""
+    return form.get("lenient") is None
+
+
+async def _edit(
+    site: Site,
+    request: Request,
+    service: Service,
+    name: str,
+    sources: list[SourceText],
+    template: str = "editor.html",
+    *,
+    strict: bool = True,
+) -> Response:
+    checked = await service.flows.validate(sources, strict=strict)
+    drawn = await service.flows.draw(sources) if checked.valid and checked.workflows else None
+    return await site.render(
+        request,
+        template,
+        service=service,
+        name=name,
+        sources=sources,
+        checked=checked,
+        strict=strict,
+        graph=None if drawn is None else graph_data(drawn),
+        may_publish=service.access.may(Scope.PUBLISH),
+    )
+
+
+def graph_data(drawn: FlowGraph) -> dict[str, Any]:
+    """The graph as the script draws it."""
+    return {
+        "nodes": [to_builtins(node) for node in drawn.nodes],
+        "edges": [asdict(edge) for edge in drawn.edges],
+        "groups": [asdict(group) for group in drawn.groups],
+    }
+
+
+def sources_of(form: FormData) -> list[SourceText]:
+    """The sources in a form."""
+    names = [str(each).strip() or f"part{number}.afl" for number, each in enumerate(form.getlist("name"), 1)]
+    texts = [str(each).replace("\r\n", "\n") for each in form.getlist("text")]
+    return [SourceText(name, text) for name, text in zip(names, texts, strict=False)] or [SourceText("main.afl", "")]
+
+
+def inputs_of(form: FormData, params: list[FlowParam]) -> dict[str, Any]:
+    """The inputs in a form; empty fields keep their defaults."""
+    given: dict[str, Any] = {}
+    with each_field() as check:
+        for param in params:
+            typed = str(form.get(f"in-{param.name}") or "")
+            with check:
+                if typed or (param.required and param.type == "String"):
+                    given[param.name] = parse_typed(param.name, param.type, typed)
+    return given
+
+
+def _signature(workflows: list[WorkflowSignature], name: str | None) -> WorkflowSignature:
+    found = [each for each in workflows if not name or each.name == name]
+    if not found:
+        raise InvalidInput(f"The flow has no workflow {name!r}.")
+    return found[0]

@@ -1,0 +1,116 @@
+"""The overview: health, throughput, and everything that needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from treadle.api.system import Status, Throughput
+from treadle.interfaces.web.forms import if_allowed
+from treadle.interfaces.web.site import NoSuchPage, Site
+from treadle.model.errors import Forbidden, InvalidInput, NotFound
+from treadle.model.ids import parse_id
+from treadle.service import Service
+
+_SHOWN = 5
+_NEWEST = 8
+
+
+@dataclass(frozen=True)
+class Hour:
+    """The last hour, summed up."""
+
+    completed: int
+    failed: int
+    a_minute: int | None
+    """Tasks that ended in the last full minute; None: not counted yet."""
+    longest_for: int
+
+
+async def _page_of(service: Service, value: str) -> str:
+    """The path of the page of the record with this id; raises `NoSuchPage`."""
+    found: tuple[tuple[str, Callable[[str], Awaitable[object]]], ...] = (
+        ("runs", service.runs.get),
+        ("tasks", service.tasks.get),
+        ("approvals", service.approvals.get),
+        ("external-jobs", service.external_jobs.get),
+        ("schedules", service.schedules.get),
+        ("watchers", service.watchers.get),
+        ("servers", service.servers.get),
+        ("objectives", service.objectives.get),
+    )
+    for page, get in found:
+        with suppress(NotFound, Forbidden, InvalidInput):
+            await get(value)
+            return f"/{page}/{value}"
+    with suppress(NotFound, Forbidden):
+        step = await service.steps.find(value)
+        return f"/runs/{step.run_id}/steps/{step.step_id}"
+    raise NoSuchPage(f"/go/{value}")
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/go/{value}")
+    async def go(request: Request, service: Service) -> Response:
+        """The page of the record with an id that a message names."""
+        return RedirectResponse(await _page_of(service, parse_id(request.path_params["value"], "id")), 303)
+
+    @site.page("/")
+    async def overview(request: Request, service: Service) -> Response:
+        status = await if_allowed(service.system.status())
+        runs = await service.runs.list(limit=_NEWEST) if not service.access.task_lists else None
+        tasks = await if_allowed(service.tasks.list(limit=_NEWEST)) if len(service.access.task_lists) < 2 else None
+        found: dict[str, Any] = {"system": status, "runs": runs, "tasks": tasks}
+        if status is not None:
+            pace = await service.system.pace()
+            found |= {
+                "pace": pace,
+                "hour": summed(pace),
+                "chart": chart(pace, status),
+                "approvals": (await service.approvals.list(limit=_SHOWN)).approvals if status.approvals else [],
+                "blocked": (await service.objectives.list(status=["BLOCKED"], limit=_SHOWN)).objectives
+                if status.blocked_objectives
+                else [],
+                "dead": (await service.dead_letters.groups(limit=_SHOWN)).groups if status.dead_letters else [],
+                "servers": (await service.servers.list(live=True)).servers[:_NEWEST],
+            }
+        return await site.render(request, "overview.html", service=service, **found)
+
+
+def summed(pace: Throughput) -> Hour:
+    """The totals of the last hour."""
+    whole = [each for each in pace.minutes[:-1] if each.at >= pace.since_at]
+    return Hour(
+        completed=sum(each.completed for each in pace.minutes),
+        failed=sum(each.failed for each in pace.minutes),
+        a_minute=whole[-1].completed + whole[-1].failed if whole else None,
+        longest_for=max(each.waited_for for each in pace.minutes),
+    )
+
+
+def chart(pace: Throughput, status: Status) -> dict[str, list[float | None]]:
+    """The data of the charts, by minute; null: not counted yet. Instants and durations are seconds.
+
+    `oldest` is derived from the ready task that has waited longest: at each earlier minute since it was due, it had waited that
+    much less.
+    """
+    counted = [each.at >= pace.since_at for each in pace.minutes]
+    columns = {
+        name: [getattr(each, name) if known else None for each, known in zip(pace.minutes, counted, strict=True)]
+        for name in ("completed", "failed", "retried", "taken_over")
+    }
+    due = status.tasks.oldest_due_at
+    ends = [*(each.at for each in pace.minutes[1:]), status.now]
+    return {
+        "at": [each.at.ms / 1000 for each in pace.minutes],
+        **columns,
+        "waited": [each.waited_for / 1000 if known else None for each, known in zip(pace.minutes, counted, strict=True)],
+        "oldest": [None if due is None or end < due else (end - due).total_seconds() for end in ends],
+    }

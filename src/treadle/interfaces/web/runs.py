@@ -1,0 +1,228 @@
+"""Runs: the list with its filters and bulk actions; a run with its timeline, steps, log and moves; one step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.datastructures import FormData, QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from treadle.api.flows import FlowGraph
+from treadle.api.runs import Run, RunAction, RunCounts, RunPage
+from treadle.interfaces.web.flows import graph_data
+from treadle.interfaces.web.forms import instant, parse_object, text, whole
+from treadle.interfaces.web.highlight import highlight
+from treadle.interfaces.web.servers import server_names
+from treadle.interfaces.web.site import Site
+from treadle.interfaces.web.streams import shown_streams
+from treadle.interfaces.web.waterfall import waterfall
+from treadle.model.access import Scope
+from treadle.model.activity import Doing
+from treadle.model.errors import InvalidInput, InvalidQuery
+from treadle.model.runs import TEXT
+from treadle.model.states import RUN, RunState
+from treadle.service import Service
+
+STATES = tuple(str(state) for state in RunState)
+FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "doing", "where")
+VIEWS = ("timeline", "steps", "source", "logs", "moves", "values")
+ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
+_PAGE, _STEPS, _SHOWN = 50, 200, 10
+_AT_ONCE, _PAGES_AT_ONCE = 1000, 5
+"""Runs that one call of a bulk action changes, and calls that one request makes."""
+
+
+_APPROVALS = 5
+"""Approvals shown on the page of their run."""
+
+
+def add(site: Site) -> None:
+    """Register the pages."""
+
+    @site.page("/runs")
+    async def runs(request: Request, service: Service) -> Response:
+        asked = request.query_params
+        which = filters_of(asked)
+        wrong = None
+        try:
+            page = await service.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
+        except InvalidQuery as error:
+            wrong, page, which["where"] = str(error), RunPage([], None), None
+        is_all = wrong is None and page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
+        counts = counted(page.runs) if is_all else await service.runs.counts(**which | {"doing": None})
+        doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]
+        return await site.render(
+            request,
+            "runs.html",
+            service=service,
+            page=page,
+            counts=counts,
+            states=STATES,
+            doing=doing,
+            actions=ACTIONS,
+            wrong=wrong,
+        )
+
+    @site.page("/runs/bulk")
+    async def preview(request: Request, service: Service) -> Response:
+        """Preview a bulk action."""
+        asked = request.query_params
+        action, states, which = _action(asked), asked.getlist("state"), filters_of(asked)
+        would = await service.runs.bulk(action, dry_run=True, state=states, **which)
+        possible = [each for each in STATES if (RUN.target(each, action) or each) != each and (not states or each in states)]
+        found = (await service.runs.list(state=possible, **which, limit=_SHOWN)).runs if possible else []
+        return await site.render(request, "runs_bulk.html", service=service, action=action, would=would, found=found)
+
+    @site.action("/runs/bulk")
+    async def bulk(request: Request, service: Service) -> Response:
+        form = await request.form()
+        action, states, which = _action(form), [str(each) for each in form.getlist("state")], filters_of(form)
+        reason, done, refused, before = text(form, "reason"), 0, 0, None
+        for _ in range(_PAGES_AT_ONCE):
+            acted = await service.runs.bulk(action, state=states, **which, reason=reason, limit=_AT_ONCE, before=before)
+            done, refused, before = done + len(acted.done), refused + len(acted.refused), acted.next_before
+            if before is None:
+                break
+        rest = f" {refused} were refused." if refused else ""
+        said = f"{action}: {done} runs.{rest}"
+        if before is not None:  # the request is long enough; show the preview of the rest
+            again = urlencode([(name, str(value)) for name, value in form.multi_items() if name != "csrf" and value])
+            return site.back(request, f"{said} More remain.", to=f"/runs/bulk?{again}")
+        return site.back(request, said, to="/runs", bad=bool(refused and not done))
+
+    @site.page("/runs/{run_id}")
+    async def run(request: Request, service: Service) -> Response:
+        run_id, asked = request.path_params["run_id"], request.query_params
+        found = await service.runs.get(run_id)
+        view = asked.get("view", VIEWS[0])
+        is_workflow = found.kind == "workflow"
+        drawn = await service.flows.run_graph(run_id) if is_workflow and view in ("timeline", "source") else None
+        values: dict[str, Any] = {
+            "run": found,
+            "view": view,
+            "views": VIEWS if is_workflow else [each for each in VIEWS if each != "source"],
+            "below": asked.get("below") or None,
+            "graph": None if drawn is None else graph_data(drawn),
+        }
+        match view:
+            case "timeline":
+                blocks = bool(values["below"]) or found.steps > _STEPS
+                below = values["below"] or (found.id if blocks else None)
+                times = await service.steps.timeline(
+                    run_id, below=below, blocks=blocks, limit=_STEPS, after=asked.get("after") or None
+                )
+                values |= {"times": times, "fall": waterfall(times), "folded": blocks}
+            case "steps":
+                many = found.steps > _STEPS and not asked.getlist("state")
+                below = values["below"] or (found.id if many else None)
+                values["steps"] = await service.steps.list(
+                    run_id, below=below, state=asked.getlist("state"), limit=_STEPS, after=asked.get("after") or None
+                )
+            case "source" if drawn is not None:
+                values["sources"] = [
+                    (each.name, highlight(each.text), current_lines(drawn, each.name))
+                    for each in (await service.flows.get(found.flow_id)).sources
+                ]
+            case "logs":
+                values["logs"] = await service.runs.logs(run_id, before=whole(asked, "before"))
+            case "moves":
+                values["moves"] = await service.runs.moves(run_id)
+            case "values":
+                values["usage"] = await service.runs.usage(run_id) if found.usage.requests else None
+            case _:
+                raise InvalidInput(f"There is no view {view!r} of a run.")
+        values["servers"] = await server_names(service)
+        values["tasks"] = await service.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
+        pending = found.finished_at is None and not service.access.task_lists
+        values["approvals"] = (await service.approvals.list(run_id=run_id, limit=_APPROVALS)).approvals if pending else []
+        values["saying"] = await _partial_answers(service, run_id) if found.finished_at is None and is_workflow else []
+        values["streams"] = await shown_streams(service, found.id)
+        return await site.render(request, "run.html", service=service, **values)
+
+    @site.page("/runs/{run_id}/steps/{step:path}")
+    async def step(request: Request, service: Service) -> Response:
+        run_id, name = request.path_params["run_id"], request.path_params["step"]
+        found = await service.steps.get(run_id, name)
+        asked = "redo" in request.query_params and service.access.may(Scope.OPERATE)
+        return await site.render(
+            request,
+            "step.html",
+            service=service,
+            run=await service.runs.get(run_id),
+            step=found,
+            redo=await service.steps.redo(run_id, found.id) if asked else None,
+            servers=await server_names(service),
+        )
+
+    @site.action("/runs/{run_id}/{act}")
+    async def act(request: Request, service: Service) -> Response:
+        run_id, form = request.path_params["run_id"], await request.form()
+        step = str(form.get("step") or "") or None
+        match request.path_params["act"]:
+            case "pause":
+                done = await service.runs.pause(run_id)
+            case "resume":
+                done = await service.runs.resume(run_id)
+            case "cancel":
+                reason, force = str(form.get("reason") or "") or None, bool(form.get("force"))
+                done = await service.runs.cancel(run_id, reason=reason, force=force)
+                if done.finished_at is None:
+                    return site.back(request, f"{done.workflow} cleans up, and is canceled then.")
+            case "retry":
+                done = await service.runs.retry(run_id, step=step)
+            case "rerun":
+                new = await service.runs.rerun(run_id, inputs=parse_object(form, "inputs"))
+                return site.back(request, f"{new.workflow} is running again.", to=f"/runs/{new.id}")
+            case "fork":
+                new = await service.runs.fork(run_id, step or "", inputs=parse_object(form, "inputs"))
+                return site.back(request, f"Forked from {step}.", to=f"/runs/{new.id}")
+            case "redo":
+                again = await service.steps.redo(run_id, step or "", parse_object(form, "result"), confirm=True)
+                return site.back(request, f"Redone from {again.path}.", to=f"/runs/{again.new_run_id}")
+            case "signal":
+                told = await service.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
+                said = "The run was waiting for it." if told.awaited else "The run is not waiting for it yet; it is kept."
+                return site.back(request, f"Signal {told.name} sent. {said}")
+            case other:
+                raise InvalidInput(f"Unknown action {other!r}.")
+        return site.back(request, f"{done.workflow} is now {done.state}.")
+
+
+async def _partial_answers(service: Service, run_id: str) -> list[tuple[str, str]]:
+    """The steps that wait for a model, by path, with the end of its answer so far."""
+    page = await service.steps.list(run_id, state=["running", "pending"], blocks=False, order="stored", limit=_STEPS)
+    return [(step.path, str(step.returns[TEXT])) for step in page.steps if isinstance(step.returns, dict) and TEXT in step.returns]
+
+
+def current_lines(drawn: FlowGraph, source: str) -> set[int]:
+    """The lines of the source whose steps are active or failed."""
+    now = ("running", "pending", "paused", "failed")
+    return {
+        line
+        for node in drawn.nodes
+        if node.source == source and node.kind != "workflow" and any(node.states.get(state) for state in now) and node.line
+        for line in range(node.line, (node.end_line or node.line) + 1)
+    }
+
+
+def counted(runs: Sequence[Run]) -> RunCounts:
+    """The counts of a complete list of runs, without a second search."""
+    doing = Counter(run.activity.doing for run in runs if run.activity is not None)
+    return RunCounts(dict(Counter(run.state for run in runs)), len(runs), dict(doing))
+
+
+def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:
+    """The filters of a list of runs, from a query or a form."""
+    given: dict[str, Any] = {name: str(asked.get(name) or "").strip() or None for name in FILTERS}
+    return given | {"since": instant(asked, "since"), "until": instant(asked, "until")}
+
+
+def _action(asked: QueryParams | FormData) -> RunAction:
+    action = str(asked.get("action") or "")
+    if action not in ACTIONS:
+        raise InvalidInput(f"The bulk actions are {', '.join(ACTIONS)}, not {action!r}.")
+    return action
