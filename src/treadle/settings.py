@@ -351,7 +351,7 @@ def read_directory(path: str | Path) -> Directory:
     import tomllib
 
     try:
-        found = tomllib.loads(Path(path).read_toml("utf-8"))
+        found = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(f"The directory {path} cannot be read: {reason}. Correct TREADLE_DIRECTORY, or the file.") from None
