@@ -10,8 +10,11 @@ from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import ScheduleOptions
 from treadle.api.tasks import MoveRecord
+from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
+from treadle.model.clock import span
+from treadle.model.schedules import describe_catch_up
 from treadle.model.values import Json
 
 ScheduleName = Annotated[str, Doc("The schedule's name, or its id", "nightly-report")]
@@ -163,6 +166,56 @@ class Backfilled(ApiRecord):
     started: list[Started]
     already: list[Instant]
     """Ticks whose work had been started before."""
+
+
+def describe_time(time: ScheduleTime) -> str:
+    """The times at which a schedule fires, in a few words."""
+    if time.cron is not None:
+        return f"{time.cron} ({time.zone})"
+    return f"every {span(time.every_for)}" if time.every_for is not None else f"once at {words(time.at)}"
+
+
+def describe_target(target: Target) -> str:
+    """The started work, in a few words."""
+    return f"{target.kind} {target.name}" + (f" of {target.flow}" if target.flow else "")
+
+
+def _note(schedule: Schedule) -> str:
+    if schedule.error is not None:
+        return str(schedule.error.get("message", ""))
+    return f"{1 + len(schedule.backlog)} tick(s) wait for the previous work to end" if schedule.waiting else ""
+
+
+_WHEN = Column("when", lambda schedule: describe_time(schedule.when))
+_STARTS = Column("starts", lambda schedule: describe_target(schedule.target))
+
+View(Started, title="{kind} {id}", columns=(Column("tick", kind="time"), "kind", "id"), changed="Started {kind} {id}")
+SCHEDULE = View(
+    Schedule,
+    columns=("name", "state", _WHEN, _STARTS, "next_at", "?fired", "?skipped", Column("note", _note, limit=60)),
+    facts=(
+        "id",
+        "state",
+        _WHEN,
+        "next_at",
+        _STARTS,
+        Column("catch-up", lambda schedule: describe_catch_up(schedule.catch_up, schedule.overlap)),
+        "overlap",
+        "fired",
+        "skipped",
+        "task_id",
+        Column("from", "start_at"),
+        Column("until", "end_at"),
+        Column("waiting", kind="instant"),
+        Column("backlog", lambda schedule: f"{len(schedule.backlog)} more tick(s)" if schedule.backlog else None),
+        Column("jitter", lambda schedule: f"up to {span(schedule.jitter_for)}" if schedule.jitter_for else None),
+        Column("cannot start", "error"),
+        Column("inputs", "target.inputs", "json"),
+        Column("recent", rows=View(Firing, columns=(Column("tick", kind="time"), "at", "kind", "id", "note"))),
+    ),
+    brief=("name", "state", "next_at", Column("target", _STARTS.of), "fired", "skipped", "error"),
+    empty="No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`.",
+)
 
 
 class SchedulesApi(Protocol):

@@ -10,6 +10,7 @@ from typing import Annotated, Protocol, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import EnqueueOptions
+from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.names import DEFAULT_LIST
@@ -111,6 +112,26 @@ class MoveRecord(ApiRecord):
     actor: str | None
     claim_version: int | None
     data: Json
+
+
+def _data(move: MoveRecord) -> str:
+    if not isinstance(move.data, dict):
+        return words(move.data)
+    return "; ".join(f"{name} {value}" for name, value in move.data.items() if name != "traceback")
+
+
+MOVES = View(
+    MoveRecord,
+    columns=(
+        "version",
+        "at",
+        "move",
+        Column("from", "from_state", "state"),
+        Column("to", "to_state", "state"),
+        Column("by", "actor"),
+        Column("data", _data),
+    ),
+)
 
 
 @record

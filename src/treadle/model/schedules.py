@@ -52,6 +52,25 @@ class CatchUp(Stored, frozen=True, kw_only=True, omit_defaults=True):
     grace_for: int = GRACE_FOR
 
 
+def describe_catch_up(catch_up: CatchUp, overlap: str = ALLOW) -> str:
+    """Describe the policy for missed ticks, and the effect of the overlap policy on it."""
+    late = f"{catch_up.grace_for / 1000:g} s"
+    several = {ALLOW: "", CANCEL: "; of several due ticks, only the newest fires"}.get(overlap, ", one after another")
+    match catch_up.policy:
+        case "skip":
+            newest = "" if overlap == ALLOW else "; of several on time, only the newest fires"
+            return f"missed ticks (over {late} late) are skipped{newest}"
+        case "latest":
+            if overlap != ALLOW:
+                return "of several due ticks, only the newest fires"
+            return f"of missed ticks (over {late} late) only the newest fires"
+        case "all":
+            return f"all missed ticks fire, up to the newest {catch_up.limit}{several}"
+        case _:
+            window = f"{(catch_up.window_for or 0) / 1000:g} s"
+            return f"missed ticks up to {window} late fire, up to the newest {catch_up.limit}{several}"
+
+
 class Target(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """The work to start: a task of a handler, a run of a workflow, or a run of a durable function."""
 

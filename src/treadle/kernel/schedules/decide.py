@@ -150,25 +150,6 @@ def decide(body: ScheduleBody, calendar: Calendar, schedule_id: str, now: int, *
     return Due((*admitted.start, *admitted.waiting), planned.skipped + len(admitted.skipped), planned, admitted)
 
 
-def describe(catch_up: CatchUp, overlap: str = ALLOW) -> str:
-    """Describe the policy, and the effect of the overlap policy on it."""
-    late = f"{catch_up.grace_for / 1000:g} s"
-    several = {ALLOW: "", CANCEL: "; of several due ticks, only the newest fires"}.get(overlap, ", one after another")
-    match catch_up.policy:
-        case "skip":
-            newest = "" if overlap == ALLOW else "; of several on time, only the newest fires"
-            return f"missed ticks (over {late} late) are skipped{newest}"
-        case "latest":
-            if overlap != ALLOW:
-                return "of several due ticks, only the newest fires"
-            return f"of missed ticks (over {late} late) only the newest fires"
-        case "all":
-            return f"all missed ticks fire, up to the newest {catch_up.limit}{several}"
-        case _:
-            window = f"{(catch_up.window_for or 0) / 1000:g} s"
-            return f"missed ticks up to {window} late fire, up to the newest {catch_up.limit}{several}"
-
-
 def tick_id(schedule_id: str, tick: int) -> str:
     """Return the id of the work that a tick starts: always the same, and sorted by tick."""
     return uuid7(tick, hashlib.sha256(f"{schedule_id}/tick:{tick}".encode()).digest())

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import msgspec
 
 from treadle.api.options import ScheduleOptions
-from treadle.kernel.schedules.decide import Due, decide, describe, jitter_of, tick_id
+from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord, read_body, unreadable
@@ -24,7 +24,7 @@ from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound
 from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
-from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started, Target, When
+from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started, Target, When, describe_catch_up
 from treadle.model.states import SCHEDULE as MACHINE
 from treadle.model.stored import plain
 from treadle.model.tasks import NewTask, Task
@@ -271,7 +271,7 @@ class Schedules(Triggers[ScheduleBody]):
         due = decide(body, calendar, schedule_id, now, busy=busy)
         upto = body.end_at if body.end_at is not None else 2**62
         ticks = ticks_after(calendar, max(due.plan.cursor, now), upto, count)
-        return Preview(tuple(ticks), due, describe(body.catch_up, body.overlap))
+        return Preview(tuple(ticks), due, describe_catch_up(body.catch_up, body.overlap))
 
     async def describe_recovery(self) -> list[Recovery]:
         """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 from click.exceptions import Exit
 
 from treadle.api.options import AlertOptions
+from treadle.api.view import short
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.exits import FAILED, TIME_RAN_OUT
 from treadle.interfaces.cli.input.values import seconds
-from treadle.interfaces.cli.output.format import grid, plain, short, state, when
+from treadle.interfaces.cli.output.format import grid, plain, state, when
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import span
 

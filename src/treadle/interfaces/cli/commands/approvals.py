@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from click.exceptions import Exit
 
 from treadle.api.approvals import DecisionResult, DecisionResults
+from treadle.api.view import short
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.exits import FAILED, exit_code_of_code
 from treadle.interfaces.cli.input.values import edits as parse_edits
-from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, pretty, short, state, when
+from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, pretty, state, when
 from treadle.interfaces.cli.session import Session
 from treadle.model.approvals import APPROVE
 from treadle.model.clock import as_text

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from treadle.api.dead_letters import BATCH
+from treadle.api.view import short
 from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.input.values import payload as parse_payload
 from treadle.interfaces.cli.input.values import seconds
-from treadle.interfaces.cli.output.format import ago, facts, grid, plain, short, when
+from treadle.interfaces.cli.output.format import ago, facts, grid, plain, when
 from treadle.interfaces.cli.output.messages import end_progress, tell_progress
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import InvalidInput, NothingMatches

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+from treadle.api.view import short
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, short, state, when
+from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, state, when
 from treadle.interfaces.cli.output.messages import tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.api.objectives import STATUSES, BoardColumn
+from treadle.api.view import short
 from treadle.goals.records import Status
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.input.values import payload as parse_payload
-from treadle.interfaces.cli.output.format import facts, grid, ms, plain, short
+from treadle.interfaces.cli.output.format import facts, grid, ms, plain
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
+from treadle.api.view import short
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
@@ -14,7 +15,7 @@ from treadle.interfaces.cli.commands.run import HandlersHere, opened, watch_run,
 from treadle.interfaces.cli.input.plan import texts_of
 from treadle.interfaces.cli.input.values import Params, Payload, Where, moment, workflow_inputs
 from treadle.interfaces.cli.input.values import payload as parse_payload
-from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, short, state, tag_line
+from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, state, tag_line
 from treadle.interfaces.cli.output.format import line as shown_line
 from treadle.interfaces.cli.output.messages import tell_note
 from treadle.interfaces.cli.output.run import is_shown, list_steps, live_tasks, show_run, steps_table

@@ -7,15 +7,17 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from treadle.api.options import ScheduleOptions, TimeOptions
-from treadle.api.schedules import Backfilled, Started
+from treadle.api.schedules import SCHEDULE, Backfilled, Started, describe_time
+from treadle.api.tasks import MOVES
+from treadle.api.view import words
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.input.values import moment
-from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, pretty, short, state, when
+from treadle.interfaces.cli.output.format import ago, details, grid, ms, plain, table
 from treadle.interfaces.cli.output.messages import tell_note
 from treadle.interfaces.cli.session import Session
-from treadle.model.clock import as_text, span
+from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.values import Json
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.facade import Api
-    from treadle.api.schedules import Backfilled, Schedule, SchedulePreview, ScheduleTime, Target
-    from treadle.api.tasks import MoveRecord
+    from treadle.api.schedules import Schedule, SchedulePreview
 
 Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]
 DryRun = Annotated[bool, option("--dry-run", help="Change nothing; print the result")]
@@ -91,8 +92,7 @@ async def list_schedules(
         page = await api.schedules.list(every=ended, limit=limit, before=before)
         now = (await api.system.time()).now
     value = {"schedules": [schedule_json(each) for each in page.schedules], "next_before": page.next_before}
-    empty = "No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`."
-    session.show_page(value, page.schedules, empty, lambda: _table(page.schedules, now), before=page.next_before)
+    session.show_page(value, page.schedules, SCHEDULE.empty, lambda: table(SCHEDULE, page.schedules, now), before=page.next_before)
 
 
 async def show(session: Session, name: Name) -> None:
@@ -101,7 +101,13 @@ async def show(session: Session, name: Name) -> None:
         schedule = await api.schedules.get(name)
         moves = (await api.schedules.moves(schedule.id)).moves
         now = (await api.system.time()).now
-    session.show(schedule_json(schedule), lambda: show_schedule(schedule, moves, now))
+
+    def human() -> RenderableType:
+        from rich.console import Group
+
+        return Group(details(SCHEDULE, schedule, now), table(MOVES, moves, now))
+
+    session.show(schedule_json(schedule), human)
 
 
 async def preview(
@@ -205,20 +211,8 @@ def _bare(record: Any) -> dict[str, Json]:
     return value
 
 
-def target_words(target: Target) -> str:
-    """The started work, in a few words."""
-    return f"{target.kind} {target.name}" + (f" of {target.flow}" if target.flow else "")
-
-
-def when_words(said: ScheduleTime) -> str:
-    """The times at which it fires, in a few words."""
-    if said.cron is not None:
-        return f"{said.cron} ({said.zone})"
-    return f"every {span(said.every_for)}" if said.every_for is not None else f"once at {_text(said.at)}"
-
-
 def _text(at: datetime | None) -> str:
-    return "-" if at is None else as_text(ms(at)) or ""
+    return words(at) or "-"
 
 
 def local(tick: datetime, zone: str) -> str:
@@ -228,86 +222,21 @@ def local(tick: datetime, zone: str) -> str:
     return tick.astimezone(find_zone(zone)).strftime("%a %Y-%m-%d %H:%M:%S %Z (%z)")
 
 
-def _table(schedules: list[Schedule], now: datetime) -> RenderableType:
-    table = grid("name", "state", "when", "starts", "next", "?>fired", "?>skipped", "note")
-    for each in schedules:
-        note = (each.error or {}).get("message", "") or (
-            f"{1 + len(each.backlog)} tick(s) wait for the previous work to end" if each.waiting else ""
-        )
-        table.add_row(
-            plain(each.name),
-            state(each.state),
-            plain(when_words(each.when)),
-            plain(target_words(each.target)),
-            ago(each.next_at, now),
-            str(each.fired),
-            str(each.skipped),
-            plain(short(note)),
-        )
-    return table
-
-
-def show_schedule(schedule: Schedule, moves: list[MoveRecord], now: datetime) -> RenderableType:
-    """One schedule in full."""
-    from rich.console import Group
-
-    from treadle.kernel.schedules.decide import describe
-    from treadle.model.schedules import CatchUp
-
-    said = schedule.catch_up
-    policy = CatchUp(policy=said.policy, limit=said.limit, window_for=said.window_for, grace_for=said.grace_for)
-    rows: list[tuple[str, object]] = [
-        ("id", schedule.id),
-        ("state", state(schedule.state)),
-        ("when", when_words(schedule.when)),
-        ("next", when(schedule.next_at, now)),
-        ("starts", target_words(schedule.target)),
-        ("catch-up", describe(policy, schedule.overlap)),
-        ("overlap", schedule.overlap),
-        ("fired", f"{schedule.fired}, skipped {schedule.skipped}"),
-        ("task", schedule.task_id or "-"),
-    ]
-    for name, at in (("from", schedule.start_at), ("until", schedule.end_at), ("waiting", schedule.waiting)):
-        if at is not None:
-            rows.append((name, when(at, now)))
-    if schedule.backlog:
-        rows.append(("backlog", f"{len(schedule.backlog)} more tick(s), up to {_text(schedule.backlog[-1])}"))
-    if schedule.jitter_for:
-        rows.append(("jitter", f"up to {span(schedule.jitter_for)}"))
-    parts: list[RenderableType] = [plain(schedule.name, "bold"), facts(rows)]
-    if schedule.target.inputs:
-        parts += [plain("inputs", "bold"), pretty(schedule.target.inputs)]
-    if schedule.error is not None:
-        parts.append(plain(f"cannot start: {schedule.error.get('code')}: {schedule.error.get('message')}; it is retried", "red"))
-    if schedule.recent:
-        table = grid("tick", "at", "result")
-        for firing in schedule.recent:
-            came = f"{firing.kind} {firing.id}" if firing.id else ""
-            table.add_row(_text(firing.tick), _text(firing.at), plain(" ".join(part for part in (came, firing.note) if part)))
-        parts.append(table)
-    if moves:
-        table = grid("at", "move", "by")
-        for move in moves:
-            table.add_row(_text(move.at), plain(move.move), plain(move.actor or ""))
-        parts.append(table)
-    return Group(*parts)
-
-
 def show_preview(title: str, preview: SchedulePreview, now: datetime) -> RenderableType:
     """The due and the next ticks of a schedule."""
     from rich.console import Group
 
     due = preview.due
-    parts: list[RenderableType] = [plain(f"{title}: {when_words(preview.when)}", "bold")]
+    parts: list[RenderableType] = [plain(f"{title}: {describe_time(preview.when)}", "bold")]
     if due.fire or due.skipped:
         skipped = f"; {due.skipped} would be skipped" if due.skipped else ""
         parts.append(plain(f"due now: {len(due.fire)} would fire{skipped} ({preview.policy})", "yellow"))
-    table = grid("tick", f"in {preview.zone}", "from now")
+    rows = grid("tick", f"in {preview.zone}", "from now")
     for tick in due.fire:
-        table.add_row(_text(tick), local(tick, preview.zone), plain("due", "yellow"))
+        rows.add_row(_text(tick), local(tick, preview.zone), plain("due", "yellow"))
     for tick in preview.ticks:
-        table.add_row(_text(tick), local(tick, preview.zone), ago(tick, now))
-    return Group(*parts, table if preview.ticks or due.fire else plain("No more ticks."))
+        rows.add_row(_text(tick), local(tick, preview.zone), ago(tick, now))
+    return Group(*parts, rows if preview.ticks or due.fire else plain("No more ticks."))
 
 
 def show_backfill(done: Backfilled, zone: str) -> RenderableType:
@@ -316,7 +245,7 @@ def show_backfill(done: Backfilled, zone: str) -> RenderableType:
 
     verb = "Would start" if done.dry_run else "Started"
     head = plain(f"{verb} {len(done.started)} of {len(done.ticks)} tick(s); {len(done.already)} were already started.")
-    table = grid("tick", f"in {zone}", "kind", "id")
+    rows = grid("tick", f"in {zone}", "kind", "id")
     for each in done.started:
-        table.add_row(_text(each.tick), local(each.tick, zone), plain(each.kind), each.id)
-    return Group(head, table) if done.started else head
+        rows.add_row(_text(each.tick), local(each.tick, zone), plain(each.kind), each.id)
+    return Group(head, rows) if done.started else head

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from click.exceptions import Exit
 
+from treadle.api.view import short
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.exits import FAILED
-from treadle.interfaces.cli.output.format import ago, facts, grid, plain, short, state, when
+from treadle.interfaces.cli.output.format import ago, facts, grid, plain, state, when
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import span
 

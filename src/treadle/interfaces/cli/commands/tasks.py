@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
+from treadle.api.view import short
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.input.values import Where
 from treadle.interfaces.cli.input.values import payload as parse_payload
-from treadle.interfaces.cli.output.format import ago, facts, grid, line, ms, plain, pretty, short, state, tag_line, when
+from treadle.interfaces.cli.output.format import ago, facts, grid, line, ms, plain, pretty, state, tag_line, when
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text, span
 from treadle.model.values import encode

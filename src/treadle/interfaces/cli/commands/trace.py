@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
+from treadle.api.view import short
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.format import plain, short
+from treadle.interfaces.cli.output.format import plain
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import span
 

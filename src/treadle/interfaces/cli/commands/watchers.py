@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from treadle.api.options import WatcherChanges, WatcherOptions
+from treadle.api.schedules import describe_target
+from treadle.api.view import short
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.commands.schedules import target_words
-from treadle.interfaces.cli.output.format import facts, grid, ms, plain, pretty, short, state, when
+from treadle.interfaces.cli.output.format import facts, grid, ms, plain, pretty, state, when
 from treadle.interfaces.cli.session import NotOverHttp, Session
 from treadle.model.clock import as_text, span
 from treadle.model.errors import InvalidWatcher, TaskNotFound
@@ -204,7 +205,7 @@ def _table(watchers: list[Watcher]) -> RenderableType:
             plain(source_words(each.source)),
             span(each.every_for),
             plain(", ".join(each.changes)),
-            plain(target_words(each.target)),
+            plain(describe_target(each.target)),
             str(each.items),
             str(each.fired),
             plain(short((each.error or {}).get("message", ""))),
@@ -221,7 +222,7 @@ def show_watcher(watcher: Watcher, task: TaskDetail | None, now: datetime) -> Re
         ("state", state(watcher.state)),
         ("source", source_words(watcher.source)),
         ("on", ", ".join(watcher.changes)),
-        ("starts", target_words(watcher.target)),
+        ("starts", describe_target(watcher.target)),
         ("every", span(watcher.every_for)),
         ("settles", span(watcher.settle_for)),
         ("seen", f"{watcher.items}; files that existed when it was added count as {watcher.existing}"),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from treadle.api.view import Column, View, fill, short, words
 from treadle.model.clock import as_text, span
 from treadle.model.tasks import FRAMEWORK, LogLine
 from treadle.model.text import printable
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
     from rich.text import Text
 
@@ -88,12 +89,6 @@ def pretty(value: Json) -> Text:
     return plain(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def short(text: str, limit: int = 60) -> str:
-    """Shorten to one line of at most `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
 def facts(rows: list[tuple[str, object]]) -> Table:
     """Names and values, side by side."""
     from rich.table import Table
@@ -136,4 +131,57 @@ def grid(*columns: str) -> Table:
 
 def tag_line(tags: Mapping[str, Json]) -> str:
     """Tags in one line: `customer=acme, n=5`."""
-    return ", ".join(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in tags.items())
+    return words(tags)
+
+
+def table(view: View, records: Sequence[object], now: Instant) -> RenderableType:
+    """A table of records with the columns of their view; its text about none, if there are none."""
+    if not records:
+        return plain(view.empty)
+    rows = [[column.value(record) for column in view.columns] for record in records]
+    kept = [index for index, column in enumerate(view.columns) if not column.spare or any(row[index] for row in rows)]
+    columns = [view.columns[index] for index in kept]
+    numeric = [all(isinstance(row[index], int | float | None) for row in rows) for index in kept]
+    shown = grid(*(f"{'?' * column.spare}{'>' * right}{column.heading}" for column, right in zip(columns, numeric, strict=True)))
+    for row in rows:
+        shown.add_row(*(_cell(column, row[index], now) for column, index in zip(columns, kept, strict=True)))
+    return shown
+
+
+def _cell(column: Column, value: Any, now: Instant) -> Text:
+    match column.shown_as:
+        case "state":
+            return state(words(value))
+        case "instant":
+            return plain(ago(value, now))
+        case "error":
+            value = value.get("message") if isinstance(value, dict) else value
+    text = words(value, column.shown_as)
+    return plain(short(text, column.limit) if column.limit else text)
+
+
+def details(view: View, record: object, now: Instant) -> RenderableType:
+    """One record in full: its title, its facts, then its JSON values and tables, each with its name."""
+    from rich.console import Group
+
+    rows: list[tuple[str, object]] = []
+    parts: list[RenderableType] = []
+    for column, value in view.facts_of(record):
+        match column.shown_as:
+            case "rows":
+                parts += [plain(f"\n{_title(column)}", "bold"), table(column.rows or view, value, now)]
+            case "json":
+                parts += [plain(f"\n{_title(column)}", "bold"), pretty(value)]
+            case "state":
+                rows.append((column.heading, state(words(value))))
+            case "instant":
+                rows.append((column.heading, when(value, now)))
+            case "error":
+                rows.append((column.heading, plain(words(value, "error"), "red")))
+            case kind:
+                rows.append((column.heading, words(value, kind)))
+    return Group(plain(fill(view.title, record), "bold"), facts(rows), *parts)
+
+
+def _title(column: Column) -> str:
+    return f"{column.heading[0].upper()}{column.heading[1:]}"

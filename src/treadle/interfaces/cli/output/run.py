@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.api.tasks import WAIT_LIMIT
-from treadle.interfaces.cli.output.format import facts, grid, ms, plain, pretty, short, state, tag_line, when
+from treadle.api.view import short
+from treadle.interfaces.cli.output.format import facts, grid, ms, plain, pretty, state, tag_line, when
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text, span
 
