@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from build_tools.editors.words import MARK, by_role, types
-from treadle.lang.functions import FUNCTIONS
+from treadle.lang.builtins import FUNCTIONS
 from treadle.lang.statements import NOT_STEPS
 from treadle.lang.tokens import IDENTIFIER, OPERATORS, PATTERNS, Role
 

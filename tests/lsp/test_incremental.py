@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from treadle.interfaces.lsp.analysis import Parser
 from treadle.interfaces.lsp.document import Document
+from treadle.interfaces.lsp.index import Parser
 from treadle.interfaces.lsp.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ from tests.sizes import examples
 from tests.unit.lang.programs import tree_of
 
 from treadle.lang import compile_sources, format_source, tree
-from treadle.lang.functions import FUNCTIONS
+from treadle.lang.builtins import FUNCTIONS
+from treadle.lang.literals import dedent
 from treadle.lang.printer import print_expr, print_file
-from treadle.lang.scripts import dedent
 from treadle.lang.statements import NOT_STEPS
 from treadle.lang.tree import LiteralKind, Name, Span
 

@@ -5,7 +5,7 @@ in the middle of another.
 """
 
 from treadle.evaluator.advance import advance, steps_of
-from treadle.evaluator.fork import CannotGive, fork, list_repeated
+from treadle.evaluator.fork import CannotGive, fork, list_repeated, open_ends
 from treadle.evaluator.records import (
     BlobRef,
     Changes,
@@ -30,7 +30,6 @@ from treadle.evaluator.records import (
     View,
     path_of,
 )
-from treadle.evaluator.repair import open_ends
 from treadle.evaluator.states import State, StepKind
 
 __all__ = [

@@ -1,16 +1,23 @@
-"""Evaluates expressions in a scope.
+"""Evaluates expressions in a scope. A bare reference may evaluate to a `BlobRef`; operations on a value load it.
 
-A bare reference may evaluate to a `BlobRef`; operations on a value load it.
+Name resolution has one rule for `$.` inputs, loop variables and steps.
+
+The chain of a block leads outwards over rows: an item has its loop variable, a catch the error, the step that owns the block
+its parameters and then its returns. It continues beyond that step only if the block is part of the step's own body or catch; a
+facet's body cannot see its callers.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
+import re
+from collections.abc import Iterator, Mapping
+from typing import Protocol, assert_never
 
-from treadle.evaluator import functions, operators
-from treadle.evaluator.operators import EvaluationError
-from treadle.evaluator.records import Value
-from treadle.evaluator.scope import Scope, attribute, follow, link_to
+from treadle.evaluator import operators
+from treadle.evaluator.draft import Draft
+from treadle.evaluator.operators import EvaluationError, member
+from treadle.evaluator.records import StepRow, Value
+from treadle.evaluator.states import CASE, ITEM, STATEMENT_COMPLETE
 from treadle.lang.program import (
     ArrayLiteral,
     Binary,
@@ -26,11 +33,189 @@ from treadle.lang.program import (
     LoopRef,
     MapLiteral,
     Null,
+    Step,
     StepRef,
     String,
     Unary,
 )
 from treadle.model.values import Json
+
+_ERROR_NAMES = frozenset(["error", "error_type"])
+LINK = "$step"
+"""The key that marks a step reference among values: `{"$step": id, "facet": name}`."""
+_LINK_KEYS = {LINK, "facet"}
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Scope(Protocol):
+    """The scope in which an expression is evaluated."""
+
+    draft: Draft
+
+    def input(self, name: str) -> Value:
+        """Return the value of `$.name`."""
+
+    def loop(self, name: str) -> Value:
+        """Return the current element of the nearest loop over `name`."""
+
+    def step(self, name: str) -> StepRow:
+        """Return the row of the nearest step of that name."""
+
+
+class SignatureScope:
+    """For defaults, implicits and signature mixins: only the facet's parameters known so far."""
+
+    def __init__(self, draft: Draft, params: Mapping[str, Value]) -> None:
+        self.draft = draft
+        self._params = params
+
+    def input(self, name: str) -> Value:
+        try:
+            return self._params[name]
+        except KeyError:
+            raise EvaluationError(f"`$.{name}` was never given") from None
+
+    def loop(self, name: str) -> Value:
+        raise EvaluationError(f"`{name}` is not a loop variable here")
+
+    def step(self, name: str) -> StepRow:
+        raise EvaluationError(f"step `{name}` is not visible in a signature")
+
+
+class BlockScope:
+    """For everything within a block, an item, a case or a catch."""
+
+    def __init__(self, draft: Draft, row: StepRow) -> None:
+        self.draft = draft
+        self._row = row
+
+    def _outwards(self) -> Iterator[tuple[StepRow, StepRow | None]]:
+        """Yield rows from the inside out, each with the previous one."""
+        inner: StepRow | None = None
+        row = self._row
+        while True:
+            yield row, inner
+            if row.parent_id is None or (row.is_step and not (inner and self._is_own(inner, row))):
+                return
+            inner, row = row, self.draft.get(row.parent_id)
+
+    def _is_own(self, block: StepRow, owner: StepRow) -> bool:
+        """Return whether a block is part of the step itself, not of its facet."""
+        step = self.draft.statement_of(owner)
+        return isinstance(step, Step) and any(
+            each is not None and each.id == block.statement_id for each in (step.body, step.catch)
+        )
+
+    def input(self, name: str) -> Value:
+        for row, _ in self._outwards():
+            if not row.is_step:
+                if name in row.loop:
+                    return row.loop[name]
+                if name in row.params:
+                    return row.params[name]
+                continue
+            if name in row.params:
+                return row.params[name]
+            if name in row.returns:
+                return row.returns[name]
+            if name in _ERROR_NAMES and _may_be_caught(self.draft, row):
+                return _error_attribute(row, name)
+        raise EvaluationError(f"`$.{name}` was never given")
+
+    def loop(self, name: str) -> Value:
+        for row, _ in self._outwards():
+            if name in row.loop:
+                return row.loop[name]
+        raise EvaluationError(f"`{name}` is not a loop variable here")
+
+    def step(self, name: str) -> StepRow:
+        for row, inner in self._outwards():
+            if inner is not None and inner.is_step and inner.name == name:
+                return inner
+            if not _holds_statements(self.draft, row) or name not in self.draft.plan.block(self.draft.block_of(row)).order:
+                continue
+            found = self.draft.find_child(row, name)
+            if found is None or found.state is not STATEMENT_COMPLETE:
+                raise EvaluationError(f"step `{name}` is not complete")
+            return found
+        raise EvaluationError(f"there is no step `{name}` here")
+
+
+def _holds_statements(draft: Draft, row: StepRow) -> bool:
+    """Return whether a row's children are the steps of its block; those of a foreach block are in its items."""
+    if row.is_step:
+        return False
+    if row.kind in (ITEM, CASE):
+        return True
+    return draft.block_of(row).foreach is None
+
+
+def _may_be_caught(draft: Draft, row: StepRow) -> bool:
+    if row.error is not None:
+        return True
+    step = draft.statement_of(row)
+    return isinstance(step, Step) and step.catch is not None
+
+
+def _error_attribute(row: StepRow, name: str) -> Json:
+    if row.error is None:
+        return None
+    return row.error.message if name == "error" else row.error.type
+
+
+def attribute(draft: Draft, row: StepRow, name: str) -> Value:
+    """Return the value of `step.name`: the caught error, else a return, else a parameter."""
+    if name in _ERROR_NAMES and row.error is not None:
+        return _error_attribute(row, name)
+    if name in row.returns:
+        return row.returns[name]
+    if name in row.params:
+        return row.params[name]
+    if name in _ERROR_NAMES and _may_be_caught(draft, row):
+        return None
+    facet = draft.facet_of(row)
+    declared = facet is not None and any(each.name == name for each in facet.returns)
+    why = f"`{row.facet}` declares it, but nothing gave it a value" if declared else f"`{row.facet}` gave no such value"
+    raise EvaluationError(f"step `{row.name}` has no `{name}`: {why}")
+
+
+def attributes(draft: Draft, row: StepRow) -> dict[str, Json]:
+    """Return all attributes of a step as one JSON value; a return shadows a parameter."""
+    return {name: draft.load(value) for name, value in {**row.params, **row.returns}.items()}
+
+
+def link_to(row: StepRow) -> dict[str, Json]:
+    """Return a step as a value."""
+    return {LINK: row.id, "facet": row.facet}
+
+
+def _linked(draft: Draft, value: Json) -> str | None:
+    """Return the id of the step to which a value refers. Only ids of this run count, so users cannot forge references."""
+    if not isinstance(value, dict) or value.keys() != _LINK_KEYS:
+        return None
+    step_id = value[LINK]
+    if not isinstance(step_id, str) or not _ID.fullmatch(step_id) or step_id[:13] != draft.run.id[:13]:
+        return None
+    return step_id
+
+
+def follow(draft: Draft, value: Value, path: tuple[str, ...], shown: str) -> Value:
+    """Return the value at the end of a path into a value; `shown` is its beginning as written."""
+    for name in path:
+        value = draft.load(value)
+        step_id = _linked(draft, value)
+        if step_id is not None:
+            row = draft.find(step_id)
+            if row is None:
+                raise EvaluationError(f"`{shown}` refers to a step that does not exist")
+            value = attribute(draft, row, name.removesuffix("?"))
+        else:
+            value = member(value, name, shown)
+        shown = f"{shown}.{name.removesuffix('?')}"
+    return value
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
 
 
 def evaluate(expr: Expr, scope: Scope) -> Value:
@@ -67,7 +252,7 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
         case Index(target, key, optional):
             return operators.index(evaluate_json(target, scope), evaluate_json(key, scope), optional=optional)
         case Function(name, args):
-            return functions.call(name, [evaluate_json(arg, scope) for arg in args], scope.draft.sizes)
+            return operators.call(name, [evaluate_json(arg, scope) for arg in args], scope.draft.sizes)
     assert_never(expr)
 
 

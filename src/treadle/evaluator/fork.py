@@ -13,12 +13,10 @@ from typing import Any
 import msgspec
 
 from treadle.evaluator.advance import advance, drain, finish
-from treadle.evaluator.draft import Draft, LimitReached, Missing
-from treadle.evaluator.plan import Plan, plan_of
+from treadle.evaluator.draft import Draft, LimitReached, Missing, Plan, plan_of
+from treadle.evaluator.expressions import LINK
 from treadle.evaluator.records import Changes, Finished, Limits, Need, RunRef, Started, StepError, StepRow, View
-from treadle.evaluator.repair import has_more
 from treadle.evaluator.retry import is_cause, resume, stopped_beside, waits_for
-from treadle.evaluator.scope import LINK
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.waits import is_waiting, wait_again
 from treadle.lang.program import Block, Facet, Program
@@ -259,3 +257,22 @@ def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow, result: Map
     changes.created = [*(changed.get(row.id, row) for row in copies), *changes.created]
     changes.updated = []
     return changes
+
+
+# --- pending work of a run -------------------------------------------------------------------------------------------
+
+
+def open_ends(program: Program, run: RunRef, rows: Iterable[StepRow]) -> tuple[list[StepRow], list[StepRow]]:
+    """Return, of all rows of a run, those that wait for a task, and the blocks that wait for an `Expand`."""
+    draft = Draft(plan_of(program), run, View(), Limits())
+    live = [row for row in rows if not row.is_terminal]
+    return [row for row in live if is_waiting(draft, row)], [row for row in live if has_more(draft, row)]
+
+
+def has_more(draft: Draft, row: StepRow) -> bool:
+    """Return whether a block waits for its turn, or has more items to create."""
+    if row.is_step or row.is_terminal:
+        return False
+    if row.state is State.BLOCK_EXECUTION_BEGIN:
+        return draft.block_of(row).script is None
+    return row.total is not None and row.expanded < row.total and not draft.is_stopped(row)

@@ -1,19 +1,30 @@
-"""A step from its parameters to its returns: pre-script, aliases, handler, blocks, capture; and catch."""
+"""A step from its parameters to its returns: pre-script, aliases, handler, blocks, capture; and catch.
+
+A parameter has the value of the argument, else of the call-site mixin, the implicit, the signature mixin, the facet's own
+default. Values at the call are evaluated in the caller's scope; the others can read the parameters themselves (`$.other`), in
+any order of dependency.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from treadle.evaluator.blocks import count_settled, first_error
-from treadle.evaluator.capture import Merge
-from treadle.evaluator.doom import next_catch, withdraw
-from treadle.evaluator.draft import Draft, error_in, stopped_at
-from treadle.evaluator.expressions import evaluate
-from treadle.evaluator.operators import EvaluationError
-from treadle.evaluator.parameters import given_at_call, retry_of, return_defaults, timeout_of, with_defaults
+from treadle.evaluator.blocks import Merge, count_settled, first_error
+from treadle.evaluator.draft import (
+    Draft,
+    FacetPlan,
+    LimitReached,
+    error_in,
+    inputs_in,
+    is_built_in,
+    is_retry,
+    is_timeout,
+    stopped_at,
+)
+from treadle.evaluator.expressions import BlockScope, Scope, SignatureScope, attributes, evaluate, evaluate_json, evaluate_named
+from treadle.evaluator.operators import EvaluationError, describe, is_number, text
 from treadle.evaluator.records import StepError, StepRow, Value
-from treadle.evaluator.recursion import check_growth, check_limits
-from treadle.evaluator.scope import BlockScope, Scope, SignatureScope, attributes
 from treadle.evaluator.states import (
     BLOCK,
     CATCH,
@@ -28,8 +39,174 @@ from treadle.evaluator.states import (
     STATEMENT_ERROR,
     State,
 )
-from treadle.evaluator.waits import await_handler, await_script
-from treadle.lang.program import Block, Mixin, Step
+from treadle.evaluator.waits import await_handler, await_script, next_catch, withdraw
+from treadle.lang.builtins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
+from treadle.lang.program import Arg, Block, Expr, Facet, MapLiteral, Mixin, Schema, Step
+from treadle.lang.signatures import misfits
+from treadle.model.retry import RetryPolicy
+from treadle.model.stored import write
+
+
+def given_at_call(args: Iterable[Arg], mixins: Sequence[Mixin], scope: Scope) -> dict[str, Value]:
+    """Return the arguments, and the values that call-site mixins add without overriding; an aliased mixin is one parameter."""
+    given = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
+    for name, expr in _mixed_in(mixins) if mixins else ():
+        if name not in given:
+            given[name] = evaluate_named(name, expr, scope, "mixin argument")
+    return given
+
+
+def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
+    for mixin in mixins:
+        if is_built_in(mixin):
+            continue
+        if mixin.alias is not None:
+            yield mixin.alias, MapLiteral(tuple((arg.name, arg.value) for arg in mixin.args))
+        else:
+            yield from ((arg.name, arg.value) for arg in mixin.args)
+
+
+def with_defaults(
+    draft: Draft, facet: FacetPlan | Schema | None, given: dict[str, Value], namespace: str | None
+) -> dict[str, Value]:
+    """Add the values of implicits (seen from the caller's namespace) and of the signature to the given ones.
+
+    Optional fields of a schema are null.
+    """
+    if facet is None:
+        return given
+    if isinstance(facet, Schema):
+        return {**{field.name: None for field in facet.fields if field.default is not None}, **given}
+    if not facet.has_implicits:
+        return _fill(draft, dict(given), facet.pool) if facet.pool else given
+    pool: dict[str, tuple[str, Expr]] = {}
+    for implicit in draft.plan.program.list_implicits(facet.facet.qualified_name, namespace):
+        for arg in implicit.call.args:
+            pool.setdefault(arg.name, ("implicit", arg.value))
+        for name, expr in _mixed_in(implicit.call.mixins):
+            pool.setdefault(name, ("implicit", expr))
+    for name, value in facet.pool.items():
+        pool.setdefault(name, value)
+    return _fill(draft, dict(given), pool)
+
+
+def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | None:
+    """Return the message for a handler's result that lacks a declared return or has one of another type; else None.
+
+    Further names alone are accepted, and so are missing returns that nothing reads or that the step's blocks may still yield.
+    """
+    facet, program = draft.plan.facet(row.facet), draft.plan.program
+    if facet is None:
+        return None
+    wrong: list[str] = []
+    for each in facet.checked:
+        if each.name in result:
+            wrong += misfits(program, each.name, each.type, result[each.name])
+    if wrong:
+        return f"the handler of `{row.facet}` returned a wrong value: {'; '.join(wrong)}"
+    missing = [name for name in facet.required if name not in result and name not in row.params and name not in row.returns]
+    if not missing:
+        return None
+    statement = draft.statement_of(row)
+    if facet.facet.blocks or (isinstance(statement, Step) and statement.body is not None):
+        return None
+    declared = [each.name for each in facet.facet.returns]
+    unknown = [name for name in result if name not in declared]
+    if not unknown:
+        missing = [name for name in missing if row.name is not None and draft.plan.reads(row.name, name)]
+        if not missing:
+            return None
+        return f"the handler of `{row.facet}` did not return {', '.join(missing)}; it returns {', '.join(declared)}"
+    instead = f"the result has {', '.join(unknown)}, which `{row.facet}` does not return, but not {', '.join(missing)}"
+    return f"{instead}; it returns {', '.join(declared)}"
+
+
+def return_defaults(draft: Draft, facet: FacetPlan | None, params: dict[str, Value], returns: dict[str, Value]) -> dict[str, Value]:
+    """Return the defaults of missing returns."""
+    if facet is None or not facet.defaults:
+        return {}
+    scope = SignatureScope(draft, {**returns, **params})
+    missing = [each for each in facet.defaults if each.name not in returns]
+    return {each.name: evaluate_named(each.name, each.default, scope, "default of") for each in missing if each.default}
+
+
+def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Expr]]) -> dict[str, Value]:
+    """Evaluate missing parameters, each after those it reads; without recursion, so that long chains use no stack."""
+    scope = SignatureScope(draft, params)
+    for first in pool:
+        path = [first]
+        while path:
+            name = path[-1]
+            if name in params:
+                path.pop()
+                continue
+            what, expr = pool[name]
+            before = [each for each in inputs_in(expr) if each in pool and each not in params]
+            if not before:
+                params[name] = evaluate_named(name, expr, scope, what)
+                path.pop()
+            elif before[0] in path:
+                raise EvaluationError(f"{what} `{name}`: it needs `{before[0]}`, which in turn needs `{name}`")
+            else:
+                path.append(before[0])
+    return params
+
+
+def timeout_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value]) -> int | None:
+    """Return the milliseconds of the first `Timeout` mixin; the call's take precedence over the signature's."""
+    for mixin in mixins:
+        if is_timeout(mixin):
+            return _milliseconds(mixin, scope)
+    for mixin in facet.mixins:
+        if is_timeout(mixin):
+            return _milliseconds(mixin, SignatureScope(draft, params))
+    return None
+
+
+def retry_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value]) -> str | None:
+    """Return the policy of the first `Retry` mixin as JSON; the call's take precedence over the signature's."""
+    for mixin in mixins:
+        if is_retry(mixin):
+            return _policy(mixin, scope)
+    for mixin in facet.mixins:
+        if is_retry(mixin):
+            return _policy(mixin, SignatureScope(draft, params))
+    return None
+
+
+def _policy(mixin: Mixin, scope: Scope) -> str:
+    given = {"maxAttempts": 1.0, "delay": 1.0, "backoff": 2.0, "maxDelay": 900.0, "jitter": 0.0}
+    for arg in mixin.args:
+        if arg.name not in RETRY_RANGES:
+            raise EvaluationError(f"Retry has no `{arg.name}`; it has {', '.join(RETRY_RANGES)}")
+        value = evaluate_json(arg.value, scope)
+        low, high = RETRY_RANGES[arg.name]
+        if not is_number(value) or not low <= value <= high:
+            shown = text(value) if is_number(value) else describe(value)
+            raise EvaluationError(f"Retry needs `{arg.name}` from {low:,.0f} to {high:,.0f}, this is {shown}")
+        given[arg.name] = value
+    if given["maxAttempts"] != int(given["maxAttempts"]):
+        raise EvaluationError(f"Retry needs a whole number as `maxAttempts`, this is {text(given['maxAttempts'])}")
+    first = round(given["delay"] * 1000)
+    longest = max(first, round(given["maxDelay"] * 1000))
+    return write(RetryPolicy(int(given["maxAttempts"]) - 1, first, given["backoff"], longest, given["jitter"]))
+
+
+def _milliseconds(mixin: Mixin, scope: Scope) -> int | None:
+    total = 0.0
+    for arg in mixin.args:
+        unit = TIMEOUT_UNITS.get(arg.name)
+        if unit is None:
+            raise EvaluationError(f"Timeout has no `{arg.name}`; it has {', '.join(TIMEOUT_UNITS)}")
+        value = evaluate_json(arg.value, scope)
+        if not is_number(value) or abs(value) > LONGEST_TIMEOUT:
+            raise EvaluationError(
+                f"Timeout needs a number of {arg.name}, this is {text(value) if is_number(value) else describe(value)}"
+            )
+        total += value * unit
+    if not 0 < total <= LONGEST_TIMEOUT:
+        raise EvaluationError("a Timeout must be more than zero and at most 366 days")
+    return max(1, round(total))
 
 
 def begin_step(draft: Draft, row: StepRow) -> None:
@@ -203,3 +380,41 @@ def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) ->
 def catch_name(row: StepRow, number: int) -> str:
     """Return the last segment of a catch block's place; after a retry it is a new one, and the old one stays as history."""
     return f"catch-{number}-{row.round}" if row.round else f"catch-{number}"
+
+
+# --- limits that stop a run as a whole; an endless recursion ends at one ---------------------------------------------
+
+_SHOWN = 5
+
+
+def check_limits(draft: Draft, row: StepRow) -> None:
+    """Raise `LimitReached` if the step is nested too deep, or one too many."""
+    limits = draft.limits
+    if row.depth > limits.depth:
+        message, kind = f"steps are nested more than {limits.depth} deep", "too_deep"
+    elif draft.run.rows + len(draft.created) > limits.total_rows:
+        message, kind = f"the run has more than {limits.total_rows} rows (steps, blocks and items)", "too_many_rows"
+    else:
+        return
+    raise LimitReached(row, message + (_recursion(draft, row) or f"; the latest calls `{row.facet}`"), kind)
+
+
+def check_growth(draft: Draft, row: StepRow, error: EvaluationError) -> None:
+    """Raise `LimitReached` if the arguments of a recursive call have become too large: its siblings would grow as large."""
+    if error.type == "value_too_large" and (recursion := _recursion(draft, row)):
+        raise LimitReached(row, error.message + recursion, error.type)
+
+
+def _recursion(draft: Draft, row: StepRow) -> str:
+    """Return the end of a message: the innermost facet that calls itself, and those through which it does; empty if none does."""
+    chain = []
+    outer: StepRow | None = row
+    while outer is not None:
+        chain += [outer.facet] if outer.facet is not None else []
+        outer = None if outer.parent_id is None else draft.get(outer.parent_id)
+    for place, facet in enumerate(chain):
+        if facet in chain[place + 1 :]:
+            between = reversed(chain[place + 1 : chain.index(facet, place + 1)])
+            through = ", ".join(f"`{each}`" for each in list(dict.fromkeys(between))[:_SHOWN])
+            return f"; does `{facet}` call itself endlessly{f' through {through}' if through else ''}?"
+    return ""

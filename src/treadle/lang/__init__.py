@@ -8,10 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle.lang.compiler import Compiled, compile_sources, digest_of
+    from treadle.lang.compiler import Compiled, Fixed, compile_sources, digest_of, fix_sources
     from treadle.lang.decode import InvalidProgram
     from treadle.lang.diagnostics import Diagnostic, Severity
-    from treadle.lang.fixes import Fixed, fix_sources
     from treadle.lang.formatter import CannotFormat, format_source
     from treadle.lang.graphs import Graph, graph
     from treadle.lang.program import Program
@@ -40,7 +39,7 @@ _HOMES = {
     "CannotFormat": "formatter",
     "Compiled": "compiler",
     "Diagnostic": "diagnostics",
-    "Fixed": "fixes",
+    "Fixed": "compiler",
     "Graph": "graphs",
     "InvalidProgram": "decode",
     "Program": "program",
@@ -48,7 +47,7 @@ _HOMES = {
     "Severity": "diagnostics",
     "compile_sources": "compiler",
     "digest_of": "compiler",
-    "fix_sources": "fixes",
+    "fix_sources": "compiler",
     "format_source": "formatter",
     "graph": "graphs",
 }

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from treadle.lang import tree
-from treadle.lang.bindings import Context
 from treadle.lang.check import check
 from treadle.lang.declare import declare
-from treadle.lang.definitions import Definition, Kind, Use
 from treadle.lang.diagnostics import Reporter, Source
-from treadle.lang.names import Declared
+from treadle.lang.names import Declared, Definition, Kind, Use
+from treadle.lang.scope import Context
 from treadle.lang.types import UNKNOWN, Type
 
 __all__ = ["Analysis", "Definition", "Kind", "Use", "analyse"]

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from treadle.lang import tree
-from treadle.lang.definitions import Definition, Kind
 from treadle.lang.diagnostics import Source
-from treadle.lang.names import Declared, Opening, Symbols
+from treadle.lang.names import Declared, Definition, Kind, Opening, Symbols
 from treadle.lang.script_code import read_script
 from treadle.lang.types import BUILTIN, STRING, UNKNOWN, NamedType, RecordType, Type, required
 

@@ -1,77 +1,74 @@
-"""The facets that the engine itself implements. A declaration of the same name takes precedence."""
+"""Functions of expressions and mixins that the engine itself implements, as data; neither needs a declaration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from typing import NamedTuple
 
-from treadle.lang import tree
-from treadle.lang.diagnostics import Reporter, Source
-from treadle.lang.names import Declared, Opening
-from treadle.lang.parse import parse
-from treadle.lang.program import Facet, Program
 
-APPROVAL = "sys.approval"
-SOURCE = Source(
-    "<built in>",
-    """namespace sys {
-    /** Asks a person and waits for the decision. A denial fails the step with `approval_denied`, an expired request with
-     * `approval_expired`. Nobody has to write a handler.
-     * @param question the question, as the deciders see it
-     * @param context a map with the facts needed to decide
-     * @param requested_by the name of the requester, for display
-     * @param deciders names and groups that may decide; empty: anyone
-     * @param quorum the number of votes that approve it
-     * @param denials the number of votes that deny it
-     * @param edits whether an approver may change the context
-     * @param expires seconds until the request expires; null: never
-     * @param on_expiry `fail`, or `ask_again`
-     * @param remind_after seconds until the first reminder
-     * @param remind_every seconds between reminders
-     * @param escalate_after seconds until further deciders are added
-     * @param escalate_to these further deciders
-     * @param notify a separate webhook URL, if the settings permit it
-     * @return by the name of the decider; with several votes, of the last one
-     * @return at the time of the decision, in milliseconds since 1970
-     * @return reason the comment of the decider, or null
-     * @return edited whether an approver changed the context
-     * @return context the context with all edits
-     * @return votes all votes: actor, decision, at, reason
-     * @return decision always `approved`
-     * @return approval_id the id of the request
-     */
-    event facet approval(
-        question: String, context: Json = #{}, requested_by: String = null, deciders: [String] = [], quorum: Long = 1,
-        denials: Long = 1, edits: Boolean = false, expires: Double = null, on_expiry: String = "fail",
-        remind_after: Double = null, remind_every: Double = null, escalate_after: Double = null, escalate_to: [String] = [],
-        notify: String = null,
-    ) => (
-        by: String, at: Long, reason: String?, edited: Boolean, context: Json, votes: [Json], decision: String,
-        approval_id: String,
-    )
+class Function(NamedTuple):
+    """`form` is a call as an example, `result` the type of the value."""
+
+    form: str
+    arity: int
+    result: str
+    doc: str
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "count": Function("count($.items)", 1, "Long", "The number of elements of a list."),
+    "sum": Function("sum($.prices)", 1, "Long or Double", "The sum of a list of numbers; 0 if it is empty."),
+    "first": Function("first($.items)", 1, "T?", "The first element of a list; null if it is empty."),
+    "join": Function('join($.names, ", ")', 2, "String", "The elements of a list as text, with a separator between them."),
+    "flatten": Function("flatten($.lists)", 1, "[T]", "The elements of the lists in a list, one level deep."),
 }
-""",
+"""A null list counts as empty."""
+
+_MEANT = (
+    dict.fromkeys(["len", "length", "size", "cardinality", "num", "counter"], "count")
+    | dict.fromkeys(["total", "add", "summed", "reduce"], "sum")
+    | dict.fromkeys(["head", "firstOrNull", "firstOrDefault", "at"], "first")
+    | dict.fromkeys(["implode", "concat", "mkString", "joinToString"], "join")
+    | dict.fromkeys(["flat", "flatMap", "flatmap", "chain"], "flatten")
 )
+_OTHERS = frozenset(
+    ["max", "min", "avg", "average", "mean", "last", "map", "filter", "sort", "sorted", "reverse", "range", "abs", "round", "str",
+     "int", "float", "toString", "upper", "lower", "split", "trim", "strip", "replace", "substring", "keys", "values", "zip",
+     "any", "all", "distinct", "unique", "take", "slice", "append", "push", "get", "contains", "isEmpty", "empty", "coalesce"]
+)  # fmt: skip
+WORDS = frozenset([*FUNCTIONS, *_MEANT, *_OTHERS])
+"""Names that are functions here or in other languages."""
 
 
-@cache
-def built_in_declarations() -> Mapping[str, Declared]:
-    """Return the declarations by qualified name."""
-    file = parse(SOURCE, Reporter()).partial
-    found = {}
-    for space in file.items:
-        if isinstance(space, tree.Namespace):
-            opening = Opening(space.name.text, space.items, SOURCE, space)
-            for each in space.items:
-                if isinstance(each, tree.Facet):
-                    declared = Declared(each, opening)
-                    found[declared.qualified_name] = declared
-    return found
+def meant(name: str) -> str | None:
+    """Return the function that a name of another language or a typo stands for."""
+    from treadle.lang.diagnostics import nearest  # the evaluator reads this module without the compiler
+
+    return _MEANT.get(name.lower()) or _MEANT.get(name) or (nearest(name.lower(), list(FUNCTIONS)) if name not in _OTHERS else None)
 
 
-@cache
-def built_in_facets() -> Mapping[str, Facet]:
-    """Return the compiled facets by qualified name."""
-    from treadle.lang.compiler import compile_sources
+def hint(name: str) -> str:
+    """Return the advice for a function that does not exist."""
+    found = name if name in FUNCTIONS else meant(name)
+    if found is not None:
+        return f"did you mean `{FUNCTIONS[found].form}`?"
+    return f"the functions are {', '.join(FUNCTIONS)}; compute others in a `script`, or in a facet that is a step of its own"
 
-    return Program.load(compile_sources([(SOURCE.name, SOURCE.text)]).program).facets
+
+# --- mixins ----------------------------------------------------------------------------------------------------------
+
+TIMEOUT_UNITS: Mapping[str, int] = {
+    "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000, "milliseconds": 1, "ms": 1,
+}  # fmt: skip
+"""The arguments of `Timeout`, each in milliseconds; they add up."""
+LONGEST_TIMEOUT = 366 * 86_400_000
+
+RETRY_RANGES: Mapping[str, tuple[float, float]] = {
+    "maxAttempts": (1, 1_000_000), "delay": (0, LONGEST_TIMEOUT / 1000), "backoff": (1, 100),
+    "maxDelay": (0, LONGEST_TIMEOUT / 1000), "jitter": (0, 1),
+}  # fmt: skip
+"""The arguments of `Retry` with their least and greatest values; delays are seconds."""
+
+BUILTIN_MIXINS: Mapping[str, Mapping[str, object]] = {"Timeout": TIMEOUT_UNITS, "Retry": RETRY_RANGES}
+"""Arguments by mixin."""
+MIXIN_EXAMPLES = {"Timeout": "Timeout(minutes = 5)", "Retry": "Retry(maxAttempts = 3)"}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from treadle.lang import hints, tree
+from treadle.lang.builtins import MIXIN_EXAMPLES
 from treadle.lang.cursor import DECLARATIONS
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest, replace
 from treadle.lang.expressions import ExpressionParser
 from treadle.lang.lexer import Lexed
-from treadle.lang.mixins import MIXIN_EXAMPLES
 from treadle.lang.tokens import Token
 from treadle.lang.tree import Name, Span
 

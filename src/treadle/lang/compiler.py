@@ -1,11 +1,11 @@
-"""Compiles sources to one program and all diagnostics."""
+"""Compiles sources to one program and all diagnostics, and applies the fixes of the diagnostics."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,11 @@ from treadle.lang import tree
 from treadle.lang.check import check
 from treadle.lang.collection import without_collection
 from treadle.lang.declare import declare
-from treadle.lang.diagnostics import Diagnostic, Reporter, Severity, Source
+from treadle.lang.diagnostics import Diagnostic, Edit, Reporter, Severity, Source
 from treadle.lang.emit import emit
 from treadle.lang.encode import encode_with_digest
-from treadle.lang.extensions import check_reference
 from treadle.lang.parse import parse
+from treadle.lang.scope import Context
 
 _DOUBLE = re.compile(rb'"type":"Double","value":([^,}]*)')
 
@@ -103,3 +103,80 @@ def _canonical(program: dict[str, Any]) -> bytes:
     if data.isascii() and b"\x7f" not in data and all(repr(float(each)) == each.decode() for each in _DOUBLE.findall(data)):
         return data
     return json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+# --- extensions to the reference implementation ----------------------------------------------------------------------
+
+EXTENSIONS: Mapping[str, tuple[str, str]] = {
+    "after": ("`after`", "pass a value of the earlier step, on which the later one then depends"),
+    "approval": ("`sys.approval(...)`", "call an event facet whose handler returns `AwaitingApproval`"),
+    "collectErrors": ("`collectErrors(...)`", "catch the failure in the items"),
+    "failFast": ("`failFast`", "leave it out, so that the other items finish"),
+    "retry": ("`with Retry(...)`", "set the policy of the handler instead"),
+    "function": ("a function", "compute it in a `script`"),
+    "optional": ("an optional type `T?`", "give the parameter the type `T` and the default `null`"),
+    "value": (
+        "a value computed between steps",
+        "a step calls a facet: with `facet Value(v: Json)` write `name = Value(v = ...)` and read `name.v`",
+    ),
+}
+"""Each extension as written, and its replacement in programs for the reference."""
+
+
+def check_reference(context: Context) -> None:
+    """Report every use of an extension as an error, for programs that must run on the reference implementation, too."""
+    for name, source, span in context.extensions:
+        shown, instead = EXTENSIONS[name]
+        message = f"{shown} is an extension that the reference does not have"
+        context.reporter.report("reference-extension", source, span, message, hint=f"{instead}, or compile without --reference")
+
+
+# --- fixes, applied round by round, as the fix of one error often brings the next to light ---------------------------
+
+_ROUNDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The sources after all fixes, the diagnostics whose fixes were applied, and the compilation of the result."""
+
+    sources: tuple[tuple[str, str], ...]
+    applied: tuple[Diagnostic, ...]
+    compiled: Compiled
+
+
+def fix_sources(sources: Iterable[tuple[str, str]]) -> Fixed:
+    """Apply the first fix of every diagnostic until none is left; fixes that overlap wait for the next round."""
+    texts = dict(sources)
+    applied: list[Diagnostic] = []
+    seen = {tuple(texts.values())}
+    compiled = compile_sources(texts.items())
+    for _ in range(_ROUNDS):
+        chosen, edits = _choose(compiled.diagnostics)
+        if not chosen:
+            break
+        changed = {name: Source(name, text).apply(edits.get(name, ())) for name, text in texts.items()}
+        if tuple(changed.values()) in seen:
+            break
+        texts = changed
+        seen.add(tuple(texts.values()))
+        applied += chosen
+        compiled = compile_sources(texts.items())
+    return Fixed(tuple(texts.items()), tuple(applied), compiled)
+
+
+def _choose(diagnostics: Iterable[Diagnostic]) -> tuple[list[Diagnostic], dict[str, list[Edit]]]:
+    chosen: list[Diagnostic] = []
+    edits: dict[str, list[Edit]] = {}
+    for each in diagnostics:
+        taken = edits.setdefault(each.source, [])
+        if each.fixes and not any(_overlap(new, old) for new in each.fixes[0].edits for old in taken):
+            chosen.append(each)
+            taken += each.fixes[0].edits
+    return chosen, edits
+
+
+def _overlap(one: Edit, other: Edit) -> bool:
+    if one.span[:2] == other.span[:2]:
+        return True
+    return one.span[:2] < other.span[2:] and other.span[:2] < one.span[2:]

@@ -6,15 +6,16 @@ Ids: a facet or schema has its qualified name; below it `block-0`, `catch`, `whe
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import assert_never
 
 from treadle.lang import program as p
 from treadle.lang import tree
-from treadle.lang.bindings import Context
-from treadle.lang.docs import parse_doc
 from treadle.lang.names import Opening
 from treadle.lang.printer import print_expr
+from treadle.lang.program import Doc
+from treadle.lang.scope import Context
 
 _ORDER = {tree.FacetKind.FACET: 0, tree.FacetKind.EVENT: 1, tree.FacetKind.WORKFLOW: 2}
 _KINDS = {
@@ -240,3 +241,27 @@ def _literal(expr: tree.Literal) -> p.Expr:
         case float():
             return p.Double(expr.value)
     assert_never(expr.value)
+
+
+# --- doc comments ----------------------------------------------------------------------------------------------------
+
+_ENTRY = re.compile(r"@(param|return)s?\s+([A-Za-z_][A-Za-z0-9_]*)\s*(.*)")
+
+
+def parse_doc(comment: str | None) -> Doc | None:
+    """Strip the delimiters and, on each line, blanks, one `*` and one blank; collect `@param` and `@return` lines."""
+    if comment is None:
+        return None
+    text = comment[3:-2]
+    described: list[str] = []
+    entries: dict[str, list[tuple[str, str]]] = {"param": [], "return": []}
+    for raw in text.split("\n"):
+        line = raw.strip()
+        if line.startswith("*"):
+            line = line[1:].removeprefix(" ")
+        entry = _ENTRY.match(line)
+        if entry:
+            entries[entry[1]].append((entry[2], entry[3].strip()))
+        else:
+            described.append(line.rstrip())
+    return Doc("\n".join(described).strip(), tuple(entries["param"]), tuple(entries["return"]))

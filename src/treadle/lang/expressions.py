@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from treadle.lang import functions, hints, tree
+from treadle.lang import builtins, hints, tree
 from treadle.lang.cursor import Cursor
 from treadle.lang.diagnostics import Edit, Fix, replace
 from treadle.lang.tokens import KEYWORDS, LITERALS, WORDS, Token
@@ -171,7 +171,7 @@ class ExpressionParser(Cursor):
         if text in _CONSTANTS and not self.names_something():
             self.keyword()
             return tree.Literal(*_CONSTANTS[text], token.span)
-        if text in functions.FUNCTIONS and self.ahead().kind == "(" and not self.ahead().broken:
+        if text in builtins.FUNCTIONS and self.ahead().kind == "(" and not self.ahead().broken:
             return self._function(token)
         if text in hints.VALUES and text not in self.bound:
             return self._foreign_word(token)
@@ -208,14 +208,14 @@ class ExpressionParser(Cursor):
             self.depth -= 1
         span = name.span.to(close.span)
         if not args:
-            self.report(span, f"`{name.text}` needs an argument", f"write `{functions.FUNCTIONS[name.text].form}`")
+            self.report(span, f"`{name.text}` needs an argument", f"write `{builtins.FUNCTIONS[name.text].form}`")
         depth = _deepest(args)
         return _limited(tree.Function(Name(name.text, name.span), args, span, depth), depth)
 
     def _function_arg(self, name: Token) -> tree.Expr:
         if self.tok.kind == "name" and self.ahead().kind == "=":
             span = self.tok.span.until(self.ahead(2).span)
-            hint = f"write `{functions.FUNCTIONS[name.text].form}`"
+            hint = f"write `{builtins.FUNCTIONS[name.text].form}`"
             self.report(
                 self.tok.span, f"the arguments of `{name.text}` have no names", hint, [replace("Remove the name", span, "")]
             )
@@ -227,10 +227,10 @@ class ExpressionParser(Cursor):
         """Return whether a call follows whose form is that of a function here or elsewhere: its arguments have no names."""
         path, _, name = self.tok.text.rpartition(".")
         if path:
-            return name in functions.WORDS and path.partition(".")[0] in self.bound
+            return name in builtins.WORDS and path.partition(".")[0] in self.bound
         if self.ahead(2).kind == ")" or self.ahead(3).kind in ("=", ":"):
             return False
-        return name in functions.WORDS or ((name.isupper() or name.islower()) and functions.meant(name) is not None)
+        return name in builtins.WORDS or ((name.isupper() or name.islower()) and builtins.meant(name) is not None)
 
     def _parentheses(self) -> tree.Expr:
         level = len(self.brackets)
@@ -281,7 +281,7 @@ class ExpressionParser(Cursor):
     def _foreign(self, value: tree.Expr) -> bool:
         """Report a form of another language after a value; return whether the value may go on."""
         token = self.tok
-        if token.kind == "." and self.ahead().text in functions.WORDS and self.ahead(2).kind == "(":
+        if token.kind == "." and self.ahead().text in builtins.WORDS and self.ahead(2).kind == "(":
             self.advance()
             name = self.advance()
             self._method(self.source.part(value.span), name.text, value.span.to(name.span))
@@ -325,25 +325,25 @@ class ExpressionParser(Cursor):
     def _foreign_call(self, value: tree.Ref | tree.InputRef) -> None:
         """Report a call inside an expression: of a method, of a function that does not exist, or of a facet."""
         name, shown = value.path[-1], self.source.part(value.span)
-        if name in functions.WORDS and "." in shown:
+        if name in builtins.WORDS and "." in shown:
             self._method(shown.removesuffix(f".{name}"), name, value.span)
             return
         hint, fixes = CALL_HINT, []
         message = f"unexpected call of `{shown}` inside an expression"
-        if name in functions.WORDS or (functions.meant(name) and "." not in shown):
-            message, hint = f"unknown function `{name}`", functions.hint(name)
-            fixes = [replace(f"Write `{meant}`", value.span, meant)] if (meant := functions.meant(name)) else []
+        if name in builtins.WORDS or (builtins.meant(name) and "." not in shown):
+            message, hint = f"unknown function `{name}`", builtins.hint(name)
+            fixes = [replace(f"Write `{meant}`", value.span, meant)] if (meant := builtins.meant(name)) else []
         self.failed(value.span, message, hint, fixes)
         self.skip_group()
 
     def _method(self, target: str, name: str, span: Span) -> None:
         """Report `target.name(...)`, whose parenthesis is next."""
-        meant = name if name in functions.FUNCTIONS else functions.meant(name)
+        meant = name if name in builtins.FUNCTIONS else builtins.meant(name)
         form = f"{meant}({target}" + (', ", ")' if meant == "join" else ")")
         close = self.ahead()
         whole = span.to(close.span)
         fixes = [replace(f"Write `{form}`", whole, form)] if meant and meant != "join" and close.kind == ")" else []
-        hint = f"write `{form}`" if meant else functions.hint(name)
+        hint = f"write `{form}`" if meant else builtins.hint(name)
         self.failed(span, f"unexpected call of `.{name}`: values have no methods", hint, fixes)
         self.skip_group()
 

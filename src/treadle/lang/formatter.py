@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from treadle.lang.diagnostics import Diagnostic, Reporter, Source
+from treadle.lang.literals import dedent, find_end
 from treadle.lang.parse import parse
-from treadle.lang.scripts import dedent, find_end
 from treadle.lang.tokens import CLOSERS, OPENERS, OPERAND_ENDS, WORDS, Role, Token
 
 _INDENT = "    "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from treadle.lang.escapes import encode
+from treadle.lang.literals import encode
 
 _WHEN = "AFL has no `{}`; choose between blocks with `andThen when {{ case condition => {{ ... }} case _ => {{ ... }} }}`"
 _LOOP = "a loop is the block of a declaration or step: `andThen foreach x in $.items { ... }`"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from treadle.lang import escapes, scripts
+from treadle.lang import literals
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
 from treadle.lang.tokens import KEYWORDS, PATTERNS, WORDS, Token
 from treadle.lang.tree import Span
@@ -157,8 +157,8 @@ class _Lexer:
             self._report(token, 'unexpected `"""`', 'a string has one `"` at each end and may span lines', [fix])
             return
         try:
-            value = escapes.decode(word[1:-1])
-        except escapes.BadEscape as bad:
+            value = literals.decode(word[1:-1])
+        except literals.BadEscape as bad:
             value = word[1:-1]
             line, column = self._place(start + 1 + bad.offset)
             rule = "bad-escape" if bad.malformed else "bad-character"
@@ -191,13 +191,13 @@ class _Lexer:
             token.text = "0"
 
     def _script(self) -> None:
-        end = scripts.find_end(self.text, self.position + 1)
+        end = literals.find_end(self.text, self.position + 1)
         if end is None:
             token = self._add("bad", self.position + 1)
             self._report(token, "the script that begins here has no closing `}`", rule="unbalanced-script")
             self._advance(len(self.text))
             return
-        code, dropped = scripts.dedent(self.text[self.position + 1 : end])
+        code, dropped = literals.dedent(self.text[self.position + 1 : end])
         line = self.line + dropped
         token = self._add("code", end + 1)
         token.value, token.code_line = code, line
@@ -230,7 +230,7 @@ class _Lexer:
         elif char in "'“`" and (string := _FOREIGN_STRING.match(text, at)) is not None:
             token = self._add("string", string.end())
             token.value = string[1] or string[2] or string[3] or ""
-            fix = replace("Use double quotes", token.span, escapes.encode(token.value))
+            fix = replace("Use double quotes", token.span, literals.encode(token.value))
             self._report(token, f"unexpected character `{char}`", "use double quotes for strings", [fix])
         elif char == "$" and (name := _DOLLAR.match(text, at)) is not None:
             token = self._add("input", name.end())

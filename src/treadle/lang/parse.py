@@ -14,7 +14,7 @@ from treadle.lang.collection import without_collection
 from treadle.lang.cursor import Failed
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
 from treadle.lang.lexer import Lexed, lex
-from treadle.lang.scripts import dedent
+from treadle.lang.literals import dedent
 from treadle.lang.statements import StatementParser
 from treadle.lang.tokens import WORDS, Token
 from treadle.lang.tree import FacetKind, File, Name, Span

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from treadle.lang import tree
-from treadle.lang.escapes import encode
-from treadle.lang.scripts import dedent, find_end
+from treadle.lang.literals import dedent, encode, find_end
 
 _INDENT = "    "
 _LEVELS = {"||": 1, "&&": 2, "++": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}

@@ -493,6 +493,6 @@ class Program:
 
 
 def _built_in(name: str) -> Facet | None:
-    from treadle.lang.builtins import built_in_facets
+    from treadle.lang.declare import built_in_facets
 
     return built_in_facets().get(name)

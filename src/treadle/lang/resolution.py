@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
 from treadle.lang import tree
-from treadle.lang.bindings import Context
-from treadle.lang.builtins import built_in_declarations
+from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS, WORDS, hint
+from treadle.lang.declare import built_in_declarations
 from treadle.lang.diagnostics import Edit, Fix
-from treadle.lang.functions import FUNCTIONS, WORDS, hint
-from treadle.lang.mixins import BUILTIN_MIXINS
 from treadle.lang.names import Declared, Opening, Resolution, Table
 from treadle.lang.program import VALUE
+from treadle.lang.scope import Context
 from treadle.lang.types import BUILTIN
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.lang import functions, hints, tree
+from treadle.lang import builtins, hints, tree
 from treadle.lang.cursor import Failed
 from treadle.lang.diagnostics import Edit, Fix, nearest, replace
 from treadle.lang.expressions import CALL_HINT, LEVELS
@@ -106,7 +106,7 @@ class StatementParser(ForeignParser):
             self.report(paren.span, "unexpected `(`; expected a name", "write `foreach x in $.items { ... }`", [fix])
         elif self.tok.kind == "(":
             hint = "foreach iterates over a reference; compute the list in a step or a script before it"
-            if token.text in functions.FUNCTIONS:
+            if token.text in builtins.FUNCTIONS:
                 hint = f"make it a value, `l = {token.text}(...)`; the body of a later step can be `foreach x in l {{ ... }}`"
             raise self.failed(token.span, f"unexpected call of `{token.text}`; expected a reference such as `$.items`", hint)
         mode, failed = self._mode()

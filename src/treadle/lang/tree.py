@@ -187,7 +187,7 @@ class Index:
 
 @node
 class Function:
-    """`name(args)`; the functions are in `functions.py`."""
+    """`name(args)`; the functions are in `builtins.py`."""
 
     name: Name
     args: tuple[Expr, ...]

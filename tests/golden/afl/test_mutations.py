@@ -20,7 +20,7 @@ from tests.golden.afl.programs import Case, read
 from treadle.evaluator import ScriptRequest
 from treadle.kernel.runs.preflight import check_inputs
 from treadle.lang import Program, compile_sources
-from treadle.lang.builtins import built_in_facets
+from treadle.lang.declare import built_in_facets
 from treadle.lang.program import Facet, ListType, OptionalType, Type
 from treadle.model.errors import InvalidInputs
 from treadle.testing.workflows import WorkflowFailed, run_workflow

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.sizes import examples
 
 from treadle.evaluator import Limits
-from treadle.evaluator.sizes import Sizes
+from treadle.evaluator.operators import Sizes
 from treadle.testing.workflows import WorkflowFailed, run_workflow
 
 DOUBLE = (

@@ -8,12 +8,10 @@ import pytest
 from tests.unit.lang.programs import compiled
 
 from treadle.evaluator import Limits
-from treadle.evaluator.functions import call
-from treadle.evaluator.operators import EvaluationError
-from treadle.evaluator.sizes import Sizes
+from treadle.evaluator.operators import EvaluationError, Sizes, call
 from treadle.kernel.runs.preflight import check_inputs
 from treadle.lang import Program, compile_sources, format_source
-from treadle.lang.extensions import EXTENSIONS
+from treadle.lang.compiler import EXTENSIONS
 from treadle.lang.graphs import graph
 from treadle.llm.schemas import check_object, object_schema
 from treadle.model.errors import InvalidInputs

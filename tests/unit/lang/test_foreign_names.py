@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.unit.lang.programs import compiled
 
-from treadle.lang import functions, hints
+from treadle.lang import builtins, hints
 from treadle.lang.cursor import KEYWORDS
 from treadle.lang.statements import NOT_STEPS
 
 FOREIGN = {*hints.WORDS, *hints.VALUES, *hints.DECLARATIONS, *hints.BLOCKS, *hints.OPERATORS, *hints.SYNONYMS}
-FOREIGN |= {*hints.NOISE, *hints.MODIFIERS, *hints.IMPORTS, *functions.FUNCTIONS, *functions.WORDS, *KEYWORDS}
+FOREIGN |= {*hints.NOISE, *hints.MODIFIERS, *hints.IMPORTS, *builtins.FUNCTIONS, *builtins.WORDS, *KEYWORDS}
 WORDS = sorted(word for word in {*FOREIGN, "Foo", "G", "Ns"} if "." not in word)
 
 FIELD = """

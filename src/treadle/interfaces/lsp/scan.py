@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from treadle.lang.scripts import find_end
+from treadle.lang.literals import find_end
 from treadle.lang.tokens import IDENTIFIER, KEYWORDS, OPERATORS, PATTERNS, TYPES, Role
 
 _OPEN = {

@@ -1,8 +1,9 @@
-"""Connects the server's parts to a client over stdio."""
+"""Connects the server's parts to a client over stdio; diagnostics with their fixes, and requests about one name."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,13 +13,17 @@ from pygls.exceptions import JsonRpcException, PyglsError
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 
-from treadle.interfaces.lsp import actions, description, hints, navigation, outline, semantic_tokens
+from treadle.interfaces.lsp import description, outline
 from treadle.interfaces.lsp.completion import complete
 from treadle.interfaces.lsp.context import context_at
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Index, Occurrence
+from treadle.interfaces.lsp.index import Index, Occurrence, Parser, Symbol, analyse
 from treadle.interfaces.lsp.workspace import Workspace, path_of, uri_of
 from treadle.lang import CannotFormat, format_source
+from treadle.lang.declare import SOURCE
+from treadle.lang.diagnostics import Diagnostic, Severity
+from treadle.lang.names import Kind
+from treadle.lang.tokens import KEYWORDS, TYPES
 from treadle.version import VERSION
 
 _PAUSE = 0.02  # seconds after the last keystroke before diagnostics are computed
@@ -72,7 +77,7 @@ class Server(LanguageServer):
         for path in sorted(self.files.open | set(self._published)):
             document = self.files.documents.get(path)
             if path in self.files.open and document is not None:
-                found = [actions.diagnostic(each, document) for each in self.files.diagnostics(path)]
+                found = [diagnostic(each, document) for each in self.files.diagnostics(path)]
                 news = types.PublishDiagnosticsParams(uri_of(path), found, document.version)
                 if news != self._published.get(path):
                     self._published[path] = news
@@ -185,14 +190,14 @@ def _add_names(server: Server) -> None:
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def definition(params: types.DefinitionParams) -> list[types.Location]:
         index, _, _, found = name_at(params)
-        return [] if found is None else list(navigation.definitions(index, found.symbol))
+        return [] if found is None else list(definitions(index, found.symbol))
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def references(params: types.ReferenceParams) -> list[types.Location]:
         index, _, _, found = name_at(params)
         return [
             types.Location(uri_of(path), server.files.documents[path].range(each.start, each.end))
-            for path, each in (navigation.everywhere(server.files, index, found.symbol) if found else ())
+            for path, each in (everywhere(server.files, index, found.symbol) if found else ())
             if params.context.include_declaration or not each.is_declaration
         ]
 
@@ -212,7 +217,7 @@ def _add_names(server: Server) -> None:
         if found is None:
             return None
         with _refused():
-            navigation.check_rename(found.symbol)
+            check_rename(found.symbol)
         return document.range(found.start, found.end)
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
@@ -221,18 +226,18 @@ def _add_names(server: Server) -> None:
         if found is None:
             return None
         with _refused():
-            return types.WorkspaceEdit(navigation.rename(server.files, index, found.symbol, params.new_name))
+            return types.WorkspaceEdit(rename_edits(server.files, index, found.symbol, params.new_name))
 
-    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, semantic_tokens.LEGEND)
+    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, outline.LEGEND)
     def semantic_tokens_full(params: types.SemanticTokensParams) -> types.SemanticTokens:
         path, document = server.open(params.text_document.uri)
-        return types.SemanticTokens(semantic_tokens.semantic_tokens(server.files.index(path), path, document))
+        return types.SemanticTokens(outline.semantic_tokens(server.files.index(path), path, document))
 
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def inlay_hint(params: types.InlayHintParams) -> list[types.InlayHint]:
         path, document = server.open(params.text_document.uri)
         start, end = document.offset(params.range.start), document.offset(params.range.end)
-        return hints.inlay_hints(server.files.index(path), path, document, start, end)
+        return description.inlay_hints(server.files.index(path), path, document, start, end)
 
 
 def _add_writing(server: Server) -> None:
@@ -246,14 +251,14 @@ def _add_writing(server: Server) -> None:
     def signature_help(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
         path, document = server.open(params.text_document.uri)
         context = context_at(document.text, document.offset(params.position))
-        return hints.signature_help(server.files.surroundings(path), path, context)
+        return description.signature_help(server.files.surroundings(path), path, context)
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions([types.CodeActionKind.QuickFix]))
     def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
         path, document = server.open(params.text_document.uri)
         start, end = document.offset(params.range.start), document.offset(params.range.end)
         found = server.files.diagnostics(path)
-        return actions.code_actions(found, document, params.text_document.uri, start, end)
+        return code_actions(found, document, params.text_document.uri, start, end)
 
 
 @contextmanager
@@ -261,5 +266,127 @@ def _refused() -> Iterator[None]:
     """Report a refused rename to the client as a failed request."""
     try:
         yield
-    except navigation.CannotRename as error:
+    except CannotRename as error:
         raise JsonRpcException(str(error), types.LSPErrorCodes.RequestFailed) from None
+
+
+# --- code actions ----------------------------------------------------------------------------------------------------
+
+_SEVERITIES = {Severity.ERROR: types.DiagnosticSeverity.Error, Severity.WARNING: types.DiagnosticSeverity.Warning}
+
+
+def diagnostic(each: Diagnostic, document: Document) -> types.Diagnostic:
+    """Return a diagnostic for the protocol, with its hints below the message."""
+    lines = [each.message]
+    lines += [f"did you mean `{each.suggestion}`?"] if each.suggestion else []
+    lines += [f"valid here: {', '.join(each.valid)}"] if each.valid else []
+    lines += [f"help: {each.help}"] if each.help else []
+    severity = _SEVERITIES[each.severity]
+    return types.Diagnostic(document.span_range(each.span), "\n".join(lines), severity, each.rule, source="afl")
+
+
+def code_actions(found: list[Diagnostic], document: Document, uri: str, start: int, end: int) -> list[types.CodeAction]:
+    """Return the fixes of the diagnostics that touch a part of the text; the likeliest one is preferred."""
+    actions = []
+    for each in found:
+        first, last = document.offsets(each.span)
+        if last < start or end < first:
+            continue
+        for number, fix in enumerate(each.fixes):
+            edits = [types.TextEdit(document.span_range(edit.span), edit.text) for edit in fix.edits]
+            actions.append(
+                types.CodeAction(
+                    fix.title,
+                    types.CodeActionKind.QuickFix,
+                    [diagnostic(each, document)],
+                    is_preferred=number == 0 or None,
+                    edit=types.WorkspaceEdit({uri: edits}),
+                )
+            )
+    return actions
+
+
+# --- definitions, references, highlights and rename ------------------------------------------------------------------
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_QUALIFIED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_FIXED = frozenset([Kind.TYPE, Kind.MIXIN, Kind.ERROR, Kind.SCRIPT, Kind.FUNCTION])
+_STEP_KEYWORDS = frozenset(
+    ["after", "as", "collectErrors", "failFast", "foreach", "in", "with"]
+)  # the only keywords that may name a step
+
+
+class CannotRename(ValueError):
+    """A name that cannot be changed, or not to this one."""
+
+
+def definitions(index: Index, symbol: Symbol) -> Iterator[types.Location]:
+    """Yield the place of a declaration; of a namespace, every place that opens it."""
+    if symbol.span is not None and symbol.path in index.documents:
+        yield types.Location(uri_of(symbol.path), index.documents[symbol.path].span_range(symbol.span))
+    elif symbol.kind is Kind.NAMESPACE:
+        for path, each in index.references(symbol):
+            if each.is_declaration:
+                yield types.Location(uri_of(path), index.documents[path].range(each.start, each.end))
+
+
+def everywhere(workspace: Workspace, index: Index, symbol: Symbol) -> list[tuple[str, Occurrence]]:
+    """Return all occurrences of a name, in all programs that contain its declaration."""
+    found: dict[tuple[str, int], Occurrence] = {}
+    for each in workspace.indexes():
+        known = each is index or symbol.path in each.documents
+        if known or (symbol.kind is Kind.NAMESPACE and not set(each.documents).isdisjoint(index.documents)):
+            for path, occurrence in each.references(symbol):
+                found[path, occurrence.start] = occurrence
+    return [(path, each) for (path, _), each in sorted(found.items())]
+
+
+def check_rename(symbol: Symbol) -> None:
+    """Raise `CannotRename` for a name that is built in."""
+    if symbol.kind in _FIXED or symbol.path == SOURCE.name:
+        sort = "a value of a script" if symbol.kind is Kind.SCRIPT else "built in"
+        raise CannotRename(f"`{symbol.name}` is {sort} and cannot be renamed.")
+
+
+def rename_edits(workspace: Workspace, index: Index, symbol: Symbol, name: str) -> dict[str, list[types.TextEdit]]:
+    """Return the edits that rename a name everywhere, by URI."""
+    check_rename(symbol)
+    pattern = _QUALIFIED if symbol.kind is Kind.NAMESPACE else _IDENTIFIER
+    if not pattern.fullmatch(name):
+        raise CannotRename(f"`{name}` is not a name: use letters, digits and `_`, and begin with a letter or `_`.")
+    if symbol.kind in (Kind.STEP, Kind.VALUE) and name in KEYWORDS.keys() - _STEP_KEYWORDS:
+        raise CannotRename(f"`{name}` is a keyword and cannot name a step.")
+    if symbol.kind is Kind.SCHEMA and name in TYPES:
+        raise CannotRename(f"`{name}` is a built-in type.")
+    if symbol.kind is Kind.PARAMETER and name.startswith("_"):
+        raise CannotRename("Parameters that begin with `_` belong to the runner.")
+    places = everywhere(workspace, index, symbol)
+    edits: dict[str, list[types.TextEdit]] = {}
+    texts = {path: document.text for path, document in workspace.documents.items()}
+    for path, each in reversed(places):
+        document = workspace.documents[path]
+        edits.setdefault(uri_of(path), []).append(types.TextEdit(document.range(each.start, each.end), name))
+        texts[path] = texts[path][: each.start] + name + texts[path][each.end :]
+    touched = {path for path, _ in places}
+    for other in workspace.indexes():
+        if touched & set(other.documents) and not _same_meaning(other, texts):
+            raise CannotRename(f"`{name}` cannot be used: a name would get another meaning, or an error would appear.")
+    return edits
+
+
+def _same_meaning(before: Index, texts: dict[str, str]) -> bool:
+    """Return whether each name of the new texts means what it meant before, and there is no new error."""
+    parser = Parser()
+    analysis = analyse({path: parser.parse(path, texts[path]) for path in before.documents})
+    after = Index(analysis, {path: Document(texts[path]) for path in before.documents})
+    pairs = set()
+    for path in before.documents:
+        old, new = before.occurrences(path), after.occurrences(path)
+        if len(old) != len(new) or _errors(after, path) > _errors(before, path):
+            return False
+        pairs |= {(one.symbol.key, other.symbol.key) for one, other in zip(old, new, strict=True)}
+    return len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
+
+
+def _errors(index: Index, path: str) -> int:
+    return sum(each.severity is Severity.ERROR for each in index.analysis.diagnostics[path])

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from treadle.kernel.queue.why import shown_server_state
-from treadle.lang.fits import misfits
 from treadle.lang.program import Block, Facet, OptionalType, Program
-from treadle.lang.signatures import type_words
+from treadle.lang.signatures import misfits, type_words
 from treadle.model.errors import InvalidInput, InvalidInputs
 from treadle.model.names import short_name
 from treadle.model.tasks import Server
