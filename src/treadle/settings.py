@@ -13,17 +13,15 @@ A change replaces the file atomically. URLs may contain passwords, so only its o
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from treadle.model.alerts import VARIABLE
 from treadle.model.clock import milliseconds, parse_duration
-from treadle.model.errors import InvalidInput, Refused
+from treadle.model.errors import InvalidInput
 from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_NAMESPACE, check_name
 from treadle.model.streams import STREAM_LIMIT
@@ -327,7 +325,6 @@ def _read(each: Field[Any]) -> Any:
 # --- the directory of namespaces ---
 
 _KEYS = ("store", "namespaces")
-_HEAD = "# The directory of Treadle: the stores of namespaces. `treadle namespaces move` rewrites this file.\n"
 
 
 @dataclass(frozen=True)
@@ -340,10 +337,6 @@ class Directory:
     def find(self, namespace: str) -> str | None:
         """Return the URL of the namespace's store; None if neither it nor a store for all others is listed."""
         return self.namespaces.get(namespace, self.store)
-
-    def placed(self, namespace: str, url: str) -> Directory:
-        """Return the directory with the namespace on that store."""
-        return replace(self, namespaces={**self.namespaces, namespace: url})
 
 
 def read_directory(path: str | Path) -> Directory:
@@ -363,60 +356,3 @@ def read_directory(path: str | Path) -> Directory:
     ):
         raise InvalidInput(f'In the directory {path}, stores are URLs: `red = "postgresql://..."` in the table [namespaces].')
     return Directory({check_name(name, "namespace"): url for name, url in places.items()}, store)
-
-
-def write_directory(path: str | Path, directory: Directory) -> None:
-    """Replace the file atomically: after a crash it is the old or the new one. It keeps its mode; a new one is private."""
-    lines = [_HEAD]
-    if directory.store is not None:
-        lines.append(f"store = {_toml(directory.store)}\n")
-    lines.append("\n[namespaces]\n")
-    lines += [f"{_toml(name)} = {_toml(url)}\n" for name, url in sorted(directory.namespaces.items())]
-    write_atomically(path, "".join(lines))
-
-
-def write_atomically(path: str | Path, text: str) -> None:
-    """Write the file so that a crash leaves the old or the new content, durably."""
-    import tempfile
-
-    place = Path(path)
-    mode = place.stat().st_mode & 0o777 if place.exists() else 0o600
-    descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        Path(temporary).replace(place)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    sync_folder(place)
-
-
-def sync_folder(place: Path) -> None:
-    """Make the entry of a file in its folder durable."""
-    folder = os.open(place.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-@contextmanager
-def changing(path: str | Path) -> Iterator[None]:
-    """Hold the lock of the directory; raise `Refused` if another process has it. It ends with the process."""
-    import fcntl
-
-    with Path(f"{path}.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(f"Another process is changing the directory {path}; try again when it has finished.") from None
-        yield
-
-
-def _toml(value: Any) -> str:
-    """A basic string of TOML, which is one of JSON."""
-    return json.dumps(value, ensure_ascii=False)

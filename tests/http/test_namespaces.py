@@ -8,13 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.directories import write_directory
 
 from treadle import Engine
 from treadle.engine import Engine as AnyEngine
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.namespaces import NamespaceApps
 from treadle.interfaces.web.site import add_pages
-from treadle.settings import Directory, Settings, read_directory, write_directory
+from treadle.settings import Settings, read_directory
 
 
 class Front:
@@ -22,7 +23,7 @@ class Front:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "directory.toml"
-        write_directory(self.path, Directory({name: f"sqlite:///{folder}/{name}.db" for name in ("red", "blue")}))
+        write_directory(self.path, {name: f"sqlite:///{folder}/{name}.db" for name in ("red", "blue")})
         self.secrets: dict[str, str] = {}
 
     async def token(self, namespace: str) -> str:
@@ -83,14 +84,14 @@ async def test_other_paths_belong_to_the_namespace_of_the_server(front: Front, a
 async def test_a_namespace_that_is_moved_is_served_from_its_new_store(front: Front, app: NamespaceApps):
     async with front.client(app, await front.token("red")) as client:
         await client.post("/ns/red/v1/tasks", json={"name": "work"})
-    write_directory(front.path, read_directory(front.path).placed("red", f"sqlite:///{front.folder}/other.db"))
+    write_directory(front.path, read_directory(front.path).namespaces | {"red": f"sqlite:///{front.folder}/other.db"})
     async with front.client(app, await front.token("red")) as client:
         assert (await client.get("/ns/red/v1/tasks")).json()["tasks"] == []
 
 
 async def test_a_store_that_cannot_be_opened_concerns_its_namespace_only(front: Front, app: NamespaceApps):
     secret = await front.token("blue")
-    write_directory(front.path, read_directory(front.path).placed("red", f"sqlite:///{front.folder}/missing/red.db"))
+    write_directory(front.path, read_directory(front.path).namespaces | {"red": f"sqlite:///{front.folder}/missing/red.db"})
     async with front.client(app, secret) as client:
         assert (await client.get("/ns/red/v1/tasks")).status_code >= 400
         assert (await client.get("/ns/blue/v1/tasks")).status_code == 200

@@ -47,7 +47,6 @@ STORE_ONLY: dict[str, tuple[str, ...]] = {
     "store accept": (),  # concerns the store's own files
     "import mongodump": ("dump",),  # reads files into the store
     "namespaces list": (),  # looks at the stores
-    "namespaces move": ("red", "--to", "sqlite:///other.db"),  # copies between stores
 }
 IN_PROCESSES = {"top", "mcp", "lsp"}
 """On both, but they take the terminal or the standard streams of their process."""

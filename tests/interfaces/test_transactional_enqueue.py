@@ -27,7 +27,6 @@ from treadle.model.errors import (
     IdempotencyKeyReused,
     InvalidInput,
     ListDraining,
-    NamespaceMoved,
     SchemaBehind,
     TreadleError,
     Unsupported,
@@ -262,16 +261,6 @@ async def test_a_draining_list_and_a_full_lane_refuse_here_too(engine, way, post
     async with way() as enqueue:
         await enqueue("work", schema=postgres_schema, delay=60)
     assert len(await tasks_of(engine)) == 2
-
-
-async def test_a_moved_namespace_refuses_here_too(engine, way, postgres_schema):
-    await engine.enqueue("work")
-    await engine.kernel.store.fence_namespace("default", "sqlite:///new.db")
-    with pytest.raises(NamespaceMoved, match="The namespace default was moved"):
-        async with way() as enqueue:
-            await enqueue("work", schema=postgres_schema)
-    await engine.kernel.store.unfence_namespace("default")
-    assert len(await tasks_of(engine)) == 1
 
 
 async def test_a_limit_holds_for_what_was_enqueued_here(engine, way, postgres_schema):

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from tests.directories import write_directory
 
-from treadle.model.errors import InvalidInput, InvalidName, Refused
-from treadle.settings import Directory, Settings, changing, place_store, read_directory, write_directory
+from treadle.model.errors import InvalidInput, InvalidName
+from treadle.settings import Directory, Settings, place_store, read_directory
 
 
-def test_what_is_written_is_read(tmp_path: Path):
+def test_the_directory_names_the_stores_of_namespaces(tmp_path: Path):
     path = tmp_path / "directory.toml"
-    made = Directory({"red": "sqlite:///a.db", "team.blue": 'postgresql://u:p"\\@h/d'}, "sqlite:///rest.db")
-    write_directory(path, made)
-    assert read_directory(path) == made
-    assert path.stat().st_mode & 0o777 == 0o600
-    path.chmod(0o640)
-    write_directory(path, made.placed("green", "sqlite:///c.db"))
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert os.listdir(tmp_path) == ["directory.toml"]  # noqa: PTH208
+    directory = Directory({"red": "sqlite:///a.db", "team.blue": 'postgresql://u:p"\\@h/d'}, "sqlite:///rest.db")
+    write_directory(path, directory.namespaces, directory.store)
+    assert read_directory(path) == directory
 
 
 def test_a_namespace_lives_where_it_is_listed_or_in_the_store_of_all_others(tmp_path: Path):
     path = tmp_path / "directory.toml"
-    write_directory(path, Directory({"red": "sqlite:///a.db"}))
+    write_directory(path, {"red": "sqlite:///a.db"})
     assert place_store(Settings(directory=str(path), namespace="red", store="sqlite:///x.db")).store == "sqlite:///a.db"
     assert place_store(Settings(directory=str(path), namespace="blue", store="sqlite:///x.db")).store == "sqlite:///x.db"
-    write_directory(path, Directory({"red": "sqlite:///a.db"}, "sqlite:///rest.db"))
+    write_directory(path, {"red": "sqlite:///a.db"}, "sqlite:///rest.db")
     assert place_store(Settings(directory=str(path), namespace="blue", store="sqlite:///x.db")).store == "sqlite:///rest.db"
 
 
@@ -46,11 +41,3 @@ def test_a_missing_file_and_a_wrong_name_are_refused(tmp_path: Path):
     (tmp_path / "directory.toml").write_text('[namespaces]\n"no name" = "sqlite:///a.db"\n')
     with pytest.raises(InvalidName):
         read_directory(tmp_path / "directory.toml")
-
-
-def test_one_process_changes_the_directory_at_a_time(tmp_path: Path):
-    path = tmp_path / "directory.toml"
-    with changing(path), pytest.raises(Refused, match="Another process"), changing(path):
-        pass
-    with changing(path):
-        pass

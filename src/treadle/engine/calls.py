@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from treadle.engine.mapped import Mapped, Progress
-from treadle.engine.moved import follows
 from treadle.engine.results import run_result, task_result
 from treadle.kernel.queue.service import PYTHON, Enqueued, TaskSpec
 from treadle.kernel.store.short_ids import find_id
@@ -126,8 +125,7 @@ class Calls:
         actor: str = ...,
         **options: Unpack[EnqueueOptions],
     ) -> Enqueued: ...
-    @follows  # type: ignore[misc]  # a positional-only first parameter
-    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:
+    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
         """Store a task; it is durable when this returns. Smaller priorities run first.
 
         Pass a name, a payload and options: `enqueue("pack", {"sku": "x"}, delay=60)`; or a reference and its arguments, which are
@@ -172,7 +170,6 @@ class Calls:
         started = await self.start_function(*args, **kwargs)
         return Handle(self, None, started.id, started.created, is_run=True)
 
-    @follows
     async def start_function(
         self,
         name: str,
@@ -199,7 +196,6 @@ class Calls:
     async def result(self, task: Handle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
     @overload
     async def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]: ...
-    @follows
     async def result(self, task: Any, *, timeout: Duration | None = None) -> Any:
         """Wait for the task and return its result.
 
@@ -216,7 +212,6 @@ class Calls:
     async def run_result(self, run: Handle[R], *, timeout: Duration | None = None) -> R: ...
     @overload
     async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Json: ...
-    @follows
     async def run_result(self, run: Any, *, timeout: Duration | None = None) -> Any:
         """Wait for the run and return its outputs; for a durable function, its return value or that of the run it continued as.
 

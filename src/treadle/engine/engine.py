@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from treadle.engine.calls import Calls, plain_payload, start_with_budget
 from treadle.engine.declare import Declare
 from treadle.engine.former_names import FormerNames
-from treadle.engine.moved import Following, follows
 from treadle.engine.registration import Registration
 from treadle.engine.wiring.kernel import Kernel, StoreFactory
 from treadle.goals.extension import Goals
-from treadle.kernel.queue.service import TASKS_PER_UNIT, Enqueued, TaskSpec
+from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
 from treadle.kernel.store.short_ids import find_short, is_short
@@ -64,7 +62,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(Registration, Calls, Following, FormerNames):
+class Engine(Registration, Calls, FormerNames):
     """A store and the operations on it: enqueue tasks, start runs, wait, operate, read, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -78,8 +76,7 @@ class Engine(Registration, Calls, Following, FormerNames):
             print(await engine.result(task))
 
     Without a URL the store is the one in `TREADLE_STORE`, by default `sqlite:///treadle.db`, or that of the namespace in the
-    directory (`TREADLE_DIRECTORY`): if the namespace is moved, calls continue on its new store. An engine belongs to one event
-    loop.
+    directory (`TREADLE_DIRECTORY`). An engine belongs to one event loop.
     """
 
     def __init__(
@@ -110,8 +107,6 @@ class Engine(Registration, Calls, Following, FormerNames):
         """Limits and schedules in code, which are synchronised when a worker starts."""
         self._metrics: Metrics | None = None
         self._url = url or settings.store
-        self._places = url is None and bool(settings.directory)
-        self._following, self._former = asyncio.Lock(), []
         self._make_kernel = partial(
             Kernel,
             clock=clock or SystemClock(),
@@ -143,8 +138,6 @@ class Engine(Registration, Calls, Following, FormerNames):
     async def close(self) -> None:
         """Finish the commits in flight and close the store; idempotent."""
         await self.kernel.close()
-        while self._former:
-            await self._former.pop().close()
 
     def blocking(self) -> BlockingEngine:
         """Return the same engine for code without an event loop: `with Engine(url).blocking() as e: e.enqueue(...)`."""
@@ -222,15 +215,11 @@ class Engine(Registration, Calls, Following, FormerNames):
             poll_every=None if poll_interval is None else milliseconds(poll_interval, "poll_interval", positive=True) / 1000,
             name=name,
         )
-        self._workers += 1
+        await host.start()
         try:
-            await host.start()
-            try:
-                yield host
-            finally:
-                await host.stop()
+            yield host
         finally:
-            self._workers -= 1
+            await host.stop()
 
     # tasks
 
@@ -240,15 +229,8 @@ class Engine(Registration, Calls, Following, FormerNames):
         Up to 1000 are stored together or, for instance if an idempotency key is reused, not at all; more are stored in several
         commits, in order.
         """
-        given = list(specs)
-        store = self._enqueue_together if len(given) <= TASKS_PER_UNIT else self.kernel.queue.enqueue
-        return await store(given)
+        return await self.kernel.queue.enqueue(list(specs))
 
-    @follows
-    async def _enqueue_together(self, specs: list[TaskSpec]) -> list[Enqueued]:
-        return await self.kernel.queue.enqueue(specs)
-
-    @follows
     async def cancel(self, task: Ref, *, actor: str = "python", reason: str | None = None) -> None:
         """End the task now; `actor` and `reason` are shown in its log.
 
@@ -256,12 +238,10 @@ class Engine(Registration, Calls, Following, FormerNames):
         """
         await self.kernel.queue.cancel(task, actor=actor, reason=reason)
 
-    @follows
     async def retry(self, task: Ref, *, actor: str = "python", payload: Mapping[str, Json] | None = None) -> None:
         """Make a failed, canceled or ignored task live again, with an edited `payload` if given; the log shows the `actor`."""
         await self.kernel.queue.retry(task, actor=actor, payload=plain_payload(payload))
 
-    @follows
     async def pause(self, task: Ref, *, actor: str = "python", reason: str | None = None, interrupt: bool = False) -> None:
         """Hold a task; an attempt in progress ends normally, or with `interrupt` stops and is repeated after the resume.
 
@@ -269,12 +249,10 @@ class Engine(Registration, Calls, Following, FormerNames):
         """
         await self.kernel.queue.pause(task, actor=actor, reason=reason, interrupt=interrupt)
 
-    @follows
     async def resume(self, task: Ref, *, actor: str = "python") -> None:
         """Release a paused task; the log shows the `actor`."""
         await self.kernel.queue.resume(task, actor=actor)
 
-    @follows
     async def get_task(self, task: Ref) -> Task:
         """Return the task in its current state."""
         return await self.kernel.reads.get_task(task)
@@ -297,7 +275,6 @@ class Engine(Registration, Calls, Following, FormerNames):
             states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
         )
 
-    @follows
     async def why(self, work: Ref) -> Reason:
         """Explain the current state of `work`, a task or a run: a code and a line of text."""
         store = self.kernel.store
@@ -349,7 +326,6 @@ class Engine(Registration, Calls, Following, FormerNames):
 
     # runs
 
-    @follows
     async def start_run(
         self,
         /,
@@ -388,7 +364,6 @@ class Engine(Registration, Calls, Following, FormerNames):
         read_plan(steps)
         return await self.start_function(PLAN, {"steps": list(steps), "inputs": dict(inputs or {})}, actor=actor, **options)
 
-    @follows
     async def signal(
         self,
         run: Ref,
@@ -456,7 +431,6 @@ def use_store(engine: Engine, url: str | None, settings: Settings, **parts: Any)
     if engine.kernel.is_open:
         raise AlreadyOpen("Close the engine before you move it to another store.")
     former = (engine._url, engine.kernel.settings)
-    engine._places = engine._places and url is None
     engine._url = url or engine._url
     engine.kernel = engine._make_kernel(engine._url, settings, **parts)
     return former

@@ -56,7 +56,6 @@ class Within:
 
         self._engine = engine
         self._inner = inner = copy(engine)
-        inner._places = False  # the transaction belongs to one database
         inner.goals = Goals()
         inner.kernel = engine._make_kernel(engine._url, engine.kernel.settings, store_of=make, extensions=(inner.goals,))
         self._store = made[0]

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
+from tests.directories import write_directory
 from tests.web.browser.conftest import IN_BROWSER, Screen, on_screen
 from tests.web.browser.screenshots import settled
 from tests.web.browser.test_every_page import AXE, FOUND, PHONE, WIDE
 
 from treadle import Engine
-from treadle.settings import Directory, Settings, write_directory
+from treadle.settings import Settings
 
 pytestmark = IN_BROWSER
 
@@ -30,7 +31,7 @@ async def logged_in(browser: Browser, folder: Path, *names: str, **options: Any)
         async with Engine(url, settings=Settings(namespace=name)) as engine:
             secrets[name] = (await engine.kernel.tokens.create("ada", ["read"])).secret
             await engine.enqueue(f"{name}.Work")
-    write_directory(folder / "directory.toml", Directory(stores))
+    write_directory(folder / "directory.toml", stores)
     settings = Settings(directory=str(folder / "directory.toml"))
     async with Engine(f"sqlite:///{folder / 'own.db'}", settings=settings) as engine:
         own = (await engine.kernel.tokens.create("ada", ["read"])).secret

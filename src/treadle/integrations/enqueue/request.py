@@ -17,7 +17,6 @@ from treadle.model.errors import (
     IdempotencyKeyReused,
     InvalidInput,
     ListDraining,
-    NamespaceMoved,
     SchemaBehind,
     StoreBusy,
     StoreError,
@@ -118,8 +117,6 @@ class EnqueueRequest:
                 case "TR002":
                     cap = re.search(r"\d+", message.partition(":")[2])
                     raise BacklogFull(self.task_list, self.name, int(cap[0]) if cap else 0) from error
-                case "TR004":
-                    raise NamespaceMoved("this database", [(message, "")]) from error
                 case "40001" if "treadle_enqueue_v1" in message:
                     raise StoreBusy(f"{message} (the whole transaction).") from error
                 case "42883" | "3F000":

@@ -229,11 +229,8 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     ),
     Branch(
         "namespaces",
-        "Show where namespaces live, and move one to another store.",
-        (
-            Leaf("list", "commands.namespaces:list_namespaces", store_only="it looks at the stores themselves"),
-            Leaf("move", "commands.namespaces:move", store_only="it copies between the stores themselves"),
-        ),
+        "Show where namespaces live.",
+        (Leaf("list", "commands.namespaces:list_namespaces", store_only="it looks at the stores themselves"),),
     ),
     Branch(
         "import",

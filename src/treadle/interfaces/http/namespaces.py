@@ -1,6 +1,6 @@
 """One server in front of all namespaces of a directory: `/ns/NAME/...` is the API and the dashboard of that namespace.
 
-Each namespace has its own engine, which is opened with the first request and follows the directory when the namespace is moved. Its
+Each namespace has its own engine, which is opened with the first request and follows the directory when the file is replaced. Its
 callers need tokens of that namespace. All other paths belong to the server's own namespace.
 """
 

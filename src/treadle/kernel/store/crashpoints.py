@@ -42,12 +42,6 @@ POINTS = (
     "external.after_poll",
     "thread.before_commit",
     "thread.after_commit",
-    "move.paused",
-    "move.copying",
-    "move.copied",
-    "move.fenced",
-    "move.switched",
-    "move.removing",
     "partitions.bounded",
     "partitions.validated",
 )

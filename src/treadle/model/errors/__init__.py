@@ -46,7 +46,6 @@
     ├── Refused                 a valid request that a rule forbids now
     │   ├── BacklogFull         the cap on waiting tasks is reached
     │   ├── ListDraining        the task list accepts no new work
-    │   ├── NamespaceMoved      the work of the namespace is in another store now
     │   ├── KeyTaken            a task in a list outside the token's lists has the key
     │   ├── RetriesUsedUp       the task's retry policy allows no further attempt
     │   ├── MayNotDecide        the actor is not a decider of the approval

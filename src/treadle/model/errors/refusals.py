@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from treadle.model.errors.base import TreadleError
 
 
@@ -44,20 +42,6 @@ class ListDraining(Refused):
             f"`treadle lists resume {task_list}` reopens it."
         )
         self.task_list = task_list
-
-
-class NamespaceMoved(Refused):
-    code = "namespace_moved"
-
-    def __init__(self, shown: str, places: Sequence[tuple[str, str]] = ()) -> None:
-        which = " or ".join(namespace for namespace, _ in places) or "of this work"
-        known = "; ".join(f"{namespace} is at {moved_to}" for namespace, moved_to in places if moved_to)
-        super().__init__(
-            f"The namespace {which} was moved from {shown} to another store, or is being moved{f' ({known})' if known else ''}; "
-            "nothing was written. The directory names the store (`treadle namespaces list`): start the program again with it, and "
-            "repeat there what was refused."
-        )
-        self.places = tuple(places)
 
 
 class RetriesUsedUp(Refused):

@@ -206,7 +206,6 @@ delete from streams using unnest($1::uuid[]) as given (id) where streams.root_id
 select id::text
 from records
 where root_id is null and ended_at is not null and ended_at <= (select treadle_now()) - $2::bigint
-  and namespace not in (select namespace from moved_namespaces)
 order by ended_at
 limit $1::bigint
 for update skip locked;
@@ -230,12 +229,12 @@ using unnest($1::text[]) as given (digest)
 where blobs.digest = given.digest and not exists (select from blob_uses where blob_uses.digest = given.digest);
 
 -- name: delete_keys
--- Delete up to $1 expired idempotency keys; those of moved namespaces stay.
+-- Delete up to $1 expired idempotency keys.
 delete from dedupe
 using (
   select namespace, key
   from dedupe
-  where expires_at <= (select treadle_now()) and namespace not in (select namespace from moved_namespaces)
+  where expires_at <= (select treadle_now())
   order by expires_at
   limit $1::bigint
   for update skip locked

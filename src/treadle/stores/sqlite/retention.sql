@@ -184,7 +184,6 @@ from (
   select id
   from records
   where root_id is null and ended_at is not null and ended_at <= :now - :keep_records_for
-    and namespace not in (select namespace from moved_namespaces)
   order by ended_at
   limit :limit
 );
@@ -208,11 +207,11 @@ where digest in (select value from json_each(:digests))
   and not exists (select 1 from blob_uses as u where u.digest = blobs.digest);
 
 -- name: delete_keys
--- Delete expired idempotency keys; those of moved namespaces stay.
+-- Delete expired idempotency keys.
 delete from dedupe
 where rowid in (
   select rowid from dedupe
-  where expires_at <= :now and namespace not in (select namespace from moved_namespaces)
+  where expires_at <= :now
   order by expires_at
   limit :limit
 );

@@ -35,7 +35,7 @@ from treadle.stores.sqlite.dead_letters import DeadLetters
 from treadle.stores.sqlite.health import HealthReport
 from treadle.stores.sqlite.lanes import list_lanes
 from treadle.stores.sqlite.log import Log
-from treadle.stores.sqlite.namespaces import Namespaces, restore_fences
+from treadle.stores.sqlite.namespaces import Namespaces
 from treadle.stores.sqlite.operators import Operators
 from treadle.stores.sqlite.parts import uses_writer
 from treadle.stores.sqlite.records import Records
@@ -135,7 +135,6 @@ class SqliteStore(
             create_in_memory(connection)
         elif version < NEWEST:
             migrate_to(connection, NEWEST, self._shown)
-        restore_fences(connection)
         if self._inline:
             add_shapes(connection)
         self._lanes = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}

@@ -1,17 +1,14 @@
-"""`treadle namespaces ...`: where namespaces live, and moving one to another store."""
+"""`treadle namespaces ...`: where namespaces live."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.output.format import grid, plain, state
-from treadle.interfaces.cli.output.messages import end_progress, tell_progress
-from treadle.interfaces.cli.process.crash import arm_crash
 from treadle.interfaces.cli.session import Session
-from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.errors import TreadleError
 from treadle.settings import read_directory
 
 if TYPE_CHECKING:
@@ -73,41 +70,3 @@ def _table(rows: list[dict[str, Any]], default: str) -> RenderableType:
             plain(each["namespace"]), plain(each["store"]), by, plain(each["error"] or "") if each["error"] else state("ok")
         )
     return Group(table, plain(f"\nAll others: {default}"))
-
-
-async def move(
-    session: Session,
-    name: Annotated[str, argument(metavar="NAME", help="The namespace")],
-    to: Annotated[str, option(metavar="URL", help="The store to move it to")],
-    keep: Annotated[bool, option("--keep", help="Leave a paused copy in the source")] = False,
-    wait: Annotated[float, option(metavar="SECONDS", min=0, max=86_400, help="Wait this long for tasks that workers hold")] = 0,
-) -> None:
-    """Move a namespace with its history to another store, and switch the directory. Repeat it after an interruption."""
-    from treadle.engine import Engine
-    from treadle.engine.wiring.namespace_move import NamespaceMove
-    from treadle.kernel.store.system import SystemClock
-
-    session.need_store()
-    arm_crash(session.settings.crash_at)
-    if not session.settings.directory:
-        raise InvalidInput("Moving a namespace changes the directory: create the file, and set TREADLE_DIRECTORY to its path.")
-
-    async def verify(url: str, namespace: str) -> list[str]:
-        async with Engine(url, settings=replace(session.settings, store=url, namespace=namespace)) as engine:
-            return list((await engine.kernel.verify()).problems)
-
-    mover = NamespaceMove(
-        session.settings.directory,
-        name,
-        SystemClock(),
-        default=session.default_store,
-        verify=verify,
-        progress=lambda line: tell_progress(session, line),
-    )
-    try:
-        moved = await mover.move(to, keep=keep, wait=wait)
-    finally:
-        end_progress(session)
-    rows = f"{sum(moved.rows.values())} rows" if moved.rows else "completing an interrupted move"
-    said = f"The namespace {name} is now at {moved.target} ({rows}). Restart the workers that serve it."
-    session.show(asdict(moved), lambda: plain(said))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,6 @@ from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.output.messages import tell_note
 from treadle.interfaces.cli.process.engines import load_engines
 from treadle.interfaces.cli.process.local_token import entrance
-from treadle.interfaces.cli.process.places import leave_when_moved
 from treadle.interfaces.cli.process.worker import announce, calm_collector, listening, opened, stop_signal
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import MissingDependency
@@ -73,7 +71,6 @@ async def serve(
         server = await listening(engine, options)
         assert server is not None
         calm_collector()
-        leaving = asyncio.create_task(leave_when_moved(engine, stop))
         async with server:
             event, shown = await entrance(engine, server)
             event = {"event": "started", "store": engine.kernel.store.url, **event, "pid": os.getpid()}
@@ -84,7 +81,6 @@ async def serve(
             ]
             announce(session, event, lines)
             await stop.wait()
-        await leaving
     announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
 
 

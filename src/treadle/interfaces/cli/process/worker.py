@@ -20,7 +20,6 @@ from treadle.engine import Engine, engine_beside, twin_of
 from treadle.interfaces.cli.exits import INTERRUPTED, STORE_TROUBLE
 from treadle.interfaces.cli.output.messages import tell_error, tell_note
 from treadle.interfaces.cli.process.interrupts import on_sigint
-from treadle.interfaces.cli.process.places import leave_when_moved, wait_for_move
 from treadle.interfaces.cli.session import Session
 from treadle.kernel.store.failure import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
@@ -82,7 +81,7 @@ async def serve(
     """Run the first engine's worker until SIGTERM or SIGINT; all engines are open, so that handlers can use theirs.
 
     A second SIGINT ends the process immediately; its tasks are taken over when the leases expire. Returns the numbers of handled
-    and released tasks. Raises `NamespaceMoved`, once running work has finished, if the directory places the namespace elsewhere.
+    and released tasks.
     """
     stop = stop_signal(options.stop_at_eof)
     if options.llm:
@@ -100,7 +99,6 @@ async def serve(
         await stack.enter_async_context(observed(engines[0], state))
         server = await listening(engines[0], options.http)
         calm_collector()
-        leaving = asyncio.create_task(leave_when_moved(engines[0], stop))
         others = [asyncio.create_task(_serve_beside(each, options, stop)) for each in _engines_beside(engines[0], options)]
         async with _worker(engines[0], options) as host, server or nullcontext():
             began.set()
@@ -108,7 +106,6 @@ async def serve(
             await stop.wait()
             safe_logger("treadle").info("stopping: no new tasks; running ones get %g s", options.grace)
         counts = [(host.worker.handled, host.worker.released), *await asyncio.gather(*others)]
-        await leaving
     return sum(handled for handled, _ in counts), sum(released for _, released in counts)
 
 
@@ -139,23 +136,15 @@ def _engines_beside(engine: Engine, options: Serving) -> list[Engine]:
 
 
 async def _serve_beside(engine: Engine, options: Serving, stop: asyncio.Event) -> tuple[int, int]:
-    """Serve a further namespace, also after it was moved; a store that cannot be reached does not delay the others."""
-    handled = released = 0
-    settings = engine.kernel.settings
-    while not stop.is_set():
-        try:
-            async with opened(engine, stop), _worker(engine, options) as host:
-                url = await wait_for_move(settings, stop)
-        except TreadleError as error:
-            if not stop.is_set():
-                safe_logger("treadle").error("the namespace %s is not served: %s", settings.namespace, error)
-            break
-        handled, released = handled + host.worker.handled, released + host.worker.released
-        if url is not None:
-            settings = replace(settings, store=url)
-            engine = engine_beside(engine, url, settings)
-            safe_logger("treadle").info("the namespace %s was moved: serving it at its new store", settings.namespace)
-    return handled, released
+    """Serve a further namespace; a store that cannot be reached does not delay the others."""
+    try:
+        async with opened(engine, stop), _worker(engine, options) as host:
+            await stop.wait()
+    except TreadleError as error:
+        if not stop.is_set():
+            safe_logger("treadle").error("the namespace %s is not served: %s", engine.kernel.settings.namespace, error)
+        return 0, 0
+    return host.worker.handled, host.worker.released
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ import asyncpg
 from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,
-    NamespaceMoved,
     SchemaBehind,
     StoreBusy,
     StoreError,
@@ -31,10 +30,6 @@ REPEATABLE = (
     asyncpg.ForeignKeyViolationError,  # a large value was pruned between its insert and its use
 )
 """Errors after which a commit may be repeated immediately: nothing was written, and the conflicting transaction has ended."""
-
-
-MOVED = "TR004"
-"""The code of errors that triggers of moved namespaces raise; `treadle_enqueue_v1` has TR001 to TR003."""
 
 
 @contextmanager
@@ -71,8 +66,6 @@ def hides_cancellation(error: BaseException, handled: BaseException | None) -> b
 def meaning(error: Exception, shown: str) -> TreadleError | None:
     """Return the translated error, or None for one that only a bug in this code can cause."""
     match error:
-        case asyncpg.PostgresError() if error.sqlstate == MOVED:
-            return NamespaceMoved(shown, [(_first_line(error), error.detail or "")])
         case asyncpg.ReadOnlySQLTransactionError():
             return StoreReadOnly(f"{shown} takes no writes now: it is a standby, or set to read only. Use the primary's URL.")
         case asyncpg.DiskFullError():

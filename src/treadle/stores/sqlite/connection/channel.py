@@ -67,7 +67,7 @@ class InlineChannel:
         return self.call_blocking(work)
 
     def call_blocking(self, work: Work[T]) -> T:
-        with self._lock, self.fuse.guard(self._connection):
+        with self._lock, self.fuse.guard():
             if self._closed:
                 raise NotOpen
             if self._connection is None:
@@ -177,7 +177,7 @@ class ThreadChannel:
         if job.future.cancelled():
             return connection
         try:
-            with self.fuse.guard(connection):
+            with self.fuse.guard():
                 connection = connection or self._connect()
                 result = job.work(connection)
         except BaseException as error:

@@ -11,7 +11,6 @@ from treadle.kernel.store.failure import report_failure
 from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,
-    NamespaceMoved,
     SchemaBehind,
     StoreBusy,
     StoreDamaged,
@@ -22,27 +21,17 @@ from treadle.model.errors import (
     StoreUnavailable,
     TreadleError,
 )
-from treadle.stores.statements import load_statements
 
-_LIST_MOVED = load_statements(__package__, "schema.sql")["list_moved"]
-
-MOVED = "namespace moved"
-"""The message of errors that triggers of moved namespaces raise."""
 _FAILED_SYNC = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 
 
-def list_moved(connection: apsw.Connection) -> list[tuple[str, str]]:
-    """Return the namespaces that were moved to another store, and the URLs of these."""
-    return [(str(namespace), str(moved_to)) for namespace, moved_to in connection.execute(_LIST_MOVED)]
-
-
 @contextmanager
-def translated(shown: str, connection: apsw.Connection | None = None) -> Iterator[None]:
-    """Translate SQLite errors raised in the block; `shown` is the path of the file, and `connection` one to it."""
+def translated(shown: str) -> Iterator[None]:
+    """Translate SQLite errors raised in the block; `shown` is the path of the file."""
     try:
         yield
     except apsw.Error as error:
-        meant = _meaning(error, shown, connection)
+        meant = _meaning(error, shown)
         if meant is None:
             raise
         raise meant from error
@@ -64,8 +53,8 @@ class Fuse:
         self._refusal = error
 
     @contextmanager
-    def guard(self, connection: apsw.Connection | None = None) -> Iterator[None]:
-        """Guard the use of the connection in the block; None if it is not open yet."""
+    def guard(self) -> Iterator[None]:
+        """Guard the use of a connection in the block."""
         if self._refusal is not None:
             raise type(self._refusal)(str(self._refusal))  # the same object would collect tracebacks
         if self._failed:
@@ -73,7 +62,7 @@ class Fuse:
         try:
             yield
         except apsw.Error as error:
-            meant = _meaning(error, self._shown, connection)
+            meant = _meaning(error, self._shown)
             if meant is None:
                 raise
             if isinstance(meant, StoreFailed):
@@ -87,7 +76,7 @@ def is_failed_sync(error: BaseException) -> bool:
     return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _FAILED_SYNC
 
 
-def _meaning(error: apsw.Error, shown: str, connection: apsw.Connection | None) -> TreadleError | None:
+def _meaning(error: apsw.Error, shown: str) -> TreadleError | None:
     """Return the translated error, or None for one that only a bug in this code can cause."""
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
@@ -124,8 +113,6 @@ def _meaning(error: apsw.Error, shown: str, connection: apsw.Connection | None) 
             return StoreUnavailable(f"Reading or writing {shown} failed ({error}). Look at the disk and the system's log.")
         case apsw.ConnectionClosedError():
             return StoreUnavailable(f"The store {shown} is closed.")
-        case apsw.ConstraintError() if MOVED in str(error):
-            return NamespaceMoved(shown, [] if connection is None else list_moved(connection))
         case apsw.ConstraintError() | apsw.MismatchError():
             return InvalidInput(f"The database refuses these rows, and nothing was written: {error}.")
         case apsw.TooBigError():

@@ -21,7 +21,3 @@ insert into treadle_schema (version) values (:version);
 -- name: list_names
 -- List the names of all tables, views and indexes.
 select name from sqlite_schema;
-
--- name: list_moved
--- List the moved namespaces and their stores.
-select namespace, moved_to from moved_namespaces order by namespace;

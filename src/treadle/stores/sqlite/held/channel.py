@@ -111,7 +111,7 @@ class HeldChannel:
 
     def _do(self, job: _Job, work: Work[Any], connection: apsw.Connection) -> None:
         try:
-            with translated(self._shown, connection):
+            with translated(self._shown):
                 result = work(connection)
         except Exception as error:
             self._tell(job.future, None, error)
