@@ -9,7 +9,7 @@ import pytest
 
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.search import service
-from treadle.kernel.search.match import Subject, error_text, matches
+from treadle.kernel.search.plan import Subject, error_text, matches
 from treadle.kernel.search.query import parse
 from treadle.kernel.search.service import Search
 from treadle.kernel.store.ports import Store

@@ -20,8 +20,7 @@ from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Broadcast
 from treadle.interfaces.http.long_poll import CHECK_EVERY
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.interfaces.http.stream import LAG_GRACE
-from treadle.kernel.reads.event_pages import EventFilter
-from treadle.kernel.reads.events import GIVE_UP_FOR
+from treadle.kernel.reads.events import GIVE_UP_FOR, EventFilter
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
 from treadle.settings import Settings

@@ -35,9 +35,9 @@ treadle.lang.compile_sources = busy
 sys.exit(treadle.interfaces.cli.main(sys.argv[1:]))
 """
 SLICES = """
-from treadle.kernel.runs import views
+from treadle.kernel.runs import advancer
 
-calls, evaluate = 0, views.advance
+calls, evaluate = 0, advancer.advance
 
 
 def advance(*given):
@@ -51,11 +51,11 @@ def advance(*given):
     return changes
 
 
-views.advance = advance
+advancer.advance = advance
 sys.exit(treadle.interfaces.cli.main(sys.argv[1:]))
 """
 STUCK = """
-from treadle.kernel.runs import views
+from treadle.kernel.runs import advancer
 
 
 def stuck(*_):
@@ -63,7 +63,7 @@ def stuck(*_):
     busy()
 
 
-views.advance = stuck
+advancer.advance = stuck
 sys.exit(treadle.interfaces.cli.main(sys.argv[1:]))
 """
 

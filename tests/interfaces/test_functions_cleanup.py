@@ -16,8 +16,8 @@ from tests.interfaces.test_functions_first import cancel_losers
 from tests.limits import BOUND
 
 from treadle import Canceled, Engine, RunCanceled
-from treadle.kernel.queue.cancellation import cancel_task, cancel_with
 from treadle.kernel.queue.decide import canceled_error
+from treadle.kernel.queue.engine_tasks import cancel_task, cancel_with
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.values import decode
 from treadle.testing.recordings import record, replay_async

@@ -15,7 +15,7 @@ from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, fu
 from tests.limits import BOUND
 
 from treadle import Engine, StepFailed
-from treadle.kernel.queue.cancellation import cancel_with
+from treadle.kernel.queue.engine_tasks import cancel_with
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import MisusedContext, TaskFailed
 from treadle.model.names import CANCEL

@@ -12,7 +12,7 @@ from tests.limits import BOUND
 
 from treadle import RetryPolicy
 from treadle.api.steps import Step
-from treadle.kernel.runs.shown_steps import RunWork, worked_for
+from treadle.kernel.runs.display import RunWork, worked_for
 from treadle.kernel.store.queries import StepTask
 from treadle.model.access import OPEN
 from treadle.model.errors import RunFailed

@@ -11,7 +11,7 @@ from tests.interfaces.engines import make_engine
 from tests.interfaces.run_driver import Hands, hands_on
 from tests.limits import BOUND
 
-from treadle.kernel.runs import views
+from treadle.kernel.runs import advancer
 from treadle.kernel.store.units import Verdict
 from treadle.kernel.telemetry.events import LoopError
 from treadle.model.errors import InvalidInput, RunFailed, StoreUnavailable
@@ -154,7 +154,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(views, "advance", fail)
+        patch.setattr(advancer, "advance", fail)
         yield calls
 
 

@@ -17,11 +17,11 @@ import msgspec
 
 from treadle.agents.claims import Claims, Held
 from treadle.agents.entities import without_kept
+from treadle.agents.locks import Lock, Locks
 from treadle.engine import Engine
 from treadle.engine.sync import BlockingEngine
 from treadle.kernel.claims import take
 from treadle.kernel.queue.decide import decide, refusal
-from treadle.kernel.queue.locks import Lock, Locks
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.store.units import Verdict
 from treadle.model.errors import InvalidInput, TreadleError

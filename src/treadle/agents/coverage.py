@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from treadle.agents.connection import Connection
-from treadle.kernel.runs.preflight import missing_handlers
+from treadle.kernel.runs.flows import missing_handlers
 from treadle.workers.handlers import Registry
 
 

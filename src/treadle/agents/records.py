@@ -26,10 +26,10 @@ from treadle.agents.entities import (
     server_of,
     step_of,
 )
+from treadle.agents.locks import Lock
 from treadle.agents.requirements import check_requirement
 from treadle.evaluator import StepRow
 from treadle.evaluator.waits import task_id_of
-from treadle.kernel.queue.locks import Lock
 from treadle.kernel.runs.step_codec import load_step
 from treadle.model.errors import InvalidInput, RunNotFound
 from treadle.model.ids import parse_id

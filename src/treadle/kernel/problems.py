@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from treadle.api.system import StatusProblem
-from treadle.kernel.queue.interpreter_holds import find_hold
-from treadle.kernel.queue.why import serves
+from treadle.kernel.queue.why import find_hold, serves
 from treadle.kernel.status import FAILING
 from treadle.kernel.store.health import LATE_FOR
 from treadle.kernel.takeover.decide import evidence_text

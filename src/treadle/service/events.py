@@ -7,7 +7,7 @@ from typing import Unpack
 
 from treadle.api.events import Event, EventConditions, EventPage, EventsApi
 from treadle.api.wire import record_of
-from treadle.kernel.reads.event_pages import EventFilter
+from treadle.kernel.reads.events import EventFilter
 from treadle.model.access import Scope
 from treadle.model.errors import RestrictedToken
 from treadle.model.ids import parse_id

@@ -9,7 +9,7 @@ from typing import Any
 
 from treadle.api.flows import FlowTrial, TrialCall
 from treadle.evaluator import Errored, Finished, Limits, Started, TaskRequest
-from treadle.kernel.runs.preflight import check_inputs, check_result, declared_returns
+from treadle.kernel.runs.flows import check_inputs, check_result, declared_returns
 from treadle.lang.declare import APPROVAL, built_in_facets
 from treadle.lang.program import Block, Facet, Program
 from treadle.model.errors import InvalidInput, Refused

@@ -13,8 +13,7 @@ from treadle.agents.trial_process import try_outside
 from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemoved, HandlersApi, HandlerTrial
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.queue.interpreter_holds import find_hold
-from treadle.kernel.queue.why import shown_server_state
+from treadle.kernel.queue.why import find_hold, shown_server_state
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput

@@ -9,8 +9,7 @@ from treadle.api import runs as api
 from treadle.api.runs import RunStarted
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.runs.flows import find_workflow
-from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
+from treadle.kernel.runs.flows import find_workflow, missing_handlers, needed_handlers
 from treadle.kernel.runs.records import StartedRun
 from treadle.model.errors import UnreadableValue
 from treadle.model.runs import Run

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 from treadle.api.runs import Activity, Run, RunLogLine, UsageRequest, UsageSums
 from treadle.api.steps import Step, StepFailure
 from treadle.api.wire import record_of
-from treadle.kernel.runs import activity as kernel
-from treadle.kernel.runs.preflight import declared_returns
-from treadle.kernel.runs.shown_steps import ShownStep
+from treadle.kernel.runs import display as kernel
+from treadle.kernel.runs.display import ShownStep
+from treadle.kernel.runs.flows import declared_returns
 from treadle.kernel.runs.step_reads import folds
 from treadle.lang.program import Program
 from treadle.model import runs as model

@@ -31,8 +31,7 @@ from treadle.api.runs import (
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.api.wire import Instant
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.runs.flows import find_workflow
-from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.runs.flows import check_inputs, find_workflow
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.search.query import Query
 from treadle.kernel.search.service import created_within, one_of

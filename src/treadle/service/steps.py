@@ -22,7 +22,7 @@ from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.runs.shown_steps import ShownStep
+from treadle.kernel.runs.display import ShownStep
 from treadle.kernel.runs.step_reads import task_of
 from treadle.lang.program import Program
 from treadle.model.errors import InvalidInput, RunNotFound, StepNotFound, TaskNotFound, UnreadableValue

@@ -9,8 +9,7 @@ from treadle.api.tasks import MoveRecord, Task, TaskDetail, TaskLogLine, Why
 from treadle.api.wire import Instant, record_of
 from treadle.engine import Engine
 from treadle.kernel.external.intents import without_key
-from treadle.kernel.functions.progress import without_steps
-from treadle.kernel.functions.waits import shown_wake_at
+from treadle.kernel.functions.reads import shown_wake_at, without_steps
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
 from treadle.model import tasks as model

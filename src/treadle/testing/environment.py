@@ -23,7 +23,7 @@ from treadle.engine.calls import Handle
 from treadle.engine.sync import BlockingHandle, blocking
 from treadle.engine.wiring.machine import SystemMachine
 from treadle.engine.wiring.worker_host import WorkerHost
-from treadle.kernel.functions.waits import shown_wake_at
+from treadle.kernel.functions.reads import shown_wake_at
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import TreadleError
 from treadle.model.ids import Ref, parse_id

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.kernel.queue.interpreter_holds import InterpreterHold, hold_text
+from treadle.kernel.queue.why import InterpreterHold, hold_text
 from treadle.kernel.store.ports import LeaseConnection, ServerStore
 from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.telemetry.events import Emit, InterpreterHeld, LoopError, StoreBack, StoreTrouble

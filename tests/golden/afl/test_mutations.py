@@ -18,7 +18,7 @@ from tests.golden.afl.mutations import Mutator
 from tests.golden.afl.programs import Case, read
 
 from treadle.evaluator import ScriptRequest
-from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.runs.flows import check_inputs
 from treadle.lang import Program, compile_sources
 from treadle.lang.declare import built_in_facets
 from treadle.lang.program import Facet, ListType, OptionalType, Type

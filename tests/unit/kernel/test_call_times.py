@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.kernel.telemetry.call_times import CallTimer
 from treadle.kernel.telemetry.events import LoopError
-from treadle.kernel.telemetry.observer import StoreCalled
+from treadle.kernel.telemetry.observer import CallTimer, StoreCalled
 from treadle.testing import ManualClock
 
 

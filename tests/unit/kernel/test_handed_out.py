@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel.remote_workers import handed_out
-from treadle.kernel.remote_workers.handed_out import LARGEST_PAYLOAD, HandedOut
+from treadle.kernel.remote_workers import held_work
+from treadle.kernel.remote_workers.held_work import LARGEST_PAYLOAD, HandedOut
 from treadle.model.tasks import Claim, Task
 
 
@@ -33,7 +33,7 @@ def test_a_later_claim_replaces_an_earlier_one():
 
 
 def test_the_oldest_tasks_are_forgotten(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(handed_out, "MOST_TASKS", 2)
+    monkeypatch.setattr(held_work, "MOST_TASKS", 2)
     found = HandedOut()
     for name in ("a", "b", "a", "c"):
         found.add(task(name))

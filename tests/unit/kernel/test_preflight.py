@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.runs.flows import check_inputs
 from treadle.model.errors import InvalidInputs
 from treadle.testing.workflows import compile_program
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.reads.rates import HOUR_FOR, rates_of
+from treadle.kernel.reads.throughput import HOUR_FOR, rates_of
 from treadle.kernel.store.queries import TaskEnd
 
 NOW = 10 * HOUR_FOR

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import examples
 
-from treadle.kernel.search.match import Subject, has_words, matches
-from treadle.kernel.search.plan import plan
+from treadle.kernel.search.plan import Subject, has_words, matches, plan
 from treadle.kernel.search.query import (
     Ago,
     And,

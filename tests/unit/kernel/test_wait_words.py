@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from treadle.kernel.functions.progress import StepInProgress, note_steps
+from treadle.kernel.functions.reads import StepInProgress, note_steps
 from treadle.kernel.queue.why import why
-from treadle.kernel.runs.activity import activity_of
+from treadle.kernel.runs.display import activity_of
 from treadle.kernel.runs.records import Run
 from treadle.kernel.store.queries import OpenWork
 from treadle.model.activity import Doing

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from treadle.kernel.functions.cancellation import CLEANUP_FOR, CancelRequest, cleanup_for, noted, read_request
-from treadle.kernel.functions.waits import read_waits, shown_wake_at
+from treadle.kernel.functions.decide import CLEANUP_FOR, CancelRequest, cleanup_for, noted, read_request
+from treadle.kernel.functions.reads import read_waits, shown_wake_at
 from treadle.kernel.queue.decide import refusal
 from treadle.kernel.queue.why import why
-from treadle.kernel.runs.activity import activity_of
+from treadle.kernel.runs.display import activity_of
 from treadle.kernel.store.queries import OpenWork
 from treadle.model.activity import Doing
 from treadle.model.names import FUNCTION

@@ -9,7 +9,7 @@ from tests.unit.lang.programs import compiled
 
 from treadle.evaluator import Limits
 from treadle.evaluator.operators import EvaluationError, Sizes, call
-from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.runs.flows import check_inputs
 from treadle.lang import Program, compile_sources, format_source
 from treadle.lang.compiler import EXTENSIONS
 from treadle.lang.graphs import graph

@@ -292,7 +292,7 @@ def test_the_handler_in_a_thread_is_named() -> None:
 
 
 def test_a_hold_is_worded_with_its_fix() -> None:
-    from treadle.kernel.queue.interpreter_holds import hold_text
+    from treadle.kernel.queue.why import hold_text
 
     assert hold_text("a.b", 42.3) == (
         "handler a.b held the Python interpreter for 42 s, so that nothing else in its worker ran; "

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from treadle.kernel.queue.dead_letters import DeadLetters
     from treadle.kernel.queue.lists import Lists
     from treadle.kernel.queue.registrations import Registrations
-    from treadle.kernel.reads.rates import HandlerRateReads
-    from treadle.kernel.reads.throughput import Throughput
+    from treadle.kernel.reads.throughput import HandlerRateReads, Throughput
     from treadle.kernel.recovery import Recoverer, Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers
     from treadle.kernel.runs.flows import Flows
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.retention import Retention
     from treadle.kernel.streams.reads import StreamReads
-    from treadle.kernel.telemetry.call_times import CallTimer
+    from treadle.kernel.telemetry.observer import CallTimer
     from treadle.kernel.threads.service import Threads
     from treadle.kernel.traces.reads import TraceReads
     from treadle.workers.alerts import AlertSender
@@ -310,14 +309,14 @@ class LazyServices:
     @cached_property
     def handler_rates(self) -> HandlerRateReads:
         """Rates and durations by handler in the last hour."""
-        from treadle.kernel.reads.rates import HandlerRateReads
+        from treadle.kernel.reads.throughput import HandlerRateReads
 
         return HandlerRateReads(self.store, self.clock, namespace=self.settings.namespace)
 
     @cached_property
     def call_timer(self) -> CallTimer:
         """Durations of store calls, measured from the first use on."""
-        from treadle.kernel.telemetry.call_times import CallTimer
+        from treadle.kernel.telemetry.observer import CallTimer
 
         timer = CallTimer(self.clock)
         self.telemetry.add(timer.observe)

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from treadle.engine.wiring.machine import Machine, SystemMachine
-from treadle.kernel.queue.cancellation import cancel_with
-from treadle.kernel.queue.deadlines import expire_with
+from treadle.kernel.queue.engine_tasks import cancel_with, expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from treadle.api.wire import to_json
 from treadle.engine import Engine
-from treadle.kernel.reads.event_pages import LAST_SEQ, EventFilter
-from treadle.kernel.reads.events import GIVE_UP_FOR, Events
+from treadle.kernel.reads.events import GIVE_UP_FOR, LAST_SEQ, EventFilter, Events
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Move

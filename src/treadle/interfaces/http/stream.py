@@ -17,7 +17,7 @@ from treadle.interfaces.http.long_poll import Waiter, first_of, gone
 from treadle.interfaces.http.openapi import Returns, guarded, header
 from treadle.interfaces.http.parameters import Query
 from treadle.interfaces.http.routes import Routes
-from treadle.kernel.reads.event_pages import LAST_SEQ
+from treadle.kernel.reads.events import LAST_SEQ
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, RestrictedToken
 from treadle.service.events import filter_of

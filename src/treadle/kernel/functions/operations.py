@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from treadle.kernel.functions.cancellation import (
+from treadle.kernel.functions.decide import (
     ABANDON,
+    REPLAYED,
     TERMINATE,
     CancelRequest,
+    canceled_rows,
     cleanup_for,
     cleanup_timer,
     find_policy,
+    new_run,
+    own_task,
+    paused_rows,
     read_request,
     requested,
+    resumed_rows,
+    voided,
 )
-from treadle.kernel.functions.decide import REPLAYED, canceled_rows, new_run, own_task, paused_rows, resumed_rows, voided
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import (
     HIDDEN,
@@ -34,9 +40,8 @@ from treadle.kernel.functions.steps import (
     published_id,
     step_id,
 )
-from treadle.kernel.queue.cancellation import cancel_task
-from treadle.kernel.queue.deadlines import deadline_tasks, find_deadline
 from treadle.kernel.queue.decide import canceled_error
+from treadle.kernel.queue.engine_tasks import cancel_task, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
-from treadle.kernel.queue.owners import find_owner
+from treadle.kernel.queue.engine_tasks import find_owner
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store

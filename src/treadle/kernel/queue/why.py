@@ -1,4 +1,8 @@
-"""Why a task waits: one reason per task, from the state that a read of the store shows. Pure."""
+"""Why a task waits: one reason per task, from the state that a read of the store shows. Pure.
+
+A handler that held the interpreter lock of its worker kept everything else in that process from running: the worker stores the last
+such hold with its row in `servers`, from where reasons, the status and the handler's page take it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,50 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.kernel.queue.interpreter_holds import find_hold
 from treadle.kernel.takeover.decide import evidence_text
 from treadle.model.clock import as_text
+from treadle.model.errors import UnreadableValue
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
+from treadle.model.stored import Stored, read
 from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task
 from treadle.model.values import decode, decode_shown
+
+CODE = "interpreter_held"
+SHOWN_FOR = 3_600_000
+"""Milliseconds for which a hold is shown."""
+
+
+class InterpreterHold(Stored, frozen=True, kw_only=True):
+    """A hold that the lease keeper noticed."""
+
+    code: str = CODE
+    handler: str | None
+    """None: it is not known."""
+    seconds: float
+    at: int
+    """When it ended."""
+    message: str
+
+
+def hold_text(handler: str | None, seconds: float) -> str:
+    """Return the line for people, with the fix."""
+    who = "unknown code" if handler is None else f"handler {handler}"
+    fix = "" if handler is None else '; run it in a process of its own: `isolation="process"`'
+    return f"{who} held the Python interpreter for {seconds:.0f} s, so that nothing else in its worker ran{fix}"
+
+
+def find_hold(server: Server | None, now: int) -> InterpreterHold | None:
+    """Return the last hold in that server, unless it was long ago."""
+    if server is None or server.error is None or CODE not in server.error:
+        return None
+    try:
+        found = read(InterpreterHold, server.error)
+    except UnreadableValue:
+        return None
+    return found if found.code == CODE and now - found.at <= SHOWN_FOR else None
+
 
 OPEN_SERVICE = "http --open"
 """The service name of a server that is registered because its callers need no token; it has no worker."""

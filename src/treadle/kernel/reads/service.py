@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from treadle.kernel.queue.owners import find_pause
+from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.reads.demand import Scaling, check_bounds, load_of, scaling
-from treadle.kernel.reads.event_pages import EventFilter, EventPage, last_page, page_after
+from treadle.kernel.reads.events import EventFilter, EventPage, last_page, page_after
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter

@@ -20,8 +20,7 @@ from treadle.kernel.queue.claim_waiters import Claimed, ClaimWaiters
 from treadle.kernel.queue.decide import decide, failure, refusal, turned_away
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.remote_workers.decide import check_list, check_names, claim_of, claimed, lease_of, wants_of
-from treadle.kernel.remote_workers.held_work import HeldWork
-from treadle.kernel.remote_workers.presence import Presence
+from treadle.kernel.remote_workers.held_work import HeldWork, Presence
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.pages import every_task
 from treadle.kernel.store.ports import Store

@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import Any
 
 from treadle.evaluator import RunRef, StepRow
-from treadle.kernel.functions.cancellation import read_request
+from treadle.kernel.functions.decide import read_request
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, find_readable, is_function
-from treadle.kernel.queue.owners import find_pause
+from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
-from treadle.kernel.runs.activity import Activity, activity_of
-from treadle.kernel.runs.shown_steps import ENDED, RunWork, ShownStep, took_for
+from treadle.kernel.runs.display import ENDED, Activity, RunWork, ShownStep, activity_of, took_for
 from treadle.kernel.runs.step_codec import show_step
 from treadle.kernel.store.chains import current_run
 from treadle.kernel.store.pages import PAGE_LIMIT, all_steps, check_limit

@@ -9,8 +9,7 @@ from hashlib import sha256
 from treadle.evaluator import CannotGive, RunRef, StepRow, list_repeated
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished, is_function
-from treadle.kernel.runs.flows import Flows
-from treadle.kernel.runs.preflight import check_result
+from treadle.kernel.runs.flows import Flows, check_result
 from treadle.kernel.runs.service import Runs
 from treadle.lang import Program
 from treadle.lang.program import Facet, Step

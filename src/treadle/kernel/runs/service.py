@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -15,26 +15,25 @@ from treadle.evaluator import (
     RetryStep,
     RunRef,
     Started,
+    State,
     StepRow,
+    Updated,
     View,
     fork,
 )
 from treadle.kernel.functions.operations import FunctionRuns
+from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.queue.deadlines import Defaults, deadline_tasks, find_deadline
-from treadle.kernel.queue.decide import canceled_error
+from treadle.kernel.queue.decide import canceled_error, failure
+from treadle.kernel.queue.engine_tasks import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE, check_priority
-from treadle.kernel.runs.advancer import Advancer
-from treadle.kernel.runs.agent_steps import INPUTS_LIMIT, AgentSteps
+from treadle.kernel.runs.advancer import Advancer, Known
 from treadle.kernel.runs.decide import once, rows_of
-from treadle.kernel.runs.flows import Flows, Source, find_workflow
-from treadle.kernel.runs.function_calls import FunctionCalls
-from treadle.kernel.runs.preflight import check_inputs
+from treadle.kernel.runs.flows import Flows, Source, check_inputs, check_result, find_workflow
 from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
 from treadle.kernel.runs.repair import Repairs
 from treadle.kernel.runs.step_codec import load_step
-from treadle.kernel.runs.views import Known
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import kept_tags
 from treadle.kernel.store.ports import Store
@@ -44,18 +43,23 @@ from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import (
     CancelRunTasks,
     Dismiss,
+    Finish,
     HoldRun,
     MoveRun,
     PutFlow,
     PutRun,
     Row,
     RunGuard,
+    Seen,
     Unit,
+    Verdict,
     tag_rows,
 )
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.clock import Duration
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, UnreadableValue
+from treadle.lang import Program
+from treadle.lang.program import Step
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, UnreadableValue, Unsupported
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import (
     ADVANCE,
@@ -68,12 +72,15 @@ from treadle.model.names import (
     check_name,
     handles,
 )
+from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
 from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
 from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Preclaimed
 from treadle.model.values import Json, decode, encode
 
+INPUTS_LIMIT = 64 * 1024 * 1024
+"""Limit on the characters of JSON in inputs and results."""
 _PAGE = 1000
 _TASKS_LIMIT = 1000
 _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
@@ -86,7 +93,7 @@ _ENDED: dict[str, ExecutionStatus] = {
 }
 
 
-class Runs(AgentSteps, FunctionCalls):
+class Runs:
     """The runs of one namespace."""
 
     def __init__(
@@ -497,3 +504,122 @@ class Runs(AgentSteps, FunctionCalls):
             return await self.get_run(run_id)
 
         return await self._committer.transact(attempt, f"{move} the run {run_id}")
+
+    # a waiting step
+
+    async def continue_step(
+        self,
+        run_id: Ref,
+        step_id: str,
+        result: Mapping[str, Json] | None = None,
+        *,
+        actor: str = "agent",
+        lenient: bool = False,
+    ) -> bool:
+        """Complete a waiting event step, regardless of the holder of its task; returns False without changes if it already has
+        a result.
+
+        Raises `IllegalMove` for a step that never waits for a handler, and `InvalidInput` for a result that does not match the
+        declaration of its facet, unless `lenient`.
+        """
+        if result is not None and not isinstance(result, Mapping):
+            raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
+        finish = Finish("succeed", TaskState.COMPLETED, result=encode(dict(result or {}), "result", INPUTS_LIMIT), actor=actor)
+        return await self._end_step(run_id, step_id, "continue", finish, None if lenient else dict(result or {}))
+
+    async def fail_step(
+        self, run_id: Ref, step_id: str, message: str | Problem, *, code: str = "failed", actor: str = "agent"
+    ) -> bool:
+        """Fail a waiting event step; returns False without changes if it no longer waits."""
+        problem = message if isinstance(message, Problem) else Problem(code, message)
+        return await self._end_step(run_id, step_id, "fail", msgspec.structs.replace(failure(problem), actor=actor))
+
+    async def update_step(self, run_id: Ref, step_id: str, partial: Mapping[str, Json]) -> bool:
+        """Merge partial results into a waiting step; returns False without changes if it no longer waits."""
+        if not isinstance(partial, Mapping):
+            raise InvalidInput(f"Partial results are a dict (a JSON object), not {type(partial).__name__}.")
+        encode(dict(partial), "partial results", INPUTS_LIMIT)
+        row = await self.get_step(run_id, step_id)
+        if not await self._waits(row, "update"):
+            return False
+        return not await self._advancer.offer(row.run_id, Updated(row.id, dict(partial)))
+
+    async def _waits(self, row: StepRow, move: str) -> bool:
+        """Whether an event step waits for its handler; raises for steps that never do."""
+        facet = None if row.facet is None else (await self._program_of(row)).find_facet(row.facet)
+        if facet is None or not facet.is_event or not row.is_step:
+            raise IllegalMove("step", row.path, f"not an event step (it is in {row.state})", move)
+        if row.state is State.EVENT_TRANSMIT:
+            return True
+        if row.state in (State.FACET_SCRIPTS_BEGIN, State.MIXIN_BLOCKS_CONTINUE):
+            raise IllegalMove("step", row.path, f"not waiting for its handler yet (it is in {row.state})", move, ("wait",))
+        return False
+
+    async def _program_of(self, row: StepRow) -> Program:
+        return await self._flows.program((await self.get_run(row.run_id)).flow_id)
+
+    async def _end_step(
+        self, run_id: Ref, step_id: str, move: str, finish: Finish, checked: Mapping[str, Json] | None = None
+    ) -> bool:
+        async def attempt() -> bool:
+            row = await self.get_step(run_id, step_id)
+            if not await self._waits(row, move):
+                return False
+            task = None if row.task_id is None else await self._store.find_task(row.task_id)
+            if task is None or task.finished:
+                return False
+            program = await self._program_of(row)
+            facet = program.find_facet(row.facet or "")
+            if facet is not None and checked is not None:
+                statement = program.find_node(row.statement_id)
+                has_body = isinstance(statement, Step) and statement.body is not None
+                check_result(program, facet, checked, known={*row.params, *row.returns}, partial=has_body)
+            if task.state == TaskState.AWAITING_APPROVAL:
+                raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
+            if task.state == TaskState.AWAITING_EXTERNAL:
+                raise Refused(f"The step waits for an external job; cancel that first: `treadle external cancel {task.id}`.")
+            answer = await self._advancer.settle(task, Seen.of(task), finish)
+            if answer.verdict is not Verdict.DONE:
+                raise Stale
+            return True
+
+        return await self._committer.transact(attempt, f"{move} the step {step_id}")
+
+    # questions to running functions; each call reaches the current run of the chain
+
+    async def query(self, run_id: Ref, name: str) -> Json:
+        """Return the value that the function last published (`ctx.publish(name, value)`); needs no worker.
+
+        Raises `NothingPublished` if there is none.
+        """
+        return await self._functions().query(run_id, name)
+
+    async def update(
+        self,
+        run_id: Ref,
+        name: str,
+        payload: Any = None,
+        *,
+        timeout: Duration | None = None,
+        idempotency_key: str | None = None,
+        actor: str | None = None,
+    ) -> Json:
+        """Send an update, and return the answer of the function (`await ctx.update(name)`); the call may be repeated with its key.
+
+        Raises `UpdateRejected` with the reason of the function, `UpdateUnanswered` if the run ends or continues without an answer,
+        and `TimeoutError` after `timeout`: the update stays, and a call with the same key waits for the same answer.
+        """
+        functions = self._functions()
+        sent = await functions.send_update(run_id, name, payload, idempotency_key=idempotency_key, actor=actor)
+        if (answer := await functions.wait_for_answer(sent, timeout)) is not None:
+            return answer.value
+        waited = 0 if timeout is None else milliseconds(timeout, "timeout") / 1000
+        raise TimeoutError(
+            f"The run {sent.run_id} has not answered the update {name} after {waited:g} s; the update stays, and a call with the "
+            "same idempotency key waits for its answer."
+        )
+
+    def _functions(self) -> Functions:
+        if self._of_functions is None:
+            raise Unsupported("Runs of durable functions are not available here.")
+        return self._of_functions.functions

@@ -12,10 +12,9 @@ from treadle.evaluator.states import StepKind
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.steps import HIDDEN, is_function
+from treadle.kernel.runs.display import RunWork, ShownStep, needs_moves, spans
 from treadle.kernel.runs.reads import RunReads, in_order
-from treadle.kernel.runs.shown_steps import RunWork, ShownStep
 from treadle.kernel.runs.step_codec import show_step, statement_of
-from treadle.kernel.runs.timeline import needs_moves, spans
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore

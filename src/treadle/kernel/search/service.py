@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from treadle.kernel.search.match import Subject, error_text, matches
-from treadle.kernel.search.plan import KEYS_LIMIT, Plan, plan, roots
+from treadle.kernel.search.plan import KEYS_LIMIT, Plan, Subject, error_text, matches, plan, roots
 from treadle.kernel.search.query import And, Compare, Field, In, Instant, Query, parse
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store

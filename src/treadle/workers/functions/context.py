@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from treadle.kernel.effects.decide import check_reaction, current_keys
-from treadle.kernel.functions.cancellation import check_policy
+from treadle.kernel.functions.decide import check_policy
 from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG, check_version
 from treadle.kernel.queue.service import check_priority
 from treadle.kernel.store.units import tag_rows

@@ -21,9 +21,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.kernel.functions.cancellation import noted
+from treadle.kernel.functions.decide import noted
+from treadle.kernel.functions.reads import note_waits
 from treadle.kernel.functions.steps import Recorded
-from treadle.kernel.functions.waits import note_waits
 from treadle.kernel.store.records import Await
 from treadle.kernel.store.units import Park, PutTags, RunGuard, Unit, Verdict
 from treadle.model.errors import TreadleError

@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.functions.cancellation import CancelRequest, closing_tasks, noted, read_note
-from treadle.kernel.functions.decide import REPLAYED, new_run, run_message
+from treadle.kernel.functions.decide import REPLAYED, CancelRequest, closing_tasks, new_run, noted, read_note, run_message
 from treadle.kernel.functions.steps import PUBLISHED, VALUE_LIMIT, Recorded, folded, published_id
-from treadle.kernel.queue.deadlines import deadline_tasks
 from treadle.kernel.queue.decide import canceled_error, failure
+from treadle.kernel.queue.engine_tasks import deadline_tasks
 from treadle.kernel.store.chains import continued_id
 from treadle.kernel.store.pages import kept_tags
 from treadle.kernel.store.records import PutMessage, TakeMessages

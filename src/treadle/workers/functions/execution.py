@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.kernel.functions.cancellation import CancelRequest, read_request
-from treadle.kernel.functions.progress import StepInProgress, note_steps
+from treadle.kernel.functions.decide import CancelRequest, read_request
+from treadle.kernel.functions.reads import StepInProgress, note_steps
 from treadle.kernel.functions.steps import step_id
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store

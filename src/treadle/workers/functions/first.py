@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from treadle.kernel.functions.cancellation import ABANDON
+from treadle.kernel.functions.decide import ABANDON
 from treadle.kernel.functions.steps import ASK, CALL, RESULT, Recorded, is_finished
-from treadle.kernel.queue.cancellation import cancel_task
+from treadle.kernel.queue.engine_tasks import cancel_task
 from treadle.model.errors import Canceled, InvalidInput, MisusedContext
 from treadle.model.states import StepState
 from treadle.workers.functions.branches import Branch

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from treadle.kernel.functions.cancellation import CLEANUP_FOR
+from treadle.kernel.functions.decide import CLEANUP_FOR
 from treadle.kernel.functions.steps import check_version, lane_name
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy

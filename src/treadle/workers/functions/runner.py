@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from treadle.kernel.functions.cancellation import read_request
+from treadle.kernel.functions.decide import read_request
 from treadle.model.tasks import Task
 from treadle.workers.context import Context
 from treadle.workers.functions.context import FunctionContext, current

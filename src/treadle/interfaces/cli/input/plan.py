@@ -70,8 +70,7 @@ class Wanted:
         return self._plan(flow.id, await engine.kernel.flows.program(flow.id))
 
     def _plan(self, flow: str | list[Source], program: Program) -> Plan:
-        from treadle.kernel.runs.flows import find_workflow
-        from treadle.kernel.runs.preflight import check_inputs
+        from treadle.kernel.runs.flows import check_inputs, find_workflow
         from treadle.lang.signatures import type_words
 
         workflow = find_workflow(program, self.workflow)
@@ -124,7 +123,7 @@ def tell_what_is_missing(started: RunStarted) -> None:
 
 async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str) -> None:
     """Warn people about event facets without a handler, here or in a live worker."""
-    from treadle.kernel.runs.preflight import missing_handlers, needed_handlers
+    from treadle.kernel.runs.flows import missing_handlers, needed_handlers
 
     servers, now = await engine.kernel.store.list_servers(engine.kernel.settings.namespace), await engine.kernel.store.now()
     missing = missing_handlers(

@@ -1,22 +1,27 @@
-"""Steps for display: their state, when they began and ended, and where they execute; derived from the run and its tasks. Pure.
+"""Runs and their steps for display: activities, states, times and time spans; derived from runs, tasks and their log. Pure.
 
 Rows record only whether a step is open, completed or failed. The rest follows from the run and the live tasks: an open step
 whose task waits for a worker or a retry is pending, one whose run is paused is paused, and one whose run has ended is canceled.
+Claims write nothing, so only the start of the last claim of a task is known: time spans of earlier ones are `mixed`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from treadle.api.steps import SpanKind, TimeSpan
+from treadle.api.wire import Instant
 from treadle.evaluator import StepRow
-from treadle.kernel.functions.progress import StepInProgress, read_steps
-from treadle.kernel.functions.reads import FunctionStepRow, shown_row
-from treadle.kernel.store.queries import StepTask
+from treadle.kernel.functions.reads import FunctionStepRow, StepInProgress, read_steps, read_waits, shown_row
+from treadle.kernel.store.queries import OpenWork, StepTask
+from treadle.model.activity import RANKS, Doing, words
 from treadle.model.arguments import arguments_text
+from treadle.model.clock import as_text
 from treadle.model.runs import Run, Step
-from treadle.model.states import RUN, Hold, RunState, StepState, TaskState
+from treadle.model.states import HELD_MOVES, RUN, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import Move, Task
 
 ENDED = (StepState.COMPLETED, StepState.FAILED, StepState.CANCELED)
@@ -138,3 +143,117 @@ def _gaps(moves: Sequence[Move]) -> tuple[tuple[int, int], ...]:
 def took_for(run: Run, moves: Sequence[Move]) -> int | None:
     """The duration of a finished run, without the time between its failures and their retries."""
     return None if run.finished_at is None else worked_for(run.created_at, run.finished_at, _gaps(moves))
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The activity of an unfinished run: the most important part of its open work, and the amount of all of it."""
+
+    doing: Doing
+    text: str
+    counts: dict[str, int]
+    until: int | None = None
+    name: str | None = None
+    id: str | None = None
+
+
+def activity_of(run: Run, work: Sequence[OpenWork]) -> Activity | None:
+    """The activity of a run with this open work; None for a finished run."""
+    if run.finished:
+        return None
+    ranked = sorted(work, key=lambda each: RANKS[each.doing])
+    counts: Counter[str] = Counter()
+    for each in ranked:
+        note = read_waits(each.task)
+        own = {} if note is None else note.counts
+        counts.update({str(doing): count for doing, count in own.items() if doing != Doing.WAITING_FOR_TASK})
+        if each.count > bool(own):
+            counts[str(each.doing)] += each.count - bool(own)
+    if run.state == RunState.PAUSED:
+        return Activity(Doing.HELD, "paused", dict(counts))
+    if not ranked:
+        return Activity(Doing.STUCK, "stuck: it has no live task", {})
+    first = ranked[0]
+    text, until, name, found = _described(first)
+    if len(counts) > 1:
+        others = [f"{count} {words(doing)}" for doing, count in counts.items() if doing != first.doing]
+        text += f" (also {', '.join(others)})"
+    return Activity(first.doing, text, dict(counts), until, name, found)
+
+
+def _described(work: OpenWork) -> tuple[str, int | None, str | None, str | None]:
+    """The text of the first task of an activity, its time, its name, and the id of what it waits for."""
+    task, note = work.task, read_waits(work.task)
+    name = task.name if note is None else note.name
+    until = task.wake_at if note is None else note.until
+    match work.doing:
+        case Doing.RUNNING:
+            return f"running {name}", None, name, task.id
+        case Doing.WAITING_FOR_APPROVAL:
+            return f"waiting for a person: approval {work.record_id}", None, name, work.record_id
+        case Doing.WAITING_FOR_SIGNAL:
+            return f"waiting for the signal {name}{_until(until)}", until, name, None
+        case Doing.WAITING_FOR_EXTERNAL_JOB:
+            poll = "" if until is None else f"; next poll at {as_text(until)}"
+            return f"waiting for an external job of {name}{poll}", until, name, work.record_id
+        case Doing.WAITING_FOR_CHILD:
+            child = None if note is None else note.child_id
+            return "waiting for a run" if child is None else f"waiting for the run {child}", None, name, child
+        case Doing.RETRYING:
+            return f"retrying {name} at {as_text(until)}", until, name, task.id
+        case Doing.SLEEPING:
+            return f"sleeping{_until(until)}", until, name, task.id
+        case Doing.HELD:
+            return _held(task), None, name, task.id
+        case _:
+            return f"{name}: {words(work.doing)}", None, name, task.id
+
+
+def _until(at: int | None) -> str:
+    return "" if at is None else f" until {as_text(at)}"
+
+
+def _held(task: Task) -> str:
+    if task.hold & Hold.TASK_PAUSED:
+        return f"paused: the task {task.name}"
+    if task.hold & Hold.OVER_LIMIT and not task.hold & Hold.LIST_PAUSED:
+        return f"waiting for a slot under the limit of {task.limit_key or task.name}"
+    return f"paused: the task list {task.task_list}"
+
+
+_AWAITING: dict[str, SpanKind] = {TaskState.AWAITING_EXTERNAL: "outside", TaskState.AWAITING_APPROVAL: "approval"}
+
+
+def needs_moves(task: Task) -> bool:
+    """Whether the task's row alone is not enough."""
+    return task.version > (1 if task.finished else 0)
+
+
+def spans(task: Task, moves: Sequence[Move] = ()) -> list[TimeSpan]:
+    """The spans of a task in order; `moves` are required if `needs_moves` is true."""
+    found: list[TimeSpan] = []
+    at = task.created_at
+    for move in moves if needs_moves(task) else ():
+        found += _spans_until(task, at, move.from_state, move.move, move.at)
+        at = move.at
+    if not needs_moves(task) and task.finished_at is not None:
+        found += _spans_until(task, at, task.from_state or TaskState.PENDING, task.move or "", task.finished_at)
+    elif not task.finished:
+        found += _spans_until(task, at, task.state, "" if task.owner_id is None else "held", None)
+    return [span for span in found if span.kind != "waiting" or span.ended_at is None or span.ended_at > span.began_at]
+
+
+def _spans_until(task: Task, began_at: int, state: str, move: str, ended_at: int | None) -> list[TimeSpan]:
+    """The span between two moves."""
+    if state in _AWAITING:
+        return [_span(_AWAITING[state], began_at, ended_at)]
+    if move not in HELD_MOVES and move != "held":
+        return [_span("waiting", began_at, ended_at)]
+    taken = task.claimed_at
+    if taken is not None and began_at <= taken and (ended_at is None or taken <= ended_at):
+        return [_span("waiting", began_at, taken), _span("running", taken, ended_at)]
+    return [_span("mixed", began_at, ended_at)]
+
+
+def _span(kind: SpanKind, began_at: int, ended_at: int | None) -> TimeSpan:
+    return TimeSpan(kind, Instant.of(began_at), None if ended_at is None else Instant.of(ended_at))

@@ -1,0 +1,191 @@
+"""The engine's own tasks: deadlines of runs, deferred cancellations, and the owners on which an operator acts instead.
+
+A deadline's timer survives every crash and passes while the run is paused. The end of the run removes it in the same commit, a
+retry of the run removes its deadline. A deferred cancellation is stored with the decision that the work is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from treadle.kernel.store.ports import Store
+from treadle.model.clock import Duration, as_text, instant, milliseconds, parse_duration
+from treadle.model.errors import IllegalMove, InvalidPolicy, RunNotFound, TaskNotFound
+from treadle.model.ids import Ref, derived_id
+from treadle.model.names import ADVANCE, ALERT, CANCEL, ENGINE_LIST, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER, Lane, handles
+from treadle.model.runs import Run, deadline_task_id
+from treadle.model.states import Hold
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import decode, decode_object, encode
+
+EXCEEDED = "deadline_exceeded"
+"""The error code of a run that its deadline ended."""
+
+Defaults = Sequence[tuple[str, int]]
+"""Names or globs of workflows and functions, and the milliseconds that their runs may take; the first match counts."""
+
+
+async def find_deadline(
+    store: Store, name: str, deadline: Duration | str | None, at: datetime | None, defaults: Defaults = ()
+) -> tuple[int | None, int]:
+    """Return the deadline of a new run as an instant, or None, and the store's time.
+
+    `deadline` is a duration from now, `at` an instant. Raises `InvalidPolicy` for both, and for one that has passed.
+    """
+    if deadline is not None and at is not None:
+        raise InvalidPolicy("Give either deadline, a duration, or deadline_at, a time, not both.")
+    if at is not None:
+        found, now = instant(at, "deadline_at"), await store.now()
+        if found <= now:
+            raise InvalidPolicy(f"The deadline must be in the future; {as_text(found)} has passed.")
+        return found, now
+    if deadline is None:
+        wait_for = next((each for pattern, each in defaults if handles((pattern,), name)), None)
+    else:
+        wait_for = milliseconds(
+            parse_duration(deadline, "deadline") if isinstance(deadline, str) else deadline, "deadline", positive=True
+        )
+    if wait_for is None:
+        return None, 0
+    now = await store.now()
+    return now + wait_for, now
+
+
+def deadline_tasks(run: Run, now: int) -> tuple[NewTask, ...]:
+    """The timer of the run's deadline, if it has one, to be stored with the run."""
+    if run.deadline_at is None:
+        return ()
+    return (
+        NewTask(
+            id=deadline_task_id(run.id),
+            lane=Lane(run.namespace, RUN_DEADLINE, ENGINE_LIST, RUN_DEADLINE),
+            payload=encode({"run_id": run.id}),
+            delay=max(run.deadline_at - now, 1),
+            trace_id=run.trace_id,
+        ),
+    )
+
+
+class CancelRun(Protocol):
+    """Cancels a run, as `Runs.cancel` does."""
+
+    def __call__(self, run_id: Ref, *, actor: str, reason: str | None, code: str, force: bool = False) -> Awaitable[Run]:
+        """End the run and everything in it; a function cleans up first, unless `force`."""
+
+
+def expire_with(store: Store, cancel: Callable[[], CancelRun]) -> Callable[[dict[str, Any]], Awaitable[None]]:
+    """Return the handler of timers: it cancels a run whose deadline has passed; doing so twice is a no-op."""
+
+    async def expire(payload: dict[str, Any]) -> None:
+        run = await store.find_run(payload["run_id"])
+        if run is None or run.finished or run.deadline_at is None:
+            return
+        reason = f"The deadline of the run passed at {as_text(run.deadline_at)}."
+        try:
+            await cancel()(run.id, actor="deadline", reason=reason, code=EXCEEDED)
+        except (IllegalMove, RunNotFound):
+            pass  # it has ended meanwhile
+
+    return expire
+
+
+def cancel_task(
+    source_id: str,
+    namespace: str,
+    reason: str,
+    tasks: Sequence[str] = (),
+    runs: Sequence[str] = (),
+    *,
+    force: bool = False,
+    actor: str = "engine",
+    code: str = "canceled",
+    delay: int = 0,
+    timer: bool = False,
+) -> NewTask:
+    """The task that cancels these tasks and runs because of the step or run `source_id`, at most once for each source.
+
+    With `force`, functions do not clean up. A `timer` does nothing to a run that has ended, nor to the runs below it.
+    """
+    payload = {"tasks": list(tasks), "runs": list(runs), "reason": reason, "force": force, "actor": actor, "code": code}
+    payload |= {"timer": True} if timer else {}
+    lane = Lane(namespace, CANCEL, ENGINE_LIST, CANCEL)
+    return NewTask(id=derived_id(source_id, "cancel"), lane=lane, payload=encode(payload), delay=delay)
+
+
+class CancelTask(Protocol):
+    """Cancels a task, as `Queue.cancel` does."""
+
+    def __call__(self, task_id: Ref, *, actor: str, reason: str | None) -> Awaitable[Task]:
+        """End the task."""
+
+
+def cancel_with(store: Store, task: CancelTask, run: Callable[[], CancelRun]) -> Callable[[dict[str, Any]], Awaitable[None]]:
+    """Return the handler of such tasks; whatever has ended or is gone stays as it is.
+
+    One that cannot be canceled does not keep the others: its error is raised after them, and the task is retried.
+    """
+
+    async def cancel(payload: dict[str, Any]) -> None:
+        by: dict[str, Any] = {"actor": payload["actor"], "reason": payload["reason"]}
+        of_runs = by | {"code": payload["code"], "force": payload["force"]}
+        errors: list[Exception] = []
+
+        async def attempt(canceled: Awaitable[Any]) -> None:
+            try:
+                await canceled
+            except (IllegalMove, TaskNotFound, RunNotFound):
+                pass
+            except Exception as error:
+                errors.append(error)
+
+        for task_id in payload["tasks"]:
+            await attempt(task(task_id, **by))
+        for run_id in payload["runs"]:
+            if payload.get("timer") and ((found := await store.find_run(run_id)) is None or found.finished):
+                continue
+            await attempt(run()(run_id, **of_runs))
+        if errors:
+            raise errors[0]
+
+    return cancel
+
+
+_COMMANDS = {"cancel": "pause", "pause": "pause", "requeue": "resume", "resume": "resume"}
+"""The command for a schedule or watcher that stands for an operator's move on its task."""
+
+
+async def find_owner(store: Store, task: Task, move: str) -> str | None:
+    """Name the owner of one of the engine's own tasks and the command for it; None for any other task.
+
+    The failed advance of a run may be retried as a task, too.
+    """
+    if task.kind in (SCHEDULE, WATCHER):
+        record = await store.find_record(str(decode_object(task.payload).get(f"{task.kind}_id", "")))
+        name = "NAME" if record is None else record.name or record.id
+        commands = f"`treadle {task.kind}s {_COMMANDS[move]} {name}` or `treadle {task.kind}s remove {name}`"
+        return f"it belongs to the {task.kind} {name}; use {commands}."
+    if task.kind == ALERT:
+        record = await store.find_record(str(decode_object(task.payload).get("alert_rule_id", "")))
+        name = "NAME" if record is None else record.name or record.id
+        return f"it evaluates the alert rule {name}; use `treadle alerts silence {name}` or `treadle alerts remove {name}`."
+    if task.kind == PRUNE:
+        return "it removes old finished work; `treadle store keep` sets what is kept, and `treadle store prune` prunes now."
+    if task.kind == RUN_DEADLINE:
+        run_id = decode_object(task.payload).get("run_id")
+        return f"it waits for the deadline of the run {run_id}, and ends with that run; use `treadle runs cancel {run_id}`."
+    if task.kind == CANCEL:
+        return "it cancels work that a function no longer needs, and ends by itself."
+    if task.kind == ADVANCE and move != "requeue":
+        return f"it advances the run {task.run_id}; use `treadle runs {move} {task.run_id}`."
+    return None
+
+
+async def find_pause(store: Store, task: Task) -> str | None:
+    """Return the reason given for the pause of a paused task, as a part of a sentence."""
+    if not task.hold & Hold.TASK_PAUSED:
+        return None
+    last = next((move for move in reversed(await store.list_moves(task.id)) if move.move == "pause"), None)
+    reason = (decode(last.data) or {}).get("reason") if last is not None else None
+    return f": {reason}" if reason else None
