@@ -18,9 +18,7 @@ from tests.http.conftest import Stage
 from tests.mcp.transports import in_request_context
 
 from treadle import Engine
-from treadle.api.contract import parameters_of
 from treadle.api.facade import all_calls
-from treadle.engine.operations import Operations, alerts
 from treadle.interfaces.http.access import COOKIE
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.app_state import state_of
@@ -31,6 +29,7 @@ from treadle.interfaces.web.site import FLASH_COOKIE, add_pages
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.model.access import Access, Scope, granted
 from treadle.model.errors import Forbidden, ListForbidden, TreadleError
+from treadle.service import Service, alerts
 from treadle.stores.sqlite import connect_for_reading
 from treadle.testing import ManualClock
 
@@ -101,7 +100,7 @@ async def _refused_tools(world: World, scope: Scope) -> None:
     async with in_request_context(world.stage.engine, scope) as client:
         for tool in TOOLS.values():
             async with world.rows.unchanged(f"{scope}: {tool.name}") as refused:
-                result = await client.call_tool(tool.name, arguments(world.ids, parameters_of(tool.body)) | _of(tool.name, world))
+                result = await client.call_tool(tool.name, arguments(world.ids, tool.parameters) | _of(tool.name, world))
                 refused.append(bool(result.is_error) and result.structured_content["code"] == "forbidden")
             count += refused[0]
     assert (count == 0) is (scope is Scope.ADMIN)
@@ -137,13 +136,13 @@ class Unreachable:
 
 async def test_a_tool_does_nothing_in_a_list_that_the_token_may_not_use(world: World):
     access = Access("ada", frozenset(Scope), task_lists=("mine",))
-    context = RequestContext(Operations(world.stage.engine, access), access, start_worker=cast(Any, Unreachable()))
+    context = RequestContext(Service(world.stage.engine, access), access, start_worker=cast(Any, Unreachable()))
     tools = [tool for tool in TOOLS.values() if "task_list" in tool.input_schema["properties"]]
     assert "worker_start" in [tool.name for tool in tools]
     for tool in tools:
         async with world.rows.unchanged(tool.name) as refused:
             with pytest.raises(TreadleError) as raised:
-                await tool.call(context, arguments(world.ids, parameters_of(tool.body)) | _of(tool.name, world))
+                await tool.call(context, arguments(world.ids, tool.parameters) | _of(tool.name, world))
             refused.append(True)
         assert isinstance(raised.value, Forbidden | ListForbidden), tool.name
 

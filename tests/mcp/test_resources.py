@@ -12,7 +12,7 @@ from mcp_types import PromptReference, ResourceTemplateReference
 from tests.mcp.test_tools import NOBODY, SHOP
 from tests.mcp.transports import in_request_context, shop_engine, told
 
-from treadle.interfaces.mcp.catalog import find_resource
+from treadle.interfaces.mcp.resources import find_resource
 from treadle.model.access import Scope
 
 

@@ -407,7 +407,7 @@ async def test_arguments_that_do_not_fit_are_a_tool_error_that_says_which():
 async def test_a_bug_is_an_error_that_tells_nothing_of_itself(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     async with at_work(shop_engine()) as call:
 
-        async def broken(*_: object) -> None:
+        async def broken(*_: object, **__: object) -> None:
             raise RuntimeError("the secret is 42")
 
         monkeypatch.setattr("treadle.service.system.System.why", broken)

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from types import ModuleType
 from typing import Annotated, Literal, get_args
 
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import Doc
 from treadle.api.wire import to_builtins
-from treadle.interfaces.mcp import (
-    alerts,
-    approvals,
-    dead_letters,
-    diagnosis,
-    effects,
-    events,
-    external_jobs,
-    flows,
-    functions,
-    handlers,
-    lists,
-    objectives,
-    repairs,
-    runs,
-    schedules,
-    system,
-    tasks,
-    traces,
-    watchers,
-    workers,
-    workflows,
-)
+from treadle.interfaces.mcp import diagnosis, flows, operate, runs
 from treadle.interfaces.mcp.advice import Advisor
+from treadle.interfaces.mcp.answers import Fields, record_type
+from treadle.interfaces.mcp.operations import OPERATIONS
 from treadle.interfaces.mcp.request_context import RequestContext
-from treadle.interfaces.mcp.resources import RESOURCES, Resource
 from treadle.interfaces.mcp.tool import Tool, tool
 from treadle.model.errors import InvalidInput, NotFound, TreadleError
 from treadle.model.states import RunState
@@ -61,27 +39,32 @@ DEFAULT: frozenset[str] = frozenset({"core", "operate", "author"})
 BUDGET = 9_000
 """Maximum size of the default list in tokens, counted as its bytes of JSON divided by four."""
 
-_MODULES: dict[Toolset, tuple[ModuleType, ...]] = {
-    "core": (system, diagnosis, runs, tasks, approvals, workflows),
-    "operate": (dead_letters, lists, workers, external_jobs),
-    "author": (flows,),
-    "functions": (functions,),
-    "schedules": (schedules,),
-    "watchers": (watchers,),
-    "handlers": (handlers,),
-    "objectives": (objectives,),
-    "inspect": (events, traces, effects),
-    "alerts": (alerts,),
-    "maintain": (repairs,),
-}
-_MOVED: dict[Toolset, str] = {
-    "operate": "schedule_list schedule_show schedule_manage schedule_run watcher_list watcher_show watcher_manage function_list "
-    "function_adopt",
-    "author": "afl_execute_workflow run_start",
+_TOOLSETS: dict[Toolset, str] = {
+    "core": (
+        "why system_status worker_abilities debug run_list run_show run_steps step_show run_logs run_outputs run_signal "
+        "run_query run_update run_retry task_enqueue task_list task_show task_result task_cancel task_retry task_resume "
+        "approval_list approval_show approval_decide afl_resume_workflow afl_continue_step afl_fail_step afl_retry_step "
+        "afl_redo_step afl_manage_runner tool_find tool_call"
+    ),
+    "operate": (
+        "dead_letter_groups dead_letter_list dead_letter_retry dead_letter_discard list_show list_manage limit_set "
+        "worker_start external_job_list external_job_show external_job_manage schedule_list schedule_show "
+        "schedule_manage schedule_run watcher_list watcher_show watcher_manage function_list function_adopt"
+    ),
+    "author": "afl_validate afl_execute_workflow run_start flow_list flow_show flow_publish",
     "flows": "afl_compile flow_format flow_graph",
-    "maintain": "run_bulk list_policy list_desired task_pause",
+    "functions": "function_start",
+    "schedules": "schedule_preview schedule_create schedule_edit schedule_backfill schedule_delete",
+    "watchers": "watcher_seen watcher_create watcher_edit watcher_delete",
+    "handlers": "handler_list afl_manage_handlers",
+    "objectives": "objective_list objective_show objective_add objective_edit objective_manage",
+    "inspect": "event_list trace_show effect_list",
+    "alerts": "alert_list alert_add alert_test alert_silence alert_remove",
+    "maintain": (
+        "run_bulk list_policy list_desired task_pause run_rerun run_fork external_job_rebuild store_verify store_keep store_prune"
+    ),
 }
-"""Tools that belong to another toolset than the rest of their module."""
+"""The tools of each toolset."""
 
 
 class ToolNotFound(NotFound):
@@ -90,49 +73,27 @@ class ToolNotFound(NotFound):
     code = "tool_not_found"
 
 
-@record
-class ToolSummary(ApiRecord):
-    """A tool of any toolset."""
-
-    name: str
-    toolset: Toolset
-    description: str
-    input_schema: dict[str, Json] | None
-    """JSON Schema of its arguments; null in lists."""
+_SUMMARY = record_type("ToolSummary", {"name": str, "toolset": Toolset, "description": str, "input_schema": dict[str, Json] | None})
 
 
-@record
-class ToolSummaries(ApiRecord):
-    """Tools."""
-
-    tools: list[ToolSummary]
-
-
-@record
-class ToolCalled(ApiRecord):
-    """The result of another tool."""
-
-    result: dict[str, Json]
-
-
-@tool()
+@tool(answers={"tools": list[_SUMMARY]})  # type: ignore[valid-type]
 async def tool_find(
     context: RequestContext,
     name: Annotated[str | None, Doc("Return the arguments of this tool")] = None,
     toolset: Annotated[Toolset | None, Doc("Only this toolset; null: all that are not in your list")] = None,
     query: Annotated[str | None, Doc("Words; returns the tools that match best")] = None,
-) -> ToolSummaries:
+) -> Fields:
     """Find tools beyond this list: to compile and draw flows, create schedules and watchers, and for objectives, alerts, events,
     traces and retention."""
     if name is not None:
         found = get_tool(name)
-        return ToolSummaries([_summary(found, found.listed().input_schema)])
+        return {"tools": [_summary(found, found.listed().input_schema)]}
     wanted = [each for each in TOOLS.values() if context.may(each.scope)]
     if toolset is not None:
         wanted = [each for each in wanted if TOOLSET_OF[each.name] == toolset]
     if query is not None:
-        return ToolSummaries([_summary(each) for each in _matching(wanted, query)])
-    return ToolSummaries([_summary(each) for each in wanted if toolset is not None or not is_listed(context, each)])
+        return {"tools": [_summary(each) for each in _matching(wanted, query)]}
+    return {"tools": [_summary(each) for each in wanted if toolset is not None or not is_listed(context, each)]}
 
 
 def _matching(tools: list[Tool], query: str) -> list[Tool]:
@@ -143,36 +104,31 @@ def _matching(tools: list[Tool], query: str) -> list[Tool]:
     return [each for each in tools if most and counts[each.name] == most]
 
 
-@tool(changes=True, ends=True)
+@tool(answers={"result": dict[str, Json]}, changes=True, ends=True)
 async def tool_call(
     context: RequestContext,
     name: Annotated[str | None, Doc("A tool that `tool_find` names", "schedule_create")] = None,
     arguments: Annotated[dict[str, Json] | None, Doc("Its arguments")] = None,
     tool: Annotated[str | None, Doc("The same as `name`, as in `actions`")] = None,
-) -> ToolCalled:
+) -> Fields:
     """Call a tool that is not in this list."""
     if len({name, tool} - {None}) != 1:
         raise InvalidInput("Give the tool's `name`; `tool_find` lists the tools.")
     called = get_tool(name or tool or "")
-    return ToolCalled(advisor(context).value(to_builtins(await called.call(context, arguments or {}))))
+    return {"result": advisor(context).value(to_builtins(await called.call(context, arguments or {})))}
 
 
-def _summary(each: Tool, schema: dict[str, Json] | None = None) -> ToolSummary:
-    listed = each.listed()
-    return ToolSummary(each.name, TOOLSET_OF[each.name], listed.description or "", schema)
+def _summary(summarized: Tool, schema: dict[str, Json] | None = None) -> Json:
+    """The name, toolset and description of a tool; null for its schema in lists."""
+    description = summarized.listed().description or ""
+    toolset = TOOLSET_OF[summarized.name]
+    return {"name": summarized.name, "toolset": toolset, "description": description, "input_schema": schema}
 
 
-def _assigned() -> dict[str, Toolset]:
-    found: dict[str, Toolset] = {
-        each.name: name for name, modules in _MODULES.items() for module in modules for each in module.TOOLS
-    }
-    return found | {each: name for name, moved in _MOVED.items() for each in moved.split()} | dict.fromkeys(_META, "core")
-
-
-_META = {each.name: each for each in (tool_find, tool_call)}
-TOOLS: dict[str, Tool] = {each.name: each for modules in _MODULES.values() for module in modules for each in module.TOOLS} | _META
-TOOLSET_OF = _assigned()
+_ALL = (*OPERATIONS, *runs.TOOLS, *operate.TOOLS, *flows.TOOLS, *diagnosis.TOOLS, tool_find, tool_call)
+TOOLSET_OF: dict[str, Toolset] = {name: toolset for toolset, names in _TOOLSETS.items() for name in names.split()}
 """The one toolset of each tool."""
+TOOLS: dict[str, Tool] = {name: {tool.name: tool for tool in _ALL}[name] for name in TOOLSET_OF}
 
 
 def get_tool(name: str) -> Tool:
@@ -202,20 +158,6 @@ def advisor(context: RequestContext) -> Advisor:
         lambda name: TOOLS[name].input_schema if name in TOOLS else None,
         lambda name: is_listed(context, TOOLS[name]),
     )
-
-
-_RUNS = re.compile(r"^afl://runs(?=[/?]|$)")
-"""Agents call runs "runners"; both names work."""
-
-
-def find_resource(uri: str) -> tuple[Resource, dict[str, str]] | None:
-    """The resource of a URI and the values of its template's variables; None if there is none."""
-    uri = _RUNS.sub("afl://runners", uri)
-    for each in RESOURCES:
-        filled = each.template.match(uri)
-        if filled is not None:
-            return each, {name: str(value) for name, value in filled.items()}
-    return None
 
 
 async def complete(context: RequestContext, name: str, typed: str) -> list[str]:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import Doc
 from treadle.api.runs import RunDetail, RunLogLine
 from treadle.api.steps import StepDetail
 from treadle.api.tasks import TaskDetail, TaskLogLine
+from treadle.api.wire import to_builtins
+from treadle.interfaces.mcp.answers import LOG_LINE, Fields, Shape, last, line, shown
 from treadle.interfaces.mcp.request_context import RequestContext
-from treadle.interfaces.mcp.runs import LogLine, log_line
 from treadle.interfaces.mcp.tool import tool
-from treadle.interfaces.mcp.truncate import last, line, shown
 from treadle.model.errors import NotFound
 from treadle.model.values import Json
 
@@ -21,38 +21,34 @@ _LINES, _TRACEBACK = 20, 6_000
 _SECRET = re.compile(r"passw|secret|token|api.?key|authorization|credential|private.?key", re.IGNORECASE)
 
 
-@record
-class Diagnosis(ApiRecord):
-    """The facts about a run, step or task; of a run, about its failed or first waiting step."""
-
-    kind: str
-    """`run`, `step` or `task`."""
-    run_id: str | None
-    step_id: str | None
-    path: str | None
-    task_id: str | None
-    name: str
-    state: str
-    why: str
-    error: Json
-    traceback: str | None
-    attempt: int | None
-    failures: int | None
-    takeovers: int | None
-    worker: str | None
-    payload: Json
-    """Values of names such as `password` or `api_key` are masked."""
-    expects: dict[str, str] | None
-    lines: list[LogLine]
-    next_actions: list[str]
-    """Tools to call next."""
+_DIAGNOSIS: Shape = {
+    "kind": str,
+    "run_id": str | None,
+    "step_id": str | None,
+    "path": str | None,
+    "task_id": str | None,
+    "name": str,
+    "state": str,
+    "why": str,
+    "error": Json,
+    "traceback": str | None,
+    "attempt": int | None,
+    "failures": int | None,
+    "takeovers": int | None,
+    "worker": str | None,
+    "payload": Json,
+    "expects": dict[str, str] | None,
+    "lines": list[LOG_LINE.type(TaskLogLine)],  # type: ignore[misc]
+    "next_actions": list[str],
+}
+"""The facts about a run, step or task, and the tools to call next; of a run, about its failed or first waiting step."""
 
 
-@tool()
+@tool(answers=_DIAGNOSIS)
 async def debug(
     context: RequestContext,
     id: Annotated[str, Doc("Id of a run, step or task")],  # noqa: A002
-) -> Diagnosis:
+) -> Fields:
     """Explain a failure or a wait: state, error, traceback, attempts, payload, log, and the tools to call next."""
     try:
         return await _of_run(context, await context.api.runs.get(id))
@@ -68,7 +64,7 @@ async def debug(
     return _made("task", None, None, task, task.lines, task.error, (task.error or {}).get("traceback"), _task_actions(task))
 
 
-async def _of_run(context: RequestContext, run: RunDetail) -> Diagnosis:
+async def _of_run(context: RequestContext, run: RunDetail) -> Fields:
     step_id = run.failed_step_id
     if step_id is None and run.finished_at is None:
         tasks = (await context.api.runs.tasks(run.id, limit=10)).tasks
@@ -82,7 +78,7 @@ async def _of_run(context: RequestContext, run: RunDetail) -> Diagnosis:
     return _made("run", run, None, None, lines, run.error, (run.error or {}).get("traceback"), _run_actions(run))
 
 
-async def _of_step(context: RequestContext, kind: str, run: RunDetail, step_id: str) -> Diagnosis:
+async def _of_step(context: RequestContext, kind: str, run: RunDetail, step_id: str) -> Fields:
     step = await context.api.steps.get(run.id, step_id)
     error = None if step.error is None else {"type": step.error.type, "message": step.error.cause, "path": step.path}
     actions = _step_actions(run, step)
@@ -98,30 +94,31 @@ def _made(
     error: Json,
     traceback: str | None,
     actions: list[str],
-) -> Diagnosis:
+) -> Fields:
     subject: Any = run if kind == "run" else step if kind == "step" else task or step
     why = run.why if run is not None and kind == "run" else task.why if task is not None else run.why if run is not None else None
     payload = task.payload if task is not None else step.params if step is not None else run.inputs if run is not None else None
-    return Diagnosis(
-        kind=kind,
-        run_id=None if run is None else run.id,
-        step_id=None if step is None else step.id,
-        path=None if step is None else step.path,
-        task_id=None if task is None else task.id,
-        name=run.workflow if kind == "run" and run is not None else (step.facet or step.name) if step is not None else subject.name,
-        state=subject.state,
-        why="" if why is None else line(why.text, 1_000) or "",
-        error=shown({name: value for name, value in error.items() if name != "traceback"} if isinstance(error, dict) else error),
-        traceback=None if traceback is None else traceback[-_TRACEBACK:],
-        attempt=None if task is None else task.attempt,
-        failures=None if task is None else task.failures,
-        takeovers=None if task is None else task.takeovers,
-        worker=step.worker if step is not None else None if task is None else task.owner_id,
-        payload=shown(_masked(payload)),
-        expects=None if step is None else step.expects,
-        lines=[log_line(each, getattr(each, "path", None)) for each in last(lines, _LINES)],
-        next_actions=actions,
-    )
+    name = subject.workflow if kind == "run" else subject.name if step is None else step.facet or step.name
+    return {
+        "kind": kind,
+        "run_id": None if run is None else run.id,
+        "step_id": None if step is None else step.id,
+        "path": None if step is None else step.path,
+        "task_id": None if task is None else task.id,
+        "name": name,
+        "state": subject.state,
+        "why": "" if why is None else line(why.text, 1_000) or "",
+        "error": shown({name: value for name, value in error.items() if name != "traceback"} if isinstance(error, dict) else error),
+        "traceback": None if traceback is None else traceback[-_TRACEBACK:],
+        "attempt": None if task is None else task.attempt,
+        "failures": None if task is None else task.failures,
+        "takeovers": None if task is None else task.takeovers,
+        "worker": step.worker if step is not None else None if task is None else task.owner_id,
+        "payload": shown(_masked(payload)),
+        "expects": None if step is None else to_builtins(step.expects),
+        "lines": [LOG_LINE.of(log) for log in last(lines, _LINES)],
+        "next_actions": actions,
+    }
 
 
 def _masked(value: Json) -> Json:

@@ -9,9 +9,10 @@ from typing import Annotated
 
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.flows import FlowDetail, FlowDiagnostic, FlowName, FlowVersion, FormattedSource, SourceText
+from treadle.api.wire import to_builtins
+from treadle.interfaces.mcp.answers import PAGE, After, Fields, Limit, Shape, page_size, shown
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.tool import tool
-from treadle.interfaces.mcp.truncate import PAGE, After, Limit, page_size, shown
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidFlow, InvalidInput, RestrictedToken
 from treadle.model.values import Json
@@ -54,48 +55,15 @@ class Finding(ApiRecord):
     """`error` or `warning`."""
 
 
-@record
-class Validation(ApiRecord):
-    """The result of a check."""
-
-    valid: bool
-    errors: list[Finding]
-    """At most 20; fix these, then validate again."""
-    warnings: list[Finding]
-    workflows: list[str]
-    """Qualified names of the workflows."""
-    event_facets: list[str]
-    """Handlers that the flow needs."""
-
-
-@record
-class Compilation(ApiRecord):
-    """The result of compiling."""
-
-    success: bool
-    json: Json
-    """The compiled program; null if there are errors."""
-    errors: list[str]
-    """Each error in one line: source, line, column, message."""
-    diagnostics: list[Finding]
-    """All errors and warnings."""
-
-
-@record
-class Formatted(ApiRecord):
-    """Formatted sources, without those that have syntax errors."""
-
-    valid: bool
-    sources: list[FormattedSource]
-    errors: list[Finding]
-
-
-@record
-class Drawing(ApiRecord):
-    """Steps and their dependencies."""
-
-    mermaid: str
-    """A Mermaid flowchart."""
+_VALIDATION: Shape = {
+    "valid": bool,
+    "errors": list[Finding],
+    "warnings": list[Finding],
+    "workflows": list[str],
+    "event_facets": list[str],
+}
+_COMPILATION: Shape = {"success": bool, "json": Json, "errors": list[str], "diagnostics": list[Finding]}
+_FORMATTED: Shape = {"valid": bool, "sources": list[FormattedSource], "errors": list[Finding]}
 
 
 class DoesNotCompile(InvalidFlow):
@@ -151,10 +119,8 @@ async def check(context: RequestContext, sources: Sequence[SourceText], *, stric
         raise DoesNotCompile(_errors(found(answer.diagnostics, sources))[:_MOST_FINDINGS])
 
 
-@tool()
-async def afl_validate(
-    context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True
-) -> Validation:
+@tool(answers=_VALIDATION)
+async def afl_validate(context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True) -> Fields:
     """Validate AFL sources without storing or running anything. Warnings are errors, unless `strict` is false.
 
     Call it after each change: every error has its line, column, source line and a hint. A valid result lists the workflows and the
@@ -164,32 +130,40 @@ async def afl_validate(
     answer = await context.api.flows.validate(given, strict=strict)
     findings = found(answer.diagnostics, given)
     errors, warnings = _errors(findings), [each for each in findings if each.severity != "error"]
-    return Validation(answer.valid, errors[:_MOST_FINDINGS], warnings[:_MOST_FINDINGS], answer.workflows, answer.event_facets)
+    return {
+        "valid": answer.valid,
+        "errors": to_builtins(errors[:_MOST_FINDINGS]),
+        "warnings": to_builtins(warnings[:_MOST_FINDINGS]),
+        "workflows": answer.workflows,
+        "event_facets": answer.event_facets,
+    }
 
 
-@tool()
-async def afl_compile(
-    context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True
-) -> Compilation:
+@tool(answers=_COMPILATION)
+async def afl_compile(context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True) -> Fields:
     """Compile AFL sources to the program's JSON. Use `afl_validate` to check sources: its result is shorter."""
     given = texts(source, sources)
     answer = await context.api.flows.compile(given, strict=strict)
     findings = found(answer.diagnostics, given)
     errors = _errors(findings)[:_MOST_FINDINGS]
-    return Compilation(
-        answer.valid, shown(answer.program, most=_PROGRAM), [error_text(each) for each in errors], findings[:_MOST_FINDINGS]
-    )
+    return {
+        "success": answer.valid,
+        "json": shown(answer.program, most=_PROGRAM),
+        "errors": [error_text(error) for error in errors],
+        "diagnostics": to_builtins(findings[:_MOST_FINDINGS]),
+    }
 
 
-@tool()
-async def flow_format(context: RequestContext, source: Source = None, sources: Sources = None) -> Formatted:
+@tool(answers=_FORMATTED)
+async def flow_format(context: RequestContext, source: Source = None, sources: Sources = None) -> Fields:
     """Format AFL sources; comments and meaning are preserved. Nothing is stored."""
     given = texts(source, sources)
     answer = await context.api.flows.format(given)
-    return Formatted(answer.valid, answer.sources, found(answer.diagnostics, given)[:_MOST_FINDINGS])
+    errors = found(answer.diagnostics, given)[:_MOST_FINDINGS]
+    return {"valid": answer.valid, "sources": to_builtins(answer.sources), "errors": to_builtins(errors)}
 
 
-@tool()
+@tool(answers={"mermaid": str})
 async def flow_graph(
     context: RequestContext,
     name: Annotated[str | None, Doc("Name or digest of a published flow", "shop")] = None,
@@ -198,43 +172,36 @@ async def flow_graph(
     source: Source = None,
     sources: Sources = None,
     workflow: Annotated[str | None, Doc("Only this workflow; null: all", "shop.Checkout")] = None,
-) -> Drawing:
+) -> Fields:
     """Draw the dependencies as a Mermaid flowchart, for a published flow, a run, or sources."""
     given = [name is not None, run_id is not None, source is not None or bool(sources)]
     if sum(given) != 1:
         raise InvalidInput("Give one of: the `name` of a flow, a `run_id`, or `source`.")
     if name is not None:
-        return Drawing((await context.api.flows.graph(name, version=version, workflow=workflow)).mermaid)
-    if run_id is not None:
-        return Drawing((await context.api.flows.run_graph(run_id)).mermaid)
-    written = texts(source, sources)
-    await check(context, written)
-    return Drawing((await context.api.flows.draw(written, workflow=workflow)).mermaid)
+        graph = await context.api.flows.graph(name, version=version, workflow=workflow)
+    elif run_id is not None:
+        graph = await context.api.flows.run_graph(run_id)
+    else:
+        written = texts(source, sources)
+        await check(context, written)
+        graph = await context.api.flows.draw(written, workflow=workflow)
+    return {"mermaid": graph.mermaid}
 
 
-@record
-class FlowVersions(ApiRecord):
-    """Published flows."""
-
-    flows: list[FlowVersion]
-    next_after: str | None
-    """Pass it as `after` for the next page; null on the last page."""
-
-
-@tool()
+@tool(answers={"flows": list[FlowVersion], "next_after": str | None})
 async def flow_list(
     context: RequestContext,
     name: Annotated[str | None, Doc("All versions of this flow; null: the newest version of every flow", "shop")] = None,
     limit: Limit = PAGE,
     after: After = None,
-) -> FlowVersions:
+) -> Fields:
     """List published flows, or the versions of one."""
     found = (await context.api.flows.list(name=name)).flows
     place = [each.name if name is None else str(each.version) for each in found]
     begin = place.index(after) + 1 if after in place else 0
     page = found[begin : begin + page_size(limit)]
     end = begin + len(page)
-    return FlowVersions(page, place[end - 1] if page and end < len(found) else None)
+    return {"flows": to_builtins(page), "next_after": place[end - 1] if page and end < len(found) else None}
 
 
 @tool()

@@ -12,11 +12,10 @@ from mcp.shared.exceptions import MCPError
 from treadle.api.contract import Doc, parameters_of
 from treadle.api.flows import SourceText
 from treadle.interfaces.mcp.advice import Advisor
+from treadle.interfaces.mcp.answers import error_line, last, shown, text_of
 from treadle.interfaces.mcp.flows import BRIEF, MAIN, Finding, found
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.resources import refused
-from treadle.interfaces.mcp.tool import text_of
-from treadle.interfaces.mcp.truncate import error_line, last, shown
 from treadle.model.errors import TreadleError
 
 _HANDLERS = 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,26 +12,24 @@ import mcp_types as wire
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import UriTemplate
 
-from treadle.api.contract import ApiRecord, record
-from treadle.api.handlers import Handler
+from treadle.api.contract import ApiRecord
 from treadle.api.servers import ServerList
 from treadle.api.steps import Step
 from treadle.api.wire import to_builtins
 from treadle.interfaces.mcp.advice import Advisor
+from treadle.interfaces.mcp.answers import PAGE_LIMIT, Fields, page_size, shown, text_of
 from treadle.interfaces.mcp.flows import BRIEF, flow_list, flow_show
-from treadle.interfaces.mcp.handlers import listed
+from treadle.interfaces.mcp.operate import handler_list
+from treadle.interfaces.mcp.operations import BY_NAME
 from treadle.interfaces.mcp.request_context import RequestContext
-from treadle.interfaces.mcp.runs import run_list, run_logs, run_show
-from treadle.interfaces.mcp.tasks import task_list, task_show
-from treadle.interfaces.mcp.tool import details, text_of
-from treadle.interfaces.mcp.truncate import PAGE_LIMIT, page_size, shown
+from treadle.interfaces.mcp.runs import run_show
+from treadle.interfaces.mcp.tool import details
 from treadle.model.errors import InvalidInput, NotFound, TreadleError
-from treadle.model.values import Json
 
 _PAGE = 50
 JSON, TEXT, MARKDOWN = "application/json", "text/plain", "text/markdown"
 
-Reading = Callable[..., Awaitable[ApiRecord | str]]
+Reading = Callable[..., Awaitable[ApiRecord | Fields | str]]
 
 
 @dataclass(frozen=True)
@@ -92,44 +91,6 @@ def refused(error: TreadleError, advisor: Advisor, uri: str | None = None) -> MC
     return MCPError(code, f"{error.code}: {advisor.text(str(error))}", {"code": error.code, **where, **details(error)})
 
 
-@record
-class StepRecord(ApiRecord):
-    """A step, in the terms of agents."""
-
-    id: str
-    workflow_id: str
-    """The run's id."""
-    object_type: str
-    state: str
-    """The state in the terms of the language."""
-    statement_id: str
-    container_id: str | None
-    """Its parent."""
-    block_id: str | None
-    """For a step: its parent, the block that contains it."""
-    facet_name: str | None
-    params: Json
-    returns: Json
-    path: str
-    error: str | None
-
-
-@record
-class HandlerPage(ApiRecord):
-    """Handler registrations."""
-
-    handlers: list[Handler]
-    next_after: str | None
-
-
-@record
-class StepRecords(ApiRecord):
-    """Steps of a run, in program order."""
-
-    steps: list[StepRecord]
-    next_after: str | None
-
-
 def _number(text: str | None, default: int | None = None) -> int | None:
     if text is None:
         return default
@@ -142,71 +103,74 @@ def _limit(text: str | None) -> int:
     return page_size(_number(text, _PAGE) or 0)
 
 
-def _record(run_id: str, step: Step) -> StepRecord:
-    return StepRecord(
-        step.id,
-        run_id,
-        step.kind,
-        step.language_state,
-        step.statement_id,
-        step.parent_id,
-        step.parent_id if step.is_step else None,
-        step.facet,
-        shown(step.params),
-        shown(step.returns),
-        step.path,
-        None if step.error is None else step.error.message,
-    )
+def _step(run_id: str, step: Step) -> Fields:
+    """A step in the terms of agents: its run is a workflow, its parent a container and, for a step, the block that has it."""
+    return {
+        "id": step.id,
+        "workflow_id": run_id,
+        "object_type": step.kind,
+        "state": step.language_state,
+        "statement_id": step.statement_id,
+        "container_id": step.parent_id,
+        "block_id": step.parent_id if step.is_step else None,
+        "facet_name": step.facet,
+        "params": shown(step.params),
+        "returns": shown(step.returns),
+        "path": step.path,
+        "error": None if step.error is None else step.error.message,
+    }
 
 
 @resource("afl://runners{?state,before,limit}", "runners")
 async def runners(
     context: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None
-) -> ApiRecord:
+) -> ApiRecord | Fields:
     """Runs, newest first; pass `next_before` as `before` for the next page."""
-    return await run_list.body(context, [state] if state else (), limit=_limit(limit), before=before)
+    return await BY_NAME["run_list"].perform(context, state=[state] if state else (), limit=_limit(limit), before=before)
 
 
 @resource("afl://runners/{runner_id}", "runner")
-async def runner(context: RequestContext, runner_id: str) -> ApiRecord:
+async def runner(context: RequestContext, runner_id: str) -> ApiRecord | Fields:
     """One run: inputs, outputs, error, and the reason for its state."""
-    return await run_show.body(context, runner_id)
+    return await run_show.perform(context, runner_id)
 
 
 @resource("afl://runners/{runner_id}/steps{?state,after,limit}", "runner steps")
 async def runner_steps(
     context: RequestContext, runner_id: str, state: str | None = None, after: str | None = None, limit: str | None = None
-) -> ApiRecord:
+) -> ApiRecord | Fields:
     """Steps and blocks of a run with their values; pass `next_after` as `after` for the next page."""
     page = await context.api.steps.list(runner_id, state=[state] if state else (), after=after, limit=_limit(limit))
-    return StepRecords([_record(page.run_id, step) for step in page.steps], page.next_after)
+    return {"steps": [_step(page.run_id, step) for step in page.steps], "next_after": page.next_after}
 
 
 @resource("afl://runners/{runner_id}/logs{?before,after,limit}", "runner logs")
 async def runner_logs(
     context: RequestContext, runner_id: str, before: str | None = None, after: str | None = None, limit: str | None = None
-) -> ApiRecord:
+) -> ApiRecord | Fields:
     """The latest log lines of a run, or those before or after a number."""
-    return await run_logs.body(context, runner_id, limit=_limit(limit), before=_number(before), after=_number(after))
+    return await BY_NAME["run_logs"].perform(
+        context, run_id=runner_id, limit=_limit(limit), before=_number(before), after=_number(after)
+    )
 
 
 @resource("afl://steps/{step_id}", "step")
-async def step(context: RequestContext, step_id: str) -> ApiRecord:
+async def step(context: RequestContext, step_id: str) -> ApiRecord | Fields:
     """One step."""
-    found = await context.api.steps.find(step_id)
-    return _record(found.run_id, await context.api.steps.get(found.run_id, found.step_id))
+    address = await context.api.steps.find(step_id)
+    return _step(address.run_id, await context.api.steps.get(address.run_id, address.step_id))
 
 
 @resource("afl://flows{?after,limit}", "flows")
-async def flows(context: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord:
+async def flows(context: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord | Fields:
     """The newest version of each published flow."""
-    return await flow_list.body(context, limit=_limit(limit), after=after)
+    return await flow_list.perform(context, limit=_limit(limit), after=after)
 
 
 @resource("afl://flows/{flow_id}{?version}", "flow")
-async def flow(context: RequestContext, flow_id: str, version: str | None = None) -> ApiRecord:
+async def flow(context: RequestContext, flow_id: str, version: str | None = None) -> ApiRecord | Fields:
     """A flow by name or digest: its workflows with parameters and outputs, and the handlers it needs."""
-    return await flow_show.body(context, flow_id, _number(version), with_sources=False)
+    return await flow_show.perform(context, flow_id, _number(version), with_sources=False)
 
 
 @resource("afl://flows/{flow_id}/source{?version}", "flow source", TEXT)
@@ -219,7 +183,7 @@ async def flow_source(context: RequestContext, flow_id: str, version: str | None
 
 
 @resource("afl://servers", "servers")
-async def servers(context: RequestContext) -> ApiRecord:
+async def servers(context: RequestContext) -> ApiRecord | Fields:
     """The processes that host workers, newest first, at most 100."""
     return ServerList((await context.api.servers.list()).servers[:PAGE_LIMIT])
 
@@ -227,32 +191,31 @@ async def servers(context: RequestContext) -> ApiRecord:
 @resource("afl://tasks{?state,before,limit}", "tasks")
 async def tasks(
     context: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None
-) -> ApiRecord:
+) -> ApiRecord | Fields:
     """Tasks, newest first; pass `next_before` as `before` for the next page."""
-    return await task_list.body(context, [state] if state else (), limit=_limit(limit), before=before)
+    return await BY_NAME["task_list"].perform(context, state=[state] if state else (), limit=_limit(limit), before=before)
 
 
 @resource("afl://tasks/{task_id}", "task")
-async def task(context: RequestContext, task_id: str) -> ApiRecord:
+async def task(context: RequestContext, task_id: str) -> ApiRecord | Fields:
     """One task: payload, result, error, history, and the reason for its state."""
-    return await task_show.body(context, task_id)
+    return await BY_NAME["task_show"].perform(context, task_id=task_id)
 
 
 @resource("afl://handlers{?after,limit}", "handlers")
-async def handlers(context: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord:
+async def handlers(context: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord | Fields:
     """Handler registrations by name; pass `next_after` as `after` for the next page."""
-    page, next_after = await listed(context, _limit(limit), after)
-    return HandlerPage(page, next_after)
+    return await handler_list.perform(context, limit=_limit(limit), after=after)
 
 
 @resource("afl://handlers/{facet_name}", "handler")
-async def handler(context: RequestContext, facet_name: str) -> ApiRecord:
+async def handler(context: RequestContext, facet_name: str) -> ApiRecord | Fields:
     """The handler registration of a facet, by its qualified name."""
     return await context.api.handlers.get(facet_name)
 
 
 @resource("afl://status", "status")
-async def status(context: RequestContext) -> ApiRecord:
+async def status(context: RequestContext) -> ApiRecord | Fields:
     """Status of the system and its problems."""
     return await context.api.system.status()
 
@@ -280,3 +243,16 @@ RESOURCES = (
     status,
     language,
 )
+
+_RUNS = re.compile(r"^afl://runs(?=[/?]|$)")
+"""Agents call runs "runners"; both names work."""
+
+
+def find_resource(uri: str) -> tuple[Resource, dict[str, str]] | None:
+    """The resource of a URI and the values of its template's variables; None if there is none."""
+    uri = _RUNS.sub("afl://runners", uri)
+    for candidate in RESOURCES:
+        filled = candidate.template.match(uri)
+        if filled is not None:
+            return candidate, {name: str(value) for name, value in filled.items()}
+    return None

@@ -1,335 +1,380 @@
-"""Tools that read runs: list, show, steps, log, outputs; and signals."""
+"""Tools that run workflows, wait for runs and tasks, and act on steps. Runs are durable: anyone can continue one later."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import field, replace
+from typing import Annotated, Literal
 
 from treadle.api.contract import ApiRecord, Doc, record
-from treadle.api.conversation import PublishedValue, UpdateResult
-from treadle.api.runs import BulkResult, Run, RunAction, RunId, RunOutputs, SignalSent
-from treadle.api.steps import Step
-from treadle.api.tasks import TaskLogLine
-from treadle.api.wire import Instant, record_of
-from treadle.interfaces.mcp.request_context import RequestContext
-from treadle.interfaces.mcp.tasks import TaskLine, task_line
-from treadle.interfaces.mcp.tool import text_of, tool
-from treadle.interfaces.mcp.truncate import PAGE, After, Before, Limit, Whole, error_line, last, line, page_size, shown
-from treadle.interfaces.mcp.workflows import StepId, WaitFor, wait_for_end
+from treadle.api.flows import ANSWERS, SourceText, TrialCall
+from treadle.api.runs import Inputs, RunDetail, RunId, RunOutputs
+from treadle.api.steps import Step, StepRedo
+from treadle.api.tasks import Task, TaskId, TaskLogLine, TaskResult
+from treadle.interfaces.mcp.answers import LOG_LINE, RUN_VIEW, STEP, TASK, Fields, Shape, Whole, error_line, last, line, shown
+from treadle.interfaces.mcp.flows import Source, Sources, Strict, check, texts
+from treadle.interfaces.mcp.request_context import LONGEST_WAIT, RequestContext
+from treadle.interfaces.mcp.tool import tool
 from treadle.model.access import Scope
-from treadle.model.activity import Doing
-from treadle.model.states import RunState, StepState
+from treadle.model.errors import Forbidden
+from treadle.model.names import DEFAULT_LIST, FUNCTION
 from treadle.model.values import Json
 
-_LINES = 20
-_TASKS = 10
+_OUTPUTS = 20_000
+_WAITING, _CALLS, _REPEATED, _TASKS, _LINES = 10, 20, 100, 10, 20
+_RESULT = "a worker with its handler, or `afl_continue_step`"
+_NEEDS = {
+    "awaiting_approval": "a decision: `approval_decide`",
+    "awaiting_external": "an external job",
+    "paused": "`afl_resume_workflow`",
+}
+
+WorkflowName = Annotated[str | None, Doc("The workflow; optional if there is only one", "shop.Checkout")]
+WaitFor = Annotated[float, Doc(f"Seconds to wait for its end, up to {LONGEST_WAIT:g}; the run continues afterwards", 10)]
+StepId = Annotated[str, Doc("The step's id, from `run_steps`", "01935b8e-7c3a-7000-8000-000000000000")]
+Lenient = Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters")]
+Key = Annotated[str | None, Doc("A repeated start with this key returns the first run")]
+TaskList = Annotated[str, Doc("The task list that workers select tasks from")]
+Deadline = Annotated[float | None, Doc("Cancel the run this many seconds after its start", 7200)]
+Answers = Annotated[dict[str, Json] | None, Doc(ANSWERS, {"shop.Pay": {"receipt": "r-1"}})]
+Status = Literal["COMPLETED", "RUNNING", "PAUSED", "ERROR"]
 
 
 @record
-class RunSummary(ApiRecord):
-    """Summary of a run."""
+class WaitingStep(ApiRecord):
+    """A step that waits for a result."""
 
-    id: str
-    workflow: str
+    step_id: str | None
+    """Null in a trial."""
+    path: str
+    facet: str
+    params: Json
+    expects: dict[str, str]
+    """Types of its declared results."""
+    needs: str
+
+
+@record
+class Execution(ApiRecord):
+    """A run and its progress."""
+
+    success: bool
+    """False: it failed or was canceled."""
+    run_id: str
+    """Empty for a trial."""
+    status: Status
+    """`COMPLETED`; `RUNNING`: a worker executes it; `PAUSED`: it waits, see `why`; `ERROR`: failed or canceled."""
+    iterations: int
+    """Commits that advanced it."""
+    outputs: dict[str, Json]
+    error: str | None
     state: str
     """`pending`, `running`, `paused`, `completed`, `failed` or `canceled`."""
-    steps: int
-    """Steps and blocks so far."""
-    error: str | None
-    doing: str | None
-    """The activity of an unfinished run: `running`, `sleeping`, `waiting_for_approval`, ..."""
-    activity: str | None
-    """The same in one line, with the time, signal or approval."""
-    created_at: Instant
-    finished_at: Instant | None
-    tags: dict[str, Json]
-    """Search attributes."""
-
-
-@record
-class RunSummaries(ApiRecord):
-    """Runs, newest first."""
-
-    runs: list[RunSummary]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
-
-
-@record
-class RunView(RunSummary):
-    """One run."""
-
-    kind: str
-    """`workflow` or `function`."""
-    flow_id: str
-    task_list: str
-    inputs: Json
-    outputs: Json
-    """Null unless it has completed."""
-    failed_step_id: str | None
     why: str
     """The reason for its state, in one line."""
-    awaited_signals: list[str]
-    open_tasks: list[TaskLine]
-    """Its newest 10 live tasks."""
+    failed_step_id: str | None
+    missing_handlers: list[str]
+    """Needed handlers that no live worker has: the run waits for a worker, or for `afl_continue_step`."""
+    waiting: list[WaitingStep] = field(default_factory=list)
+    """The first 10 steps that wait."""
+    calls: list[TrialCall] = field(default_factory=list)
+    """In a trial: the last 20 answered calls."""
 
 
-@record
-class StepLine(ApiRecord):
-    """Summary of a step."""
-
-    id: str
-    path: str
-    facet: str | None
-    about: str
-    """Its arguments in one line; for an item of a foreach, the item."""
-    state: str
-    """`pending`, `running`, `paused`, `completed`, `failed` or `canceled`."""
-    began_at: Instant
-    ended_at: Instant | None
-    error: str | None
-    params: Json
-    """Null unless values were requested."""
-    returns: Json
-    task_id: str | None
+_STEP_DONE: Shape = {"success": bool, "error": str | None, "run_id": str, "step_id": str, "path": str, "changed": bool}
+_RUN_VIEW: Shape = {**RUN_VIEW.shape(RunDetail), "open_tasks": list[TASK.type(Task)]}  # type: ignore[misc]
+_STEP_VIEW: Shape = {
+    **STEP.shape(Step),
+    "run_id": str,
+    "why": str | None,
+    "attempt": int | None,
+    "lines": list[LOG_LINE.type(TaskLogLine)],  # type: ignore[misc]
+}
 
 
-@record
-class StepLines(ApiRecord):
-    """Steps of a run, in program order."""
-
-    run_id: str
-    steps: list[StepLine]
-    next_after: str | None
-    """Pass it as `after` for the next page; null on the last page."""
-
-
-@record
-class LogLine(ApiRecord):
-    """A log line of the flow, a handler or an agent."""
-
-    at: Instant
-    level: str
-    message: str
-    path: str | None
-    """The step's path."""
-
-
-@record
-class StepView(StepLine):
-    """One step."""
-
-    run_id: str
-    why: str | None
-    """The reason for its task's state."""
-    attempt: int | None
-    """Number of the current attempt."""
-    lines: list[LogLine]
-    """Its last log lines."""
-
-
-@record
-class LogPage(ApiRecord):
-    """Log lines, in the order of writing."""
-
-    run_id: str
-    lines: list[LogLine]
-    next_before: int | None
-    """Pass it as `before` for earlier lines; null if there are none."""
-    next_after: int
-    """Pass it as `after` for later lines."""
-
-
-def run_summary(run: Run) -> RunSummary:
-    """The summary of a run."""
-    return record_of(RunSummary, run, error=error_line(run.error), **_activity(run))
-
-
-def _activity(run: Run) -> dict[str, str | None]:
-    doing = run.activity
-    return {"doing": None, "activity": None} if doing is None else {"doing": doing.doing, "activity": line(doing.text)}
-
-
-def step_line(step: Step, *, values: bool, whole: bool = False) -> StepLine:
-    """The summary of a step."""
-    return record_of(StepLine, step, **_brief(step, values=values, whole=whole))
-
-
-def _brief(step: Step, *, values: bool, whole: bool = False) -> dict[str, Any]:
-    return {
-        "error": None if step.error is None else line(step.error.message),
-        "params": shown(step.params, whole) if values else None,
-        "returns": shown(step.returns, whole) if values else None,
-    }
-
-
-def log_line(each: TaskLogLine, path: str | None) -> LogLine:
-    """The log line, with its details appended to the message."""
-    text = each.message if each.details in (None, {}, []) else f"{each.message} {text_of(shown(each.details, most=400))}"
-    return LogLine(each.at, each.level, text, path)
-
-
-@tool()
-async def run_list(
-    context: RequestContext,
-    state: Annotated[Sequence[RunState], Doc("Only these states", ["failed"])] = (),
-    workflow: Annotated[str | None, Doc("Only this workflow (qualified name) or function", "shop.Checkout")] = None,
-    flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")] = None,
-    search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")] = None,
-    doing: Annotated[Doing | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")] = None,
-    where: Annotated[
-        str | None, Doc("Only runs that match this query", 'tag.customer = acme and created > 2d ago and error ~ "timeout"')
-    ] = None,
-    limit: Limit = PAGE,
-    before: Before = None,
-) -> RunSummaries:
-    """List runs of workflows and functions, newest first."""
-    page = await context.api.runs.list(
-        state=state, workflow=workflow, flow=flow, search=search, doing=doing, where=where, limit=page_size(limit), before=before
-    )
-    return RunSummaries([run_summary(run) for run in page.runs], page.next_before)
-
-
-@tool()
-async def run_show(context: RequestContext, run_id: RunId, whole: Whole = False) -> RunView:
+@tool(answers=_RUN_VIEW)
+async def run_show(context: RequestContext, run_id: RunId, whole: Whole = False) -> Fields:
     """Show one run: inputs, outputs, error, the reason for its state, and its live tasks."""
     run = await context.api.runs.get(run_id)
     tasks = (await context.api.runs.tasks(run_id, limit=_TASKS)).tasks
-    return record_of(
-        RunView,
-        run,
-        **_activity(run),
-        error=error_line(run.error),
-        inputs=shown(run.inputs, whole),
-        outputs=shown(run.outputs, whole),
-        why=line(run.why.text) or "",
-        open_tasks=[task_line(task) for task in tasks],
-    )
+    return {**RUN_VIEW.of(run, whole), "open_tasks": [TASK.of(task) for task in tasks]}
 
 
-@tool()
-async def run_steps(
-    context: RequestContext,
-    run_id: RunId,
-    state: Annotated[Sequence[StepState], Doc("Only these states; use `failed` to find failures", ["failed"])] = (),
-    below: Annotated[str | None, Doc("Only the children of this step or block (its id)")] = None,
-    blocks: Annotated[bool, Doc("Include blocks, items and cases")] = False,
-    values: Annotated[bool, Doc("Include params and returns")] = False,
-    limit: Limit = PAGE,
-    after: After = None,
-) -> StepLines:
-    """List the steps of a run in program order, with their states and errors."""
-    page = await context.api.steps.list(
-        run_id, state=state, below=below, blocks=blocks, values=values, limit=page_size(limit), after=after
-    )
-    return StepLines(page.run_id, [step_line(step, values=values) for step in page.steps], page.next_after)
-
-
-@tool()
-async def step_show(context: RequestContext, step_id: StepId, whole: Whole = False) -> StepView:
+@tool(answers=_STEP_VIEW)
+async def step_show(context: RequestContext, step_id: StepId, whole: Whole = False) -> Fields:
     """Show one step by its id: values, error, attempts and log lines."""
-    found = await context.api.steps.find(step_id)
-    step = await context.api.steps.get(found.run_id, found.step_id, whole=whole)
-    return record_of(
-        StepView,
-        step,
-        **_brief(step, values=True, whole=whole),
-        run_id=found.run_id,
-        why=None if step.task is None else line(step.task.why.text),
-        attempt=None if step.task is None else step.task.attempt,
-        lines=[log_line(each, each.path) for each in last(step.lines, _LINES)],
-    )
-
-
-@tool()
-async def run_logs(
-    context: RequestContext,
-    run_id: RunId,
-    limit: Limit = 50,
-    before: Annotated[int | None, Doc("Only lines before this number")] = None,
-    after: Annotated[int | None, Doc("Only lines after this number")] = None,
-) -> LogPage:
-    """The latest log lines of a run, or the first ones after a number."""
-    page = await context.api.runs.logs(run_id, limit=page_size(limit), before=before, after=after)
-    return LogPage(page.run_id, [log_line(each, each.path) for each in page.lines], page.next_before, page.next_after)
+    address = await context.api.steps.find(step_id)
+    step = await context.api.steps.get(address.run_id, address.step_id, whole=whole)
+    return {
+        **STEP.of(step, whole),
+        "run_id": address.run_id,
+        "why": None if step.task is None else line(step.task.why.text),
+        "attempt": None if step.task is None else step.task.attempt,
+        "lines": [LOG_LINE.of(log) for log in last(step.lines, _LINES)],
+    }
 
 
 @tool()
 async def run_outputs(context: RequestContext, run_id: RunId, wait_for: WaitFor = 0.0, whole: Whole = False) -> RunOutputs:
     """The result of a run; optionally waits for its end. If it is not `finished`, `why` has the reason."""
     ended = await wait_for_end(context, run_id, wait_for)
-    return replace(ended, outputs=shown(ended.outputs, whole, 20_000), error=shown(ended.error))
-
-
-@tool(Scope.WORK)
-async def run_signal(
-    context: RequestContext,
-    run_id: RunId,
-    name: Annotated[str, Doc("The signal's name, as awaited by the function", "approved")],
-    payload: Annotated[Json, Doc("Payload of the signal", {"by": "Ada"})] = None,
-    idempotency_key: Annotated[str | None, Doc("A repeated signal with this key is stored once")] = None,
-) -> SignalSent:
-    """Send a signal to a run of a durable function; it is kept until the function waits for it."""
-    return await context.api.runs.signal(run_id, name, payload, idempotency_key=idempotency_key)
+    return replace(ended, outputs=shown(ended.outputs, whole, _OUTPUTS), error=shown(ended.error))
 
 
 @tool()
-async def run_query(
-    context: RequestContext, run_id: RunId, name: Annotated[str, Doc("The name, as in `ctx.publish`", "progress")]
-) -> PublishedValue:
-    """The value that a durable function last published under a name; needs no worker."""
-    return await context.api.runs.query(run_id, name)
-
-
-@tool(Scope.WORK)
-async def run_update(
+async def task_result(
     context: RequestContext,
-    run_id: RunId,
-    name: Annotated[str, Doc("The update's name, as in `ctx.update`", "set_address")],
-    payload: Annotated[Json, Doc("Payload of the update", {"city": "Rome"})] = None,
-    wait_for: Annotated[float, Doc("Seconds to wait for the answer, up to 60", 10)] = 10.0,
-    idempotency_key: Annotated[str | None, Doc("A repeated update with this key is delivered once")] = None,
-) -> UpdateResult:
-    """Send an update to a durable function and wait for its answer; repeat the call with the returned key to wait longer."""
-    return await context.api.runs.update(run_id, name, payload, wait_for=wait_for, idempotency_key=idempotency_key)
+    task_id: TaskId,
+    wait_for: Annotated[float, Doc(f"Seconds to wait for its end, up to {LONGEST_WAIT:g}", 10)] = 0.0,
+    whole: Whole = False,
+) -> TaskResult:
+    """The result of a task; optionally waits for its end."""
+    ended = await context.patiently(lambda seconds: context.api.tasks.result(task_id, wait_for=seconds), wait_for)
+    return replace(ended, result=shown(ended.result, whole, _OUTPUTS), error=shown(ended.error))
 
 
-@tool(Scope.OPERATE)
-async def run_retry(
-    context: RequestContext,
-    run_id: RunId,
-    step: Annotated[str | None, Doc("Only this step and what failed in it; null: the whole run", "Checkout.pay")] = None,
-) -> RunSummary:
-    """Retry everything that failed in a run, in one commit; completed steps are not repeated."""
-    return run_summary(await context.api.runs.retry(run_id, step=step))
+async def wait_for_end(context: RequestContext, run_id: str, wait_for: float) -> RunOutputs:
+    """Wait for the end of the run, at most that long, with progress notifications about what it is doing."""
+
+    async def doing() -> str:
+        run = await context.api.runs.get(run_id)
+        return f"{run.workflow}: {run.state if run.activity is None else line(run.activity.text)}"
+
+    return await context.patiently(lambda seconds: context.api.runs.outputs(run_id, wait_for=seconds), wait_for, doing)
 
 
-@tool(Scope.OPERATE, ends=True)
-async def run_bulk(
-    context: RequestContext,
-    action: Annotated[RunAction, Doc("The action", "retry")],
-    dry_run: Annotated[bool, Doc("Return only the number of matching runs; change nothing")] = True,
-    state: Annotated[Sequence[RunState], Doc("Only these states, out of those that allow the action")] = (),
-    workflow: Annotated[str | None, Doc("Only this workflow (qualified name) or function", "shop.Checkout")] = None,
-    flow: Annotated[str | None, Doc("Only this flow: a digest, or a name for all its versions", "shop")] = None,
-    search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")] = None,
-    where: Annotated[str | None, Doc("Only runs that match this query", "tag.customer = acme")] = None,
-    limit: Annotated[int, Doc("Maximum number of runs in this call, up to 1000", 100)] = 100,
-    before: Before = None,
-) -> BulkResult:
-    """Pause, resume, cancel or retry the newest matching runs; a preview that only counts them, unless `dry_run` is false."""
-    return await context.api.runs.bulk(
-        action,
-        dry_run=dry_run,
-        state=state,
-        workflow=workflow,
-        flow=flow,
-        search=search,
-        where=where,
-        limit=limit,
-        before=before,
+async def execution(context: RequestContext, run_id: str, wait_for: float) -> Execution:
+    """Wait for the end of the run, at most that long, and return its state."""
+    ended = await wait_for_end(context, run_id, wait_for)
+    run = await context.api.runs.get(ended.ended_as)
+    status: Status = "COMPLETED" if ended.state == "completed" else "ERROR"
+    waiting: list[WaitingStep] = []
+    if not ended.finished:
+        tasks = (await context.api.runs.tasks(run.id)).tasks
+        waiting = await _waiting(context, run.id, tasks)
+        tasks = [] if ended.state == "paused" else tasks
+        status = "RUNNING" if any(_progresses(task, run.missing_handlers) for task in tasks) else "PAUSED"
+    return Execution(
+        success=status != "ERROR",
+        run_id=run_id,
+        status=status,
+        iterations=run.version,
+        outputs=shown(ended.outputs or {}, most=_OUTPUTS),
+        error=error_line(ended.error),
+        state=ended.state,
+        why=line(ended.why) or "",
+        failed_step_id=ended.failed_step_id,
+        missing_handlers=run.missing_handlers,
+        waiting=waiting,
     )
 
 
-TOOLS = (run_list, run_show, run_steps, step_show, run_logs, run_outputs, run_signal, run_query, run_update, run_retry, run_bulk)
+async def _waiting(context: RequestContext, run_id: str, tasks: Sequence[Task]) -> list[WaitingStep]:
+    """The steps whose tasks are not being executed."""
+    idle = {task.step_id: task.state for task in tasks if task.step_id is not None and task.state != "running"}
+    if not idle:
+        return []
+    steps = (await context.api.steps.list(run_id, state=("pending", "running", "paused"), blocks=False)).steps
+    return [
+        WaitingStep(
+            step.id, step.path, step.facet or step.name, shown(step.params), step.expects or {}, _NEEDS.get(idle[step.id], _RESULT)
+        )
+        for step in steps
+        if step.id in idle
+    ][:_WAITING]
+
+
+async def trial(
+    context: RequestContext,
+    sources: Sequence[SourceText],
+    workflow: str | None,
+    inputs: dict[str, Json] | None,
+    answers: dict[str, Json],
+    *,
+    lenient: bool,
+) -> Execution:
+    """Run a trial with the answers; nothing is stored."""
+    ended = await context.api.flows.trial(sources, workflow, inputs, answers=answers, lenient=lenient)
+    status: Status = "COMPLETED" if ended.state == "completed" else "ERROR" if ended.state == "failed" else "PAUSED"
+    asked = ", ".join(sorted({each.facet for each in ended.waiting}))
+    why = f"The trial needs answers for {asked}." if asked else f"The trial {ended.state}; nothing was stored."
+    if ended.unused:
+        why += f" Unused answers: {', '.join(ended.unused)}."
+    return Execution(
+        success=status != "ERROR",
+        run_id="",
+        status=status,
+        iterations=len(ended.calls),
+        outputs=shown(ended.outputs or {}, most=_OUTPUTS),
+        error=line(ended.error),
+        state=ended.state,
+        why=why,
+        failed_step_id=None,
+        missing_handlers=[],
+        waiting=[
+            WaitingStep(None, each.path, each.facet, shown(each.params), each.expects, "an answer")
+            for each in ended.waiting[:_WAITING]
+        ],
+        calls=[replace(each, params=shown(each.params), result=shown(each.result)) for each in last(ended.calls, _CALLS)],
+    )
+
+
+def _progresses(task: Task, missing: Sequence[str]) -> bool:
+    """Whether a worker executes the task, or can claim it now."""
+    ready = task.state == "pending" and task.wake_at is None and not task.holds and task.name not in missing
+    return task.state == "running" or (ready and task.kind != FUNCTION)
+
+
+@tool(Scope.PUBLISH)
+async def afl_execute_workflow(
+    context: RequestContext,
+    source: Source = None,
+    workflow_name: WorkflowName = None,
+    inputs: Inputs = None,
+    sources: Sources = None,
+    wait_for: WaitFor = 10.0,
+    lenient: Lenient = False,
+    idempotency_key: Key = None,
+    task_list: TaskList = DEFAULT_LIST,
+    strict: Strict = True,
+    deadline: Deadline = None,
+    answers: Answers = None,
+) -> Execution:
+    """Run a workflow of AFL sources, published or not, and wait briefly for its end.
+
+    With `answers`, it is a trial: they stand for the handlers, and nothing is stored; `waiting` lists calls without an answer.
+    The run is durable: workers execute its steps, even after this returns. If it has not ended, call `run_outputs` later; `why`
+    has the reason, such as an approval (`approval_list`) or a missing handler. Sources that do not compile are an error with
+    diagnostics.
+    """
+    given = texts(source, sources)
+    await check(context, given, strict=strict)
+    if answers is not None:
+        return await trial(context, given, workflow_name, inputs, answers, lenient=lenient)
+    started = await context.api.runs.start_from_source(
+        given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list, deadline=deadline
+    )
+    return await execution(context, started.id, wait_for)
+
+
+@tool(Scope.ENQUEUE)
+async def run_start(
+    context: RequestContext,
+    flow: Annotated[str, Doc("Name or digest of a published flow", "shop")],
+    workflow_name: WorkflowName = None,
+    inputs: Inputs = None,
+    version: Annotated[int | None, Doc("Version of the flow; null: the newest", 1)] = None,
+    wait_for: WaitFor = 10.0,
+    lenient: Lenient = False,
+    idempotency_key: Key = None,
+    task_list: TaskList = DEFAULT_LIST,
+    deadline: Deadline = None,
+) -> Execution:
+    """Run a workflow of a published flow, and wait briefly for its end. `flow_show` lists its parameters.
+
+    With the scope `enqueue` or `work` alone, the run starts, but its progress is not returned.
+    """
+    started = await context.api.runs.start(
+        flow,
+        workflow_name,
+        inputs,
+        version=version,
+        lenient=lenient,
+        idempotency_key=idempotency_key,
+        task_list=task_list,
+        deadline=deadline,
+    )
+    try:
+        return await execution(context, started.id, wait_for)
+    except Forbidden:  # it was started all the same
+        return Execution(
+            True, started.id, "RUNNING", started.version, {}, None, started.state, "It was started.", None, started.missing_handlers
+        )
+
+
+@tool(Scope.OPERATE, repeatable=True)
+async def afl_resume_workflow(
+    context: RequestContext,
+    run_id: RunId,
+    source: Annotated[str | None, Doc("Ignored: a run keeps its flow")] = None,
+    workflow_name: Annotated[str | None, Doc("Ignored")] = None,
+    inputs: Annotated[dict[str, Json] | None, Doc("Ignored: a run keeps its inputs")] = None,
+    wait_for: WaitFor = 10.0,
+) -> Execution:
+    """Resume a paused run (and repair one that is stuck), and wait briefly for its end.
+
+    A run is pinned to its flow and inputs: `source`, `workflow_name` and `inputs` are accepted for compatibility and ignored. Use
+    `afl_retry_step` for a failed run.
+    """
+    if not (await context.api.runs.outputs(run_id)).finished:
+        await context.api.runs.resume(run_id)
+    return await execution(context, run_id, wait_for)
+
+
+def _step_done(run_id: str, step_id: str, path: str, *, changed: bool) -> Fields:
+    """The result of an action on a step; `changed` is false if it already had its result."""
+    return {"success": True, "error": None, "run_id": run_id, "step_id": step_id, "path": path, "changed": changed}
+
+
+@tool(Scope.OPERATE, answers=_STEP_DONE, repeatable=True)
+async def afl_continue_step(
+    context: RequestContext,
+    step_id: StepId,
+    result: Annotated[dict[str, Json] | None, Doc("The result in place of the handler's", {"receipt": "r-1"})] = None,
+) -> Fields:
+    """Complete a step that waits for its handler, even if a worker holds its task; the run continues."""
+    address = await context.api.steps.find(step_id)
+    done = await context.api.steps.continue_step(address.run_id, address.step_id, result)
+    return _step_done(done.run_id, done.step_id, done.path, changed=done.done)
+
+
+@tool(Scope.OPERATE, answers=_STEP_DONE, repeatable=True)
+async def afl_fail_step(
+    context: RequestContext,
+    step_id: StepId,
+    message: Annotated[str, Doc("Reason", "out of stock")],
+    code: Annotated[str, Doc("A stable error code")] = "failed",
+) -> Fields:
+    """Fail a step that waits for its handler; a `catch` of the flow handles it, otherwise the run fails."""
+    address = await context.api.steps.find(step_id)
+    done = await context.api.steps.fail_step(address.run_id, address.step_id, message, code=code)
+    return _step_done(done.run_id, done.step_id, done.path, changed=done.done)
+
+
+@tool(Scope.OPERATE, answers=_STEP_DONE)
+async def afl_retry_step(context: RequestContext, step_id: StepId) -> Fields:
+    """Retry a failed step and continue its run; completed steps are not repeated."""
+    address = await context.api.steps.find(step_id)
+    await context.api.runs.retry(address.run_id, step=address.step_id)
+    return _step_done(address.run_id, address.step_id, address.path, changed=True)
+
+
+@tool(Scope.OPERATE, ends=True, repeatable=True)
+async def afl_redo_step(
+    context: RequestContext,
+    step_id: StepId,
+    result: Annotated[dict[str, Json] | None, Doc("The right result; null: call the handler again")] = None,
+    confirm: Annotated[bool, Doc("Redo it; otherwise only preview the repeated calls")] = False,
+) -> StepRedo:
+    """Redo an ended step, such as one with a wrong result, in a new run that keeps what does not depend on it.
+
+    The old run is canceled unless it has ended. First call it without `confirm`: `calls` lists the calls that are made again.
+    """
+    address = await context.api.steps.find(step_id)
+    done = await context.api.steps.redo(address.run_id, address.step_id, result, confirm=confirm)
+    return replace(done, calls=done.calls[:_REPEATED])
+
+
+TOOLS = (
+    run_show,
+    step_show,
+    run_outputs,
+    task_result,
+    afl_execute_workflow,
+    run_start,
+    afl_resume_workflow,
+    afl_continue_step,
+    afl_fail_step,
+    afl_retry_step,
+    afl_redo_step,
+)

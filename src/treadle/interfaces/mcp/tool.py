@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import mcp_types as wire
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
-from treadle.api.contract import ApiRecord, Doc, parameters_of
+from treadle.api.contract import ApiRecord, Doc, Parameter, parameters_of
 from treadle.api.wire import to_builtins
 from treadle.interfaces.mcp.advice import Advisor
+from treadle.interfaces.mcp.answers import Fields, Shape, record_type, text_of
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden, TreadleError
@@ -43,7 +43,7 @@ SHARED = frozenset(
 )
 """Arguments that mean the same in every tool: the server's instructions describe them once."""
 
-Body = Callable[..., Awaitable[ApiRecord]]
+Perform = Callable[..., Awaitable[ApiRecord | Fields]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,13 @@ class Tool:
     """A tool for models."""
 
     name: str
-    body: Body
+    doc: str
+    """Its description."""
+    parameters: tuple[Parameter, ...]
+    shape: type | Shape
+    """The record that it returns, or the fields of its answer."""
+    perform: Perform
+    """Takes the request's context and the arguments by name."""
     scope: Scope
     """The minimum scope; the contract may require more."""
     changes: bool
@@ -64,9 +70,9 @@ class Tool:
     def arguments(self) -> type[BaseModel]:
         """Model of its arguments; unknown ones are refused."""
         fields: dict[str, Any] = {}
-        for each in parameters_of(self.body):
-            default = ... if each.required else list(each.default) if each.default == () else each.default
-            fields[each.name] = (_bare(each.hint), Field(default, **_said(each.doc)))
+        for parameter in self.parameters:
+            default = list(parameter.default) if parameter.default == () else parameter.default
+            fields[parameter.name] = (_bare(parameter.hint), Field(... if parameter.required else default, **_said(parameter.doc)))
         return create_model(self.name, __config__=ConfigDict(extra="forbid"), **fields)
 
     @cached_property
@@ -77,19 +83,13 @@ class Tool:
     @cached_property
     def output_schema(self) -> dict[str, Any]:
         """JSON Schema of its result."""
-        return _schema(TypeAdapter(self.returns).json_schema(mode="serialization"))
-
-    @property
-    def returns(self) -> type[ApiRecord]:
-        """The record that it returns."""
-        found = get_type_hints(self.body)["return"]
-        assert isinstance(found, type)
-        return found
+        returned = self.shape if isinstance(self.shape, type) else record_type(self.name, self.shape)
+        return _schema(TypeAdapter(returned).json_schema(mode="serialization"))
 
     @property
     def description(self) -> str:
         """Its description for models."""
-        return f"{inspect.getdoc(self.body)}\n\nNeeds the scope `{self.scope}`."
+        return f"{self.doc}\n\nNeeds the scope `{self.scope}`."
 
     def listed(self) -> wire.Tool:
         """Its description for clients: as short as models can use it, and without its result, which structured content shows."""
@@ -101,12 +101,12 @@ class Tool:
         )
         return wire.Tool(
             name=self.name,
-            description=" ".join((inspect.getdoc(self.body) or "").split()),
+            description=" ".join(self.doc.split()),
             input_schema=_brief(self.input_schema),
             annotations=hints,
         )
 
-    async def call(self, context: RequestContext, given: Mapping[str, Any]) -> ApiRecord:
+    async def call(self, context: RequestContext, given: Mapping[str, Any]) -> ApiRecord | Fields:
         """Call it; raises `Forbidden` without its scope, and pydantic's `ValidationError` for invalid arguments."""
         if not context.may(self.scope):
             raise Forbidden(self.scope)
@@ -115,18 +115,36 @@ class Tool:
         except ValidationError as error:
             error.add_note(", ".join(self.arguments.model_fields) or "(none)")
             raise
-        return await self.body(context, **{name: getattr(fitting, name) for name in fitting.model_fields_set})
+        return await self.perform(context, **{name: getattr(fitting, name) for name in fitting.model_fields_set})
 
 
 def tool(
-    scope: Scope = Scope.READ, *, changes: bool | None = None, ends: bool = False, repeatable: bool = False
-) -> Callable[[Body], Tool]:
-    """Make a tool of a function. Tools that need more than `read` change something, unless `changes` is given."""
+    scope: Scope = Scope.READ,
+    *,
+    answers: Shape | None = None,
+    changes: bool | None = None,
+    ends: bool = False,
+    repeatable: bool = False,
+) -> Callable[[Perform], Tool]:
+    """Make a tool of a function that returns a record or the fields that it `answers`.
 
-    def made(body: Body) -> Tool:
-        return Tool(body.__name__, body, scope, scope is not Scope.READ if changes is None else changes, ends, repeatable)
+    Tools that need more than `read` change something, unless `changes` is given.
+    """
 
-    return made
+    def decorate(function: Perform) -> Tool:
+        return Tool(
+            function.__name__,
+            inspect.getdoc(function) or "",
+            tuple(parameters_of(function)),
+            get_type_hints(function)["return"] if answers is None else answers,
+            function,
+            scope,
+            scope is not Scope.READ if changes is None else changes,
+            ends,
+            repeatable,
+        )
+
+    return decorate
 
 
 def _bare(hint: Any) -> Any:
@@ -216,11 +234,6 @@ def details(error: TreadleError) -> dict[str, Json]:
     )
     scope = told.get("scope") or getattr(error, "scope", None)
     return ({"diagnostics": list(found)} if found else {}) | ({"scope": str(scope)} if scope else {})
-
-
-def text_of(value: Json) -> str:
-    """Compact JSON, without escaped letters."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _misfit(error: ValidationError) -> dict[str, Json]:

@@ -11,6 +11,7 @@ POINTS = (
     "enqueue.before_commit",
     "enqueue.after_commit",
     "claim.after",
+    "preclaim.after",
     "handler.before",
     "handler.after",
     "stream.before_commit",
