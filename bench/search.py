@@ -24,10 +24,10 @@ from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged, median
 from bench.servers import connect
 from treadle import Engine
+from treadle.engine.operations import Operations
 from treadle.kernel.store.queries import RunFilter
 from treadle.model.access import OPEN
 from treadle.model.runs import Run
-from treadle.service import Service
 
 NAME = "search"
 TITLE = "Search"
@@ -131,7 +131,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
             await fill(url, sizes.runs, at)
         by_id = list_by_id(url, engine)
         say(f"{sizes.runs:,} runs are there")
-        api = Service(engine, OPEN)
+        api = Operations(engine, OPEN)
         figures: Figures = {"runs": sizes.runs, "times": sizes.times}
         for name, where in (INDEXED | TEXT | SCANS).items():
             before = await cpu_time(url)

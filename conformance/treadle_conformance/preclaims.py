@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from treadle.kernel.store.units import Unit, Verdict
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, Lane
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim, Preclaimed
 from treadle_conformance.task_steps import (
@@ -143,81 +142,3 @@ async def test_one_whose_key_stands_for_another_is_not_born(store):
 
 
 # those of a worker, which yield to tasks that wait
-
-
-async def _worker_preclaim(store, *lanes):
-    """The preclaim of a worker that claims from these lanes."""
-    return Preclaimed("me", MINUTE, tuple((await store.lane_ids(lanes or [WORK])).values()))
-
-
-async def test_the_answer_has_the_claimed_tasks_as_they_are_stored(store):
-    mine = await _worker_preclaim(store)
-    tasks = [new_task(preclaimed=mine, payload='{"a":1}', timeout_for=5, deadline_for=900, trace_id="t"), new_task(preclaimed=MINE)]
-    answer = await put(store, *tasks, new_task(delay=500, preclaimed=mine))
-    assert list(answer.claimed) == [await get(store, task.id) for task in tasks]
-    assert not answer.lane_ids, "no worker needs to look for them"
-
-
-async def test_a_preclaimed_task_does_not_overtake_one_that_waits_in_the_lanes_of_its_worker(store):
-    other = Lane(WORK.namespace, WORK.kind, WORK.task_list, "other")
-    mine = await _worker_preclaim(store, WORK, other)
-    waiting = new_task(lane=other, priority=5)
-    await put(store, waiting)
-    same, later, sooner = (new_task(preclaimed=mine, priority=priority) for priority in (5, 6, 4))
-    answer = await put(store, same, later, sooner)
-    assert [task.id for task in answer.claimed] == [sooner.id], "only it comes before the one that waits"
-    assert answer.lane_ids == ((await store.lane_ids([WORK]))[WORK],)
-    assert [(await get(store, task.id)).owner_id for task in (same, later)] == [None, None]
-    await settle(store, (await claim_one(store, other)).claim, succeed())
-    assert [(await claim_one(store)).id for _ in range(2)] == [same.id, later.id]
-    after = new_task(preclaimed=mine, priority=9)
-    assert len((await put(store, after)).claimed) == 1, "nothing waits any more"
-
-
-async def test_a_task_that_waits_elsewhere_or_cannot_be_claimed_does_not_keep_a_task_from_being_preclaimed(store):
-    mine = await _worker_preclaim(store)
-    foreign = Lane(WORK.namespace, WORK.kind, "slow", "other")
-    await put(store, new_task(lane=foreign), new_task(delay=500), new_task(hold=Hold.TASK_PAUSED))
-    assert len((await put(store, new_task(preclaimed=mine))).claimed) == 1
-    mine = await _worker_preclaim(store, WORK, foreign)
-    assert not (await put(store, new_task(preclaimed=mine))).claimed
-    await settle(store, (await claim_one(store)).claim, succeed())
-    await store.set_list(foreign.namespace, "slow", paused=True)
-    assert len((await put(store, new_task(preclaimed=mine))).claimed) == 1
-
-
-async def test_a_worker_that_has_room_for_all_that_waits_preclaims_nevertheless(store):
-    other = Lane(WORK.namespace, WORK.kind, WORK.task_list, "other")
-    foreign = Lane(WORK.namespace, WORK.kind, "slow", "other")
-    mine = msgspec.structs.replace(await _worker_preclaim(store, WORK, other, foreign), room=2)
-    await store.set_list(foreign.namespace, "slow", paused=True)
-    await put(store, new_task(), new_task(lane=other), new_task(lane=foreign), new_task(delay=500), new_task(hold=Hold.TASK_PAUSED))
-    assert len((await put(store, new_task(preclaimed=mine))).claimed) == 1, "two tasks are ready"
-    without_room = msgspec.structs.replace(mine, room=1)
-    mixed = [new_task(preclaimed=mine), new_task(preclaimed=without_room)]
-    assert not (await put(store, *mixed)).claimed, "the least room counts"
-    same, sooner = new_task(preclaimed=mine), new_task(preclaimed=mine, priority=-1)
-    assert [task.id for task in (await put(store, same, sooner)).claimed] == [sooner.id], "four tasks are ready"
-
-
-async def test_a_task_with_a_key_is_not_preclaimed_by_a_worker(store):
-    mine = await _worker_preclaim(store)
-    for fields in ({"limit_key": "k", "limit": 2}, {"fairness_key": "f"}):
-        task = new_task(preclaimed=mine, **fields)
-        answer = await put(store, task)
-        assert not answer.claimed
-        assert answer.lane_ids
-        assert (await get(store, task.id)).owner_id is None
-        await settle(store, (await claim_one(store)).claim, succeed())
-
-
-async def test_the_answer_to_a_repeated_unit_has_no_claimed_tasks(store):
-    mine = await _worker_preclaim(store)
-    parent = await put_and_claim(store, owner="me")
-    child = new_task(preclaimed=mine)
-    unit = Unit(parent.claim, succeed(), (child,))
-    first = (await store.commit([unit]))[0]
-    assert [task.id for task in first.claimed] == [child.id]
-    again = (await store.commit([unit]))[0]
-    assert (again.verdict, again.claimed, again.lane_ids) == (Verdict.DONE, (), ())
-    assert (await get(store, child.id)).claim == Claim(child.id, 1, "me")

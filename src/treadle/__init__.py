@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from treadle.model.tasks import Task
     from treadle.workers.context import Context
     from treadle.workers.functions.context import FunctionContext
-    from treadle.workers.functions.conversation import Update
-    from treadle.workers.functions.determinism import DeterminismWarning
-    from treadle.workers.functions.first import Winner
+    from treadle.workers.functions.group_operations import Winner
+    from treadle.workers.functions.registry import DeterminismWarning
+    from treadle.workers.functions.wait_operations import Update
     from treadle.workers.injection import Depends
     from treadle.workers.references import Function, Handler
     from treadle.workers.specialists import RenderSpecialist, Specialist
@@ -98,9 +98,9 @@ _PLACES = {
     "treadle.workers.context": ("Context",),
     "treadle.workers.injection": ("Depends",),
     "treadle.workers.functions.context": ("FunctionContext",),
-    "treadle.workers.functions.conversation": ("Update",),
-    "treadle.workers.functions.determinism": ("DeterminismWarning",),
-    "treadle.workers.functions.first": ("Winner",),
+    "treadle.workers.functions.wait_operations": ("Update",),
+    "treadle.workers.functions.registry": ("DeterminismWarning",),
+    "treadle.workers.functions.group_operations": ("Winner",),
     "treadle.workers.references": ("Function", "Handler"),
     "treadle.workers.specialists": ("RenderSpecialist", "Specialist"),
 }

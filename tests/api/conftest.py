@@ -12,9 +12,9 @@ import pytest
 from treadle.api.facade import Api
 from treadle.client import Client
 from treadle.engine import Engine
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.app import make_app
 from treadle.model.access import OPEN
-from treadle.service import Service
 
 
 @dataclass
@@ -45,7 +45,7 @@ async def scene(request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
     """The calls on an engine without a worker."""
     async with make_engine() as engine:
         if request.param == "service":
-            yield Scene(engine, Service(engine, OPEN))
+            yield Scene(engine, Operations(engine, OPEN))
             return
         async with Client("http://127.0.0.1", transport=httpx.ASGITransport(make_app(engine, open_access=True))) as client:
             yield Scene(engine, client)

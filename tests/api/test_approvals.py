@@ -12,10 +12,10 @@ from tests.api.conftest import Scene
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.app import make_app
 from treadle.model.access import OPEN
 from treadle.model.errors import AlreadyDecided, ApprovalNotFound, EditsNotAllowed, InvalidInput, MayNotDecide
-from treadle.service import Service
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 
@@ -101,12 +101,12 @@ async def test_what_cannot_be_decided_is_refused(scene: Scene):
 async def test_nobody_decides_under_another_name_or_for_a_group_that_they_claim():
     async with Engine("memory://") as engine:
         (approval_id,) = await ask(engine, deciders=["ada", "leads"])
-        eve = Service(engine, replace(OPEN, actor="eve"))
+        eve = Operations(engine, replace(OPEN, actor="eve"))
         with pytest.raises(MayNotDecide):
             await eve.approvals.approve(approval_id)
         transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/v1") as http:
             for claim in ({"actor": "ada"}, {"groups": ["leads"]}):
                 assert (await http.post(f"/approvals/{approval_id}/approve", json=claim)).status_code == 422
-        lead = Service(engine, replace(OPEN, actor="eve", groups=("leads",)))
+        lead = Operations(engine, replace(OPEN, actor="eve", groups=("leads",)))
         assert (await lead.approvals.approve(approval_id)).ended_by == "eve"

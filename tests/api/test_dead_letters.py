@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.api.conftest import Scene
 
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, NothingMatches, TaskNotFound
-from treadle.service import Service
 
 
 async def fail(scene: Scene, count: int, task_list: str = "default") -> list[str]:
@@ -84,7 +84,7 @@ async def test_what_makes_no_sense_or_fits_nothing_is_refused(scene: Scene):
 async def test_a_token_for_some_lists_keeps_to_their_letters(scene: Scene):
     (mine,) = await fail(scene, 1, "night")
     (other,) = await fail(scene, 1)
-    held = Service(scene.engine, Access("ci", frozenset(Scope), ("night",))).dead_letters
+    held = Operations(scene.engine, Access("ci", frozenset(Scope), ("night",))).dead_letters
     assert [letter.id for letter in (await held.list()).letters] == [mine]
     for refused in (held.retry, held.discard):
         with pytest.raises(TaskNotFound):

@@ -13,10 +13,10 @@ from treadle.api.dispatch import Issue, IssueOwner, IssueRepository
 from treadle.dispatch import AgentCoordinator, coordinator_of
 from treadle.dispatch.storage_retry import DELAYS
 from treadle.engine import Engine
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.app import make_app
 from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import ClaimLost, Forbidden, InvalidInput, ListForbidden, StoreUnavailable, TreadleError
-from treadle.service import Service
 from treadle.testing import ManualClock
 
 REPOSITORY = IssueRepository(5, "loom", "weavers/loom", IssueOwner("weavers"), "git@example.org:weavers/loom.git", "main")
@@ -74,7 +74,7 @@ async def test_a_worker_that_does_not_have_the_job_changes_nothing(scene: Scene)
 
 async def test_a_job_that_is_held_through_another_process_is_fenced_by_its_worker_too():
     async with Engine("memory://") as engine:
-        api = Service(engine, OPEN).dispatch
+        api = Operations(engine, OPEN).dispatch
         made = await api.enqueue(issue())
         await api.dequeue("worker-1")
         elsewhere = AgentCoordinator(engine)
@@ -86,14 +86,14 @@ async def test_a_job_that_is_held_through_another_process_is_fenced_by_its_worke
 
 async def test_canceling_is_for_operators_whatever_it_is_called():
     async with Engine("memory://") as engine:
-        made = await Service(engine, OPEN).dispatch.enqueue(issue())
-        worker = Service(engine, Access("w", frozenset({Scope.READ, Scope.WORK}))).dispatch
+        made = await Operations(engine, OPEN).dispatch.enqueue(issue())
+        worker = Operations(engine, Access("w", frozenset({Scope.READ, Scope.WORK}))).dispatch
         await worker.dequeue("worker-1")
         for call in (worker.cancel(made.id), worker.retry(made.id), worker.update_status(made.id, "worker-1", "cancelled")):
             with pytest.raises(Forbidden):
                 await call
         assert (await worker.get(made.id)).status == "running"
-        elsewhere = Service(engine, Access("w", frozenset({Scope.READ, Scope.WORK}), ("other",))).dispatch
+        elsewhere = Operations(engine, Access("w", frozenset({Scope.READ, Scope.WORK}), ("other",))).dispatch
         for refused in (elsewhere.get(made.id), elsewhere.list(), elsewhere.dequeue("worker-1"), elsewhere.enqueue(issue())):
             with pytest.raises(ListForbidden):
                 await refused
@@ -103,7 +103,7 @@ async def test_what_a_server_held_is_given_back_when_it_stops():
     engine = Engine("memory://")
     given_back: list[str] = []
     async with engine:
-        api = Service(engine, OPEN).dispatch
+        api = Operations(engine, OPEN).dispatch
         made = await api.enqueue(issue())
         await api.dequeue("worker-1")
 
@@ -220,7 +220,7 @@ async def test_a_client_is_told_the_codes(scene: Scene):
 
 async def test_a_job_belongs_to_the_token_that_claimed_it():
     async with Engine("memory://") as engine:
-        ann, bob = [Service(engine, Access(name, frozenset({Scope.WORK}))).dispatch for name in ("ann", "bob")]
+        ann, bob = [Operations(engine, Access(name, frozenset({Scope.WORK}))).dispatch for name in ("ann", "bob")]
         made = await ann.enqueue(issue())
         assert (await ann.dequeue("worker-1")).job.metadata == {"worker_id": "worker-1"}
         for status in ("completed", "failed", "pending"):

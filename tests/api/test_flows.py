@@ -12,6 +12,7 @@ from tests.limits import BOUND
 
 from treadle import lang
 from treadle.api.flows import SourceText
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import (
     FlowNotFound,
@@ -22,7 +23,6 @@ from treadle.model.errors import (
     InvalidInput,
     WorkflowNotFound,
 )
-from treadle.service import Service
 from treadle.service.flows import SOURCES_LIMIT
 
 TEA = """\
@@ -109,7 +109,7 @@ async def test_a_flow_is_published_version_by_version_and_says_what_a_form_needs
 
 
 async def test_publishing_needs_more_than_starting(scene: Scene):
-    starter = Service(scene.engine, Access("token:ci", frozenset([Scope.READ, Scope.WORK])))
+    starter = Operations(scene.engine, Access("token:ci", frozenset([Scope.READ, Scope.WORK])))
     with pytest.raises(Forbidden):
         await starter.flows.publish("tea", SOURCES)
     with pytest.raises(Forbidden):

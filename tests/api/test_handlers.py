@@ -10,9 +10,9 @@ import pytest
 from tests.api.conftest import Scene
 
 from treadle.agents.modules import OutsideRoots
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import Forbidden, HandlerNotFound, InvalidInput
-from treadle.service import Service
 
 MODULE = """
 import os, time
@@ -127,7 +127,7 @@ async def test_a_trial_that_hangs_is_stopped(scene: Scene, here: Path):
 
 
 async def test_what_loads_code_needs_its_scope(scene: Scene, here: Path):
-    handlers = Service(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN, Scope.REGISTER})).handlers
+    handlers = Operations(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN, Scope.REGISTER})).handlers
     assert (await handlers.list()).handlers == []
     for refused in (handlers.register("x.Y", "billing"), handlers.edit("x.Y"), handlers.remove("x.Y"), handlers.test("x.Y")):
         with pytest.raises(Forbidden):

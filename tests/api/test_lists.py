@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.api.conftest import Scene
 
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidName, InvalidPolicy, ListForbidden, ListNotFound, RestrictedToken
-from treadle.service import Service
 
 
 async def test_lists_are_shown_with_their_lanes_and_operated(scene: Scene):
@@ -74,7 +74,7 @@ async def test_what_makes_no_sense_is_refused(scene: Scene):
 
 async def test_a_token_for_some_lists_sees_and_operates_those_alone(scene: Scene):
     await scene.api.tasks.enqueue("greet", task_list="night")
-    held = Service(scene.engine, Access("ci", frozenset(Scope), ("night",))).lists
+    held = Operations(scene.engine, Access("ci", frozenset(Scope), ("night",))).lists
     assert [each.task_list for each in (await held.list()).lists] == ["night"]
     assert (await held.pause("night")).paused
     assert (await held.limits()).limits == []

@@ -8,10 +8,10 @@ import pytest
 from tests.api.conftest import Scene
 from tests.interfaces.goal_scene import GATE, OK, READINESS, RUN, SCHEDULE, play, play_all, settle, take, use_topology
 
+from treadle.engine.operations import Operations
 from treadle.goals.records import ObjectiveNotFound
 from treadle.model.access import GRANTS, Access, Scope
 from treadle.model.errors import Forbidden, IllegalMove, InvalidInput
-from treadle.service import Service
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 
@@ -111,8 +111,8 @@ async def test_what_cannot_be_is_refused(scene: Scene):
 
 async def test_approving_is_a_separate_permission(scene: Scene) -> None:
     made = await scene.api.objectives.add("Do it")
-    operator = Service(scene.engine, Access("operator", GRANTS[Scope.OPERATE]))
-    approver = Service(scene.engine, Access("approver", GRANTS[Scope.APPROVE]))
+    operator = Operations(scene.engine, Access("operator", GRANTS[Scope.OPERATE]))
+    approver = Operations(scene.engine, Access("approver", GRANTS[Scope.APPROVE]))
     for call in (operator.objectives.approve(made.objective_id), approver.objectives.unblock(made.objective_id)):
         with pytest.raises(Forbidden):
             await call

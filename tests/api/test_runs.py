@@ -9,6 +9,7 @@ from tests.api.conftest import Scene
 
 from treadle.api.flows import SourceText
 from treadle.api.runs import RunStarted
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.activity import Doing
 from treadle.model.errors import (
@@ -20,7 +21,6 @@ from treadle.model.errors import (
     RunNotFound,
     StepNotFound,
 )
-from treadle.service import Service
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 TEA = """
@@ -262,7 +262,7 @@ async def test_the_run_of_a_step_is_found_by_the_steps_id_alone(scene: Scene):
         found = await scene.api.steps.find(step.id)
         assert (found.run_id, found.step_id, found.path) == (run.id, step.id, "Brew.water")
         assert step.statement_id == "tea.Brew/block-0/water"
-    cook = Service(scene.engine, Access("token:cook", frozenset([Scope.READ]), ("kitchen",)))
+    cook = Operations(scene.engine, Access("token:cook", frozenset([Scope.READ]), ("kitchen",)))
     for caller, step_id in ((scene.api, NOBODY), (cook, step.id)):
         with pytest.raises(StepNotFound):
             await caller.steps.find(step_id)
@@ -329,7 +329,7 @@ async def test_a_signal_says_whether_something_waits_for_it(scene: Scene):
 async def test_a_token_for_one_list_sees_and_starts_only_what_is_in_it(scene: Scene):
     here = await brew(scene, task_list="kitchen")
     there = await brew(scene, task_list="bar")
-    cook = Service(scene.engine, Access("token:cook", frozenset([Scope.OPERATE, Scope.PUBLISH]), ("kitchen",)))
+    cook = Operations(scene.engine, Access("token:cook", frozenset([Scope.OPERATE, Scope.PUBLISH]), ("kitchen",)))
     assert [run.id for run in (await cook.runs.list()).runs] == [here.id]
     assert (await cook.runs.counts()).total == 1
     assert (await cook.runs.get(here.id)).id == here.id

@@ -8,15 +8,15 @@ import pytest
 from tests.api.conftest import Scene, make_engine
 
 from treadle.api.facade import all_calls
+from treadle.engine.operations import Operations
+from treadle.kernel import guard
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.short_ids import is_short
 from treadle.model.access import Access, Scope
 from treadle.model.errors import AmbiguousId, InvalidQuery, InvalidTag, NotFound, RunNotFound, TaskNotFound
-from treadle.service import Service
-from treadle.service.group import _ENTITIES
 
 EXACT = {"worker_id", "server_id", "job_id"}
-"""Ids that `_ENTITIES` does not list: of workers that hold tasks, of servers (`Reads.get_server`), and by group."""
+"""Ids that `guard.ENTITIES` does not list: of workers that hold tasks, of servers (`Reads.get_server`), and by group."""
 
 
 async def test_runs_and_tasks_have_tags_and_are_found_by_them(scene: Scene) -> None:
@@ -61,20 +61,20 @@ async def test_a_short_id_means_the_one_record_that_it_fits(scene: Scene) -> Non
 
 async def test_a_restricted_caller_resolves_only_what_it_may_see() -> None:
     async with make_engine() as engine:
-        everyone = Service(engine, Access("ada", frozenset(Scope)))
+        everyone = Operations(engine, Access("ada", frozenset(Scope)))
         night = await everyone.tasks.enqueue("greet", {"name": "Ada"}, task_list="night")
         await everyone.tasks.enqueue("greet", {"name": "Ada"}, task_list="day")
-        mine = Service(engine, Access("bob", frozenset({Scope.READ}), ("night",)))
+        mine = Operations(engine, Access("bob", frozenset({Scope.READ}), ("night",)))
         assert (await mine.tasks.get("last")).id == night.id
         assert (await mine.tasks.get(night.id[:8])).id == night.id
         with pytest.raises(TaskNotFound):
-            await Service(engine, Access("eve", frozenset({Scope.READ}), ("nowhere",))).tasks.get("last")
+            await Operations(engine, Access("eve", frozenset({Scope.READ}), ("nowhere",))).tasks.get("last")
         assert [each.id for each in (await mine.tasks.list(where="name = greet")).tasks] == [night.id]
 
 
 def test_every_id_in_a_path_can_be_short() -> None:
     names = {each.name for call in all_calls() for each in call.path}
-    assert {name for name in names if name.endswith("_id")} - EXACT <= _ENTITIES.keys()
+    assert {name for name in names if name.endswith("_id")} - EXACT <= guard.ENTITIES.keys()
 
 
 @pytest.mark.parametrize(

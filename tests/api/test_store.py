@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.api.conftest import Scene
 
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import Forbidden, InvalidInput, Refused
-from treadle.service import Service
 
 DAY = 86_400
 
@@ -82,7 +82,7 @@ async def test_what_makes_no_sense_is_refused(scene: Scene):
 
 
 async def test_only_admins_change_what_is_kept(scene: Scene):
-    store = Service(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN})).store
+    store = Operations(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN})).store
     for refused in (store.prune(dry_run=True), store.keep("default"), store.verify(), store.prune_tree("x")):
         with pytest.raises(Forbidden):
             await refused

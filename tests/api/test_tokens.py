@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.api.conftest import Scene
 
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import Forbidden, InvalidInput, TokenExists, TokenNotFound, Unauthorized
-from treadle.service import Service
 
 
 async def test_a_token_is_made_shown_without_its_secret_and_revoked(scene: Scene):
@@ -40,7 +40,7 @@ async def test_what_makes_no_sense_is_refused(scene: Scene):
 
 
 async def test_only_admins_see_and_make_tokens(scene: Scene):
-    tokens = Service(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN})).tokens
+    tokens = Operations(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN})).tokens
     with pytest.raises(Forbidden):
         await tokens.list()
     with pytest.raises(Forbidden):

@@ -10,9 +10,9 @@ import pytest
 from treadle.api.flows import SourceText
 from treadle.api.tasks import TaskRequest
 from treadle.engine import Engine
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN, Access, Scope, granted
 from treadle.model.errors import FlowNotFound, HandlerNotFound, KeyTaken
-from treadle.service import Service
 from treadle.settings import Settings
 
 SOURCES = [
@@ -23,14 +23,14 @@ COOK = Access("cook", granted([Scope.OPERATE]), ("kitchen",))
 
 
 @pytest.fixture
-async def both(tmp_path: Path) -> AsyncIterator[tuple[Service, Service]]:
+async def both(tmp_path: Path) -> AsyncIterator[tuple[Operations, Operations]]:
     """Two namespaces of one store."""
     url = f"sqlite:///{tmp_path / 'one.db'}"
     async with Engine(url) as ours, Engine(url, settings=Settings(namespace="theirs")) as theirs:
-        yield Service(ours, OPEN), Service(theirs, OPEN)
+        yield Operations(ours, OPEN), Operations(theirs, OPEN)
 
 
-async def test_a_flow_is_not_read_by_its_digest_from_another_namespace(both: tuple[Service, Service]):
+async def test_a_flow_is_not_read_by_its_digest_from_another_namespace(both: tuple[Operations, Operations]):
     ours, theirs = both
     digest = (await ours.flows.publish("shop", SOURCES)).flow_id
     assert (await ours.flows.get(digest)).id == digest
@@ -39,7 +39,7 @@ async def test_a_flow_is_not_read_by_its_digest_from_another_namespace(both: tup
             await call(digest)
 
 
-async def test_a_flow_that_two_namespaces_have_is_the_same_in_both(both: tuple[Service, Service]):
+async def test_a_flow_that_two_namespaces_have_is_the_same_in_both(both: tuple[Operations, Operations]):
     ours, theirs = both
     digest = (await ours.flows.publish("shop", SAME)).flow_id
     run = await theirs.runs.start_from_source(SAME, inputs={"n": 1})
@@ -48,7 +48,7 @@ async def test_a_flow_that_two_namespaces_have_is_the_same_in_both(both: tuple[S
     assert (await theirs.runs.start(digest, inputs={"n": 2})).flow_id == digest
 
 
-async def test_a_flow_is_a_namespaces_own_once_it_was_published_there_in_any_version(both: tuple[Service, Service]):
+async def test_a_flow_is_a_namespaces_own_once_it_was_published_there_in_any_version(both: tuple[Operations, Operations]):
     ours, theirs = both
     digest = (await ours.flows.publish("shop", SAME)).flow_id
     await theirs.flows.publish("mine", SAME)
@@ -56,7 +56,7 @@ async def test_a_flow_is_a_namespaces_own_once_it_was_published_there_in_any_ver
     assert (await theirs.flows.get(digest)).id == digest
 
 
-async def test_handlers_are_neither_seen_nor_removed_from_another_namespace(both: tuple[Service, Service]):
+async def test_handlers_are_neither_seen_nor_removed_from_another_namespace(both: tuple[Operations, Operations]):
     ours, theirs = both
     await ours.handlers.register("a.Boil", "not_yet_written", entrypoint="loads")
     assert (await theirs.handlers.list()).handlers == []
@@ -71,7 +71,7 @@ async def test_handlers_are_neither_seen_nor_removed_from_another_namespace(both
 @pytest.mark.parametrize("key", ["unique_key", "idempotency_key"])
 async def test_who_is_held_to_a_list_is_not_told_which_task_of_another_has_a_key(key: str):
     async with Engine("memory://") as engine:
-        everybody, cook = Service(engine, OPEN), Service(engine, COOK)
+        everybody, cook = Operations(engine, OPEN), Operations(engine, COOK)
         other = await everybody.tasks.enqueue("greet", **{key: "k"})
         with pytest.raises(KeyTaken) as refused:
             await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "k"})

@@ -11,10 +11,10 @@ from tests.api.conftest import Scene
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN, Scope
 from treadle.model.addresses import is_allowed
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound, WatchForbidden
-from treadle.service import Service
 from treadle.settings import Settings
 
 
@@ -72,13 +72,13 @@ async def test_what_makes_no_watcher_is_refused(scene: Scene):
 async def test_who_is_no_administrator_watches_only_what_the_settings_list():
     settings = Settings(store="memory://", watch_allow=("/srv/in", "https://example.org/prices"))
     async with Engine("memory://", settings=settings) as engine:
-        operator = Service(engine, replace(OPEN, scopes=frozenset({Scope.OPERATE, Scope.WORK, Scope.READ})))
+        operator = Operations(engine, replace(OPEN, scopes=frozenset({Scope.OPERATE, Scope.WORK, Scope.READ})))
         for number, place in enumerate(({"directory": "/etc"}, {"file": "/srv/inner"}, {"url": "http://169.254.169.254/"})):
             with pytest.raises(WatchForbidden, match="TREADLE_WATCH_ALLOW"):
                 await operator.watchers.create(f"w{number}", task="greet", **place)
         await operator.watchers.create("in", directory="/srv/in/today", task="greet")
         await operator.watchers.create("prices", url="https://example.org/prices/eu.json", task="greet")
-        await Service(engine, OPEN).watchers.create("etc", directory="/etc", task="greet")
+        await Operations(engine, OPEN).watchers.create("etc", directory="/etc", task="greet")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from tests.api.conftest import Scene
 
 from treadle.api.work import HeldClaim, NewLogLine
 from treadle.engine import Engine
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import ClaimLost, Forbidden, ListForbidden, TaskNotFound, WorkerNotFound
-from treadle.service import Service
 from treadle.settings import Settings
 
 
@@ -76,7 +76,7 @@ async def test_a_task_can_wait_ask_and_be_given_back(scene: Scene):
 
 
 async def test_a_worker_is_its_callers_own(scene: Scene):
-    ann, bob = [Service(scene.engine, Access(name, frozenset({Scope.WORK}), ("default",))) for name in ("ann", "bob")]
+    ann, bob = [Operations(scene.engine, Access(name, frozenset({Scope.WORK}), ("default",))) for name in ("ann", "bob")]
     worker = await ann.work.register("w", ["images.*"])
     with pytest.raises(WorkerNotFound):
         await bob.work.claim(worker.worker_id)
@@ -88,8 +88,8 @@ async def test_a_worker_is_its_callers_own(scene: Scene):
 
 
 async def test_a_worker_that_came_while_the_server_was_open_is_for_tokens_of_all_lists(scene: Scene):
-    worker = await Service(scene.engine, OPEN).work.register("w", ["images.*"], task_lists=["default", "secret"])
-    ann, bob = [Service(scene.engine, Access("t", frozenset({Scope.WORK}), lists)) for lists in ((), ("default",))]
+    worker = await Operations(scene.engine, OPEN).work.register("w", ["images.*"], task_lists=["default", "secret"])
+    ann, bob = [Operations(scene.engine, Access("t", frozenset({Scope.WORK}), lists)) for lists in ((), ("default",))]
     assert (await ann.work.beat(worker.worker_id)).worker_id == worker.worker_id
     with pytest.raises(WorkerNotFound):
         await bob.work.beat(worker.worker_id)
@@ -100,7 +100,7 @@ async def test_a_worker_of_another_namespace_is_not_there_for_who_has_the_same_n
     url = f"sqlite:///{tmp_path}/treadle.db"
     here, there = [Engine(url, settings=Settings(store=url, namespace=each)) for each in namespaces]
     async with here, there:
-        own, other = [Service(engine, OPEN).work for engine in (here, there)]
+        own, other = [Operations(engine, OPEN).work for engine in (here, there)]
         task = await here.enqueue("images.resize")
         worker = await own.register("w", ["images.*"])
         (claimed,) = (await own.claim(worker.worker_id)).tasks

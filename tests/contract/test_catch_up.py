@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from datetime import timedelta
 from itertools import product
 
 import pytest
@@ -25,7 +26,7 @@ def timing(store: Store, clock: StoreClock) -> Timing:
 async def _downtime(timing: Timing, name: str, *, busy: bool, down_for: int, **options: object) -> tuple[int, list[str]]:
     """Fire one tick, finish its work unless `busy`, let time pass; return the number of started tasks and their ids."""
     made = await timing.schedules.create(name, task=name, **options)  # type: ignore[arg-type]
-    await timing.pass_((made.next_at or 0) - timing.clock.now())
+    await timing.pass_((made.next_at.ms if made.next_at else 0) - timing.clock.now())
     await timing.turn()
     (first,) = await timing.started(name)
     if not busy:
@@ -41,7 +42,7 @@ async def _run_all(timing: Timing, name: str) -> int:
         await timing.turn()
         live = [task for task in await timing.started(name) if not task.finished]
         most = max(most, len(live))
-        if not live and (await timing.schedules.get(name)).body.waiting is None:
+        if not live and (await timing.schedules.get(name)).waiting is None:
             return most
         await timing.finish([task.id for task in live])
         await timing.turn()
@@ -72,20 +73,23 @@ async def test_the_preview_the_dry_run_and_the_outcome_are_the_same_ticks(timing
         before, _ = await _downtime(timing, name, **case)  # type: ignore[arg-type]
         preview = await timing.schedules.preview(name)
         recoveries = {each.name: each for each in await timing.schedules.describe_recovery()}
-        promised = [as_text(tick) for tick in preview.due.fire]
+        promised = [as_text(tick.ms) for tick in preview.due.fire]
         if preview.due.fire or preview.due.skipped:
             found = recoveries[name]
-            assert (found.fires, found.missed) == (preview.due.fire, len(promised) + preview.due.skipped), case
+            assert ([*found.fires], found.missed) == (
+                [tick.ms for tick in preview.due.fire],
+                len(promised) + preview.due.skipped,
+            ), case
             told = re.match(r"(\d+) tick\(s\) are due; (\d+|none) will fire: (.*)", found.text)
             assert told is not None
             assert told.groups() == (str(found.missed), str(len(promised) or "none"), preview.policy), case
         else:
             assert name not in recoveries
-        skipped = (await timing.schedules.get(name)).body.skipped
+        skipped = (await timing.schedules.get(name)).skipped
         most = await _run_all(timing, name)
         assert (await timing.ticks(name))[before:] == promised, case
-        body = (await timing.schedules.get(name)).body
-        assert (body.skipped - skipped, body.fired) == (preview.due.skipped, before + len(promised)), case
+        schedule = await timing.schedules.get(name)
+        assert (schedule.skipped - skipped, schedule.fired) == (preview.due.skipped, before + len(promised)), case
         if case["overlap"] != "allow":
             assert most <= 1, case
         assert name not in {each.name for each in await timing.schedules.describe_recovery()}
@@ -111,7 +115,7 @@ async def test_the_defaults_fire_the_newest_of_the_due_ticks(timing: Timing, ove
     before, _ = await _downtime(timing, "job", busy=False, down_for=125 * SECOND, every=10, overlap=overlap)
     preview = await timing.schedules.preview("job")
     assert (len(preview.due.fire), preview.due.skipped) == (1, 11)
-    assert preview.due.fire[0] == preview.ticks[0] - 10 * SECOND
+    assert preview.due.fire[0] == preview.ticks[0] - timedelta(seconds=10)
     await _run_all(timing, "job")
     assert len(await timing.ticks("job")) == before + 1
 
@@ -129,6 +133,6 @@ async def test_a_pause_keeps_the_backlog_and_a_resume_continues_it_immediately(t
 async def test_new_times_drop_the_backlog(timing: Timing) -> None:
     await _downtime(timing, "job", busy=False, down_for=61 * MINUTE, every=600, catch_up="all")
     await timing.turn()
-    assert len((await timing.schedules.get("job")).body.backlog) == 4
-    body = (await timing.schedules.edit("job", every=7200)).body
-    assert (body.waiting, body.backlog) == (None, ())
+    assert len((await timing.schedules.get("job")).backlog) == 4
+    edited = await timing.schedules.edit("job", every=7200)
+    assert (edited.waiting, edited.backlog) == (None, [])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 from tests.contract.databases import Database, StoreClock
 from tests.contract.timing import DAY, HOUR, MINUTE, SECOND, Timing
 
+from treadle.api.wire import Instant, to_builtins
 from treadle.kernel.schedules.ticks import make_cron
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
@@ -39,7 +39,7 @@ def timing(store: Store, clock: StoreClock) -> Timing:
 
 async def test_each_tick_starts_a_task_that_knows_its_tick(timing: Timing) -> None:
     made = await timing.schedules.create("tidy", every=60, task="job", inputs={"n": 1}, priority=3, overlap="allow")
-    assert (made.state, made.next_at) == ("active", timing.clock.now() + MINUTE)
+    assert (made.state, made.next_at) == ("active", Instant.of(timing.clock.now() + MINUTE))
     began = timing.clock.now()
     await timing.turns(5 * MINUTE, MINUTE)
     tasks = await timing.started()
@@ -48,8 +48,8 @@ async def test_each_tick_starts_a_task_that_knows_its_tick(timing: Timing) -> No
     assert {task.created_by for task in tasks} == {"schedule:tidy"}
     assert [task.trace_id for task in tasks] == [f"schedule:tidy:{as_text(began + n * MINUTE)}" for n in range(1, 6)]
     schedule = await timing.schedules.get("tidy")
-    assert (schedule.body.fired, schedule.body.skipped, schedule.next_at) == (5, 0, began + 6 * MINUTE)
-    assert [(firing.tick, firing.id) for firing in schedule.body.recent] == [
+    assert (schedule.fired, schedule.skipped, schedule.next_at) == (5, 0, Instant.of(began + 6 * MINUTE))
+    assert [(firing.tick.ms, firing.id) for firing in schedule.recent] == [
         (began + n * MINUTE, task.id) for n, task in enumerate(tasks, start=1)
     ]
     await timing.check()
@@ -87,7 +87,7 @@ async def test_a_schedule_that_ticks_for_long_leaves_one_live_task_and_a_small_r
     assert len(live) == 1
     schedule = await timing.schedules.get("tidy")
     assert schedule.task_id == live[0].id
-    assert len(schedule.body.recent) == 20
+    assert len(schedule.recent) == 20
     assert await timing.store.list_moves(schedule.id) == []
 
 
@@ -98,9 +98,9 @@ async def test_a_time_that_is_asked_for_once_ends_the_schedule(timing: Timing) -
     assert await timing.ticks() == [as_text(round(at.timestamp() * 1000))]
     with pytest.raises(ScheduleNotFound):
         await timing.schedules.get("launch")
-    (ended,) = await timing.schedules.list_schedules(ended=True)
+    (ended,) = (await timing.schedules.list(every=True)).schedules
     assert (ended.state, ended.next_at) == ("finished", None)
-    assert await timing.schedules.list_schedules() == []
+    assert (await timing.schedules.list()).schedules == []
     await timing.schedules.create("launch", at=timing.in_(HOUR), task="job")  # its name is free
     await timing.check()
 
@@ -118,7 +118,7 @@ async def test_start_and_end_bound_the_ticks(timing: Timing) -> None:
     )
     await timing.turns(10 * HOUR, HOUR)
     assert await timing.ticks() == [as_text(began + n * HOUR) for n in (5, 6, 7)]
-    assert (await timing.schedules.list_schedules(ended=True))[0].state == "finished"
+    assert ((await timing.schedules.list(every=True)).schedules)[0].state == "finished"
 
 
 async def test_a_cron_line_fires_by_the_clock_of_its_zone_across_a_change(timing: Timing) -> None:
@@ -167,7 +167,7 @@ async def test_a_clock_that_leaps_ahead_is_caught_up_with_as_the_policy_says(tim
     await timing.pass_(10 * DAY + 30 * SECOND)
     await timing.settle_turns()
     assert await timing.ticks() == [as_text(began + 10 * DAY - MINUTE), as_text(began + 10 * DAY)]  # those that are on time
-    assert (await timing.schedules.get("tidy")).body.skipped == 1000  # or more
+    assert (await timing.schedules.get("tidy")).skipped == 1000  # or more
 
 
 # --- down for a day ---
@@ -195,14 +195,14 @@ async def test_down_for_a_day_each_policy_does_what_it_says_and_the_preview_said
     await timing.pass_(DAY + 30 * MINUTE)
     wanted = [as_text(began + hour * HOUR) for hour in expected]
     preview = await timing.schedules.preview("report", 3)
-    assert [as_text(tick) for tick in preview.due.fire] == wanted
-    assert preview.ticks == tuple(began + hour * HOUR for hour in (30, 31, 32))
+    assert [as_text(tick.ms) for tick in preview.due.fire] == wanted
+    assert preview.ticks == [Instant.of(began + hour * HOUR) for hour in (30, 31, 32)]
     (recovery,) = await timing.schedules.describe_recovery()
-    assert (recovery.name, recovery.missed, recovery.fires) == ("report", 24, preview.due.fire)
+    assert (recovery.name, recovery.missed, recovery.fires) == ("report", 24, tuple(tick.ms for tick in preview.due.fire))
     assert recovery.text.startswith("24 tick(s) are due; ")
     await timing.settle_turns()
     assert (await timing.ticks())[before:] == wanted
-    assert (await timing.schedules.get("report")).body.skipped == 24 - len(expected)
+    assert (await timing.schedules.get("report")).skipped == 24 - len(expected)
     assert await timing.schedules.describe_recovery() == []
     await timing.turns(HOUR, 30 * MINUTE)
     assert (await timing.ticks())[before + len(expected) :] == [as_text(began + 30 * HOUR)]
@@ -216,8 +216,8 @@ async def test_a_tick_is_skipped_while_the_last_one_goes_on(timing: Timing) -> N
     await timing.turns(3 * MINUTE, MINUTE)
     (only,) = await timing.started()
     schedule = await timing.schedules.get("report")
-    assert schedule.body.skipped == 2
-    assert schedule.body.recent[-1].note == "skipped: earlier work is still live"
+    assert schedule.skipped == 2
+    assert schedule.recent[-1].note == "skipped: earlier work is still live"
     await timing.finish([only.id])
     await timing.turns(MINUTE, MINUTE)
     assert len(await timing.started()) == 2
@@ -229,11 +229,11 @@ async def test_one_tick_waits_for_the_end_of_the_last_one(timing: Timing) -> Non
     await timing.turns(4 * MINUTE, 5 * SECOND)
     (only,) = await timing.started()
     schedule = await timing.schedules.get("report")
-    assert (schedule.body.waiting, schedule.body.skipped) == (began + 2 * MINUTE, 2)
+    assert (schedule.waiting, schedule.skipped) == (Instant.of(began + 2 * MINUTE), 2)
     await timing.finish([only.id])
     await timing.turns(20 * SECOND, 5 * SECOND)  # long before the next tick
     assert await timing.ticks() == [as_text(began + MINUTE), as_text(began + 2 * MINUTE)]
-    assert (await timing.schedules.get("report")).body.waiting is None
+    assert (await timing.schedules.get("report")).waiting is None
     ended = await timing.store.list_tasks(TaskFilter(kind=SCHEDULE, states=("completed",)), 100)
     assert len(ended) == 4  # those that started or skipped something; turns that only waited leave nothing
     await timing.check()
@@ -251,11 +251,11 @@ async def test_a_tick_cancels_the_last_one(timing: Timing) -> None:
 async def test_the_last_tick_of_all_may_still_wait(timing: Timing) -> None:
     await timing.schedules.create("report", every=60, end=timing.in_(2 * MINUTE), task="job", overlap="queue")
     await timing.turns(5 * MINUTE, 30 * SECOND)
-    assert (await timing.schedules.get("report")).body.waiting is not None
+    assert (await timing.schedules.get("report")).waiting is not None
     await timing.finish([(await timing.started())[0].id])
     await timing.turns(MINUTE, 15 * SECOND)
     assert len(await timing.started()) == 2
-    assert (await timing.schedules.list_schedules(ended=True))[0].state == "finished"
+    assert ((await timing.schedules.list(every=True)).schedules)[0].state == "finished"
 
 
 # --- workflows ---
@@ -278,7 +278,7 @@ async def test_a_tick_starts_a_run_of_a_published_flow_once(timing: Timing) -> N
     await timing.schedules.create("daily", every=60, workflow="time.Daily", flow="daily", tick_as="day", overlap="allow")
     await timing.turns(2 * MINUTE, MINUTE)
     schedule = await timing.schedules.get("daily")
-    runs = [await timing.runs.get_run(firing.id or "") for firing in schedule.body.recent]
+    runs = [await timing.runs.get_run(firing.id or "") for firing in schedule.recent]
     assert [await timing.runs.inputs(run) for run in runs] == [{"day": as_text(began + n * MINUTE)} for n in (1, 2)]
     assert {run.state for run in runs} == {"running"}
     assert len(await timing.started("time.job")) == 2
@@ -289,7 +289,7 @@ async def test_a_run_that_goes_on_is_seen_by_the_overlap_policy(timing: Timing) 
     await timing.flows.publish("daily", [("daily.afl", FLOW)])
     await timing.schedules.create("daily", every=60, workflow="time.Daily", flow="daily", tick_as="day", overlap="cancel")
     await timing.turns(2 * MINUTE, MINUTE)
-    first, second = [await timing.runs.get_run(firing.id or "") for firing in (await timing.schedules.get("daily")).body.recent]
+    first, second = [await timing.runs.get_run(firing.id or "") for firing in (await timing.schedules.get("daily")).recent]
     assert (first.state, second.state) == ("canceled", "running")
 
 
@@ -298,15 +298,15 @@ async def test_what_cannot_be_started_is_said_tried_again_and_not_lost(timing: T
     await timing.schedules.create("daily", every=600, workflow="time.Daily", flow="daily", tick_as="day")
     await timing.turns(10 * MINUTE, MINUTE)
     schedule = await timing.schedules.get("daily")
-    assert schedule.body.error is not None
-    assert schedule.body.error["code"] == "flow_not_found"
+    assert schedule.error is not None
+    assert schedule.error["code"] == "flow_not_found"
     task = await timing.store.find_task(schedule.task_id or "")
     assert task is not None
-    assert (task.failures, schedule.body.cursor) == (1, began)
+    assert (task.failures, schedule.cursor) == (1, Instant.of(began))
     await timing.flows.publish("daily", [("daily.afl", FLOW)])
     await timing.turns(2 * SECOND, SECOND)
     schedule = await timing.schedules.get("daily")
-    assert (schedule.body.error, schedule.body.fired) == (None, 1)
+    assert (schedule.error, schedule.fired) == (None, 1)
     await timing.check()
 
 
@@ -317,15 +317,15 @@ async def test_an_edit_takes_effect_at_once_and_the_old_ticks_are_gone(timing: T
     began = timing.clock.now()
     await timing.schedules.create("report", cron="0 0 * * *", task="job")
     made = await timing.schedules.edit("report", every=60, actor="ada")
-    assert made.next_at == began + MINUTE
+    assert made.next_at == Instant.of(began + MINUTE)
     await timing.turns(MINUTE, MINUTE)
     assert await timing.ticks() == [as_text(began + MINUTE)]
     made = await timing.schedules.edit("report", inputs={"n": 2}, overlap="allow", catch_up="all")
-    assert (made.body.when.every_for, made.body.target.inputs, made.body.catch_up.policy) == (MINUTE, {"n": 2}, "all")
+    assert (made.when.every_for, made.target.inputs, made.catch_up.policy) == (MINUTE, {"n": 2}, "all")
     await timing.turns(MINUTE, MINUTE)
     assert decode((await timing.started())[-1].payload)["n"] == 2
     made = await timing.schedules.edit("report", cron="@hourly", zone="Asia/Kolkata")
-    assert made.body.when.every_for is None
+    assert made.when.every_for is None
     moves = await timing.store.list_moves(made.id)
     assert [(move.move, move.actor) for move in moves] == [("edit", "ada"), ("edit", "python"), ("edit", "python")]
     await timing.check()
@@ -349,7 +349,7 @@ async def test_a_paused_schedule_fires_nothing_and_catches_up_when_it_is_resumed
     assert (await timing.schedules.pause("report")).version == paused.version
     await timing.turns(5 * HOUR, HOUR)
     assert await timing.started() == []
-    assert (await timing.schedules.preview("report")).due.fire == tuple(began + n * HOUR for n in range(1, 6))
+    assert (await timing.schedules.preview("report")).due.fire == [Instant.of(began + n * HOUR) for n in range(1, 6)]
     assert await timing.schedules.describe_recovery() == []  # by itself nothing will happen
     await timing.schedules.resume("report", actor="ada")
     await timing.settle_turns()
@@ -384,13 +384,13 @@ async def test_run_now_starts_one_more_and_leaves_the_ticks_alone(timing: Timing
     started = await timing.schedules.run_now("report", actor="ada")
     assert (await timing.started())[0].id == started.id
     again = await timing.schedules.get("report")
-    assert (again.body.cursor, again.body.fired) == (made.body.cursor, 1)
+    assert (again.cursor, again.fired) == (made.cursor, 1)
     (_, fire) = await timing.store.list_moves(made.id)
     assert (fire.move, fire.actor, decode(fire.data)["started"]) == ("fire", "ada", [started.id])
     await timing.schedules.resume("report")
     await timing.turns(MINUTE, MINUTE)
-    assert (await timing.schedules.get("report")).body.skipped == 1  # what was run by hand goes on
-    assert began + MINUTE == (await timing.schedules.get("report")).body.cursor
+    assert (await timing.schedules.get("report")).skipped == 1  # what was run by hand goes on
+    assert Instant.of(began + MINUTE) == (await timing.schedules.get("report")).cursor
     await timing.check()
 
 
@@ -403,14 +403,14 @@ async def test_a_backfill_starts_what_was_not_started_and_nothing_twice(timing: 
     assert len(await timing.started()) == 2
     start, end = timing.in_(-6 * HOUR), timing.in_(0)
     would = await timing.schedules.backfill("report", start, end, dry_run=True)
-    assert [each.tick for each in would.started] == [began, *(began + n * HOUR for n in (3, 4, 5))]
-    assert would.already == (began + HOUR, began + 2 * HOUR)
+    assert [each.tick.ms for each in would.started] == [began, *(began + n * HOUR for n in (3, 4, 5))]
+    assert would.already == [Instant.of(began + HOUR), Instant.of(began + 2 * HOUR)]
     assert len(await timing.started()) == 2
     did = await timing.schedules.backfill("report", start, end)
     assert did.started == would.started
     assert len(await timing.started()) == 6
     again = await timing.schedules.backfill("report", start, end)
-    assert (again.started, len(again.already)) == ((), 6)
+    assert (again.started, len(again.already)) == ([], 6)
     assert len(await timing.started()) == 6
     await timing.check()
 
@@ -420,10 +420,10 @@ async def test_of_backfills_at_the_same_time_each_tick_is_started_and_counted_on
     await timing.pass_(3 * HOUR + 30 * MINUTE)
     start, end = timing.in_(-4 * HOUR), timing.in_(0)
     done = await asyncio.gather(*(timing.schedules.backfill("report", start, end) for _ in range(3)))
-    ticks = sorted(each.tick or 0 for did in done for each in did.started)
+    ticks = sorted(each.tick for did in done for each in did.started)
     assert ticks == sorted(done[0].ticks)
     assert all(len(did.started) + len(did.already) == len(did.ticks) for did in done)
-    assert (await timing.schedules.get("report")).body.fired == len(ticks) == len(await timing.started())
+    assert (await timing.schedules.get("report")).fired == len(ticks) == len(await timing.started())
 
 
 async def test_what_was_backfilled_while_paused_is_not_started_again_by_catching_up(timing: Timing) -> None:
@@ -460,7 +460,8 @@ async def test_a_start_up_takes_in_that_the_rules_of_a_zone_have_changed(timing:
     schedule = await timing.schedules.get("report")
     task = await timing.store.find_task(schedule.task_id or "")
     assert task is not None
-    assert task.wake_at == (made.next_at or 0) - HOUR
+    assert made.next_at is not None
+    assert task.wake_at == made.next_at.ms - HOUR
     await timing.check()
 
 
@@ -485,7 +486,7 @@ async def test_a_tick_fires_at_once_though_somebody_runs_the_schedule_meanwhile(
     assert answer.verdict == "done"
     assert await timing.ticks() == [as_text(began + MINUTE)] * 2  # by hand and by itself
     schedule = await timing.schedules.get("report")
-    assert (schedule.body.fired, schedule.body.cursor) == (2, began + MINUTE)
+    assert (schedule.fired, schedule.cursor) == (2, Instant.of(began + MINUTE))
     await timing.check()
 
 
@@ -519,7 +520,7 @@ async def test_bad_input_is_refused_with_words_and_changes_nothing(
 ) -> None:
     with pytest.raises(error, match=words):
         await timing.schedules.create("bad", **options)  # type: ignore[arg-type]
-    assert await timing.schedules.list_schedules(ended=True) == []
+    assert (await timing.schedules.list(every=True)).schedules == []
 
 
 async def test_names_are_unique_and_edits_are_checked(timing: Timing) -> None:
@@ -544,6 +545,6 @@ async def test_names_are_unique_and_edits_are_checked(timing: Timing) -> None:
 async def test_edits_at_the_same_time_both_count(timing: Timing, database: Database) -> None:
     await timing.schedules.create("report", every=60, task="job")
     await asyncio.gather(timing.schedules.edit("report", inputs={"n": 2}), timing.schedules.edit("report", overlap="allow"))
-    body = (await timing.schedules.get("report")).body
-    assert (body.target.inputs, body.overlap) == ({"n": 2}, "allow")
-    assert msgspec.to_builtins(body)["overlap"] == "allow"
+    schedule = await timing.schedules.get("report")
+    assert (schedule.target.inputs, schedule.overlap) == ({"n": 2}, "allow")
+    assert to_builtins(schedule)["overlap"] == "allow"

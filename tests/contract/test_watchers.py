@@ -71,8 +71,8 @@ async def test_what_is_there_counts_as_seen_and_what_comes_is_told_once(timing: 
     await again(timing, 3)
     assert len(await timing.started()) == 1
     watcher = await timing.watchers.get("inbox")
-    assert (watcher.body.fired, watcher.body.items, watcher.body.recent[0].id) == (1, 2, task.id)
-    assert [name for name, _ in await timing.watchers.list_seen("inbox")] == ["new.csv", "old.csv"]
+    assert (watcher.fired, watcher.items, watcher.recent[0].id) == (1, 2, task.id)
+    assert [item.name for item in (await timing.watchers.seen("inbox")).seen] == ["new.csv", "old.csv"]
     await timing.check()
 
 
@@ -198,7 +198,7 @@ async def test_one_file_is_watched_from_before_it_is_there(timing: Timing, inbox
     await timing.watchers.create("flag", file=str(place), changes=["created", "modified", "deleted"], settle=0, task="job")
     await timing.look()
     watcher = await timing.watchers.get("flag")
-    assert watcher.body.error == {"code": "path_not_found", "message": f"There is no file {place} yet."}
+    assert watcher.error == {"code": "path_not_found", "message": f"There is no file {place} yet."}
     place.write_text("up")
     await again(timing)
     place.write_text("down")
@@ -247,7 +247,7 @@ async def test_a_big_directory_is_taken_in_page_by_page_and_a_crash_between_repe
     changes = await other.changes()
     assert sorted(name for change, name in changes if change == "deleted") == [f"{number:03}" for number in range(0, 180, 2)]
     assert len(changes) == 270
-    assert (await other.watchers.get("inbox")).body.fired == 270
+    assert (await other.watchers.get("inbox")).fired == 270
     await other.check()
 
 
@@ -260,7 +260,7 @@ async def test_the_first_look_at_a_big_directory_starts_nothing(timing: Timing, 
     (inbox / "new").touch()
     await again(timing)
     assert await timing.changes() == [("created", "new")]
-    assert (await timing.watchers.get("inbox")).body.items == PAGE + 201
+    assert (await timing.watchers.get("inbox")).items == PAGE + 201
 
 
 async def test_looks_that_find_nothing_leave_little_behind(timing: Timing, inbox: Path) -> None:
@@ -285,7 +285,7 @@ async def test_a_path_that_is_not_there_is_said_once_and_tried_again(timing: Tim
     await timing.look()
     await again(timing, 3)
     watcher = await timing.watchers.get("later")
-    assert watcher.body.error == {"code": "path_not_found", "message": f"There is no {place} on this machine."}
+    assert watcher.error == {"code": "path_not_found", "message": f"There is no {place} on this machine."}
     task = await timing.store.find_task(watcher.task_id or "")
     assert task is not None
     reason = why(task, [], timing.clock.now())
@@ -295,7 +295,7 @@ async def test_a_path_that_is_not_there_is_said_once_and_tried_again(timing: Tim
     await again(timing, 20)
     assert await timing.changes() == [("created", "a")]
     assert [type(event) for event in timing.events] == [WatcherTrouble, WatcherBack]
-    assert (await timing.watchers.get("later")).body.error is None
+    assert (await timing.watchers.get("later")).error is None
     await timing.check()
 
 
@@ -334,7 +334,7 @@ async def test_what_cannot_be_looked_at_is_not_gone(timing: Timing, inbox: Path)
     (inbox / "c").write_text("c")
     await again(timing, 3)
     assert await timing.changes() == [("created", "c")]
-    error = (await timing.watchers.get("inbox")).body.error
+    error = (await timing.watchers.get("inbox")).error
     assert error is not None
     assert error["code"] == "path_unreadable"
     looks.unreadable = ()
@@ -352,7 +352,7 @@ async def test_a_directory_without_permission_is_said_and_nothing_is_lost(timing
     await timing.look()
     (inbox / "sub").chmod(0)
     await again(timing, 2)
-    assert (await timing.watchers.get("inbox")).body.error is not None
+    assert (await timing.watchers.get("inbox")).error is not None
     (inbox / "sub").chmod(0o700)
     await again(timing, 2)
     assert await timing.started() == []
@@ -367,7 +367,7 @@ async def test_a_file_that_cannot_be_read_is_told_of_when_it_can(timing: Timing,
     (inbox / "b").write_text("b")
     await again(timing, 2)
     assert await timing.changes() == [("created", "b")]
-    assert (await timing.watchers.get("inbox")).body.error == {"code": "path_unreadable", "message": "a: no"}
+    assert (await timing.watchers.get("inbox")).error == {"code": "path_unreadable", "message": "a: no"}
     looks.unreadable_files = ()
     await again(timing, 10)
     assert await timing.changes() == [("created", "b"), ("created", "a")]
@@ -378,7 +378,7 @@ async def test_a_change_whose_work_cannot_be_started_stays_to_be_told(timing: Ti
     await timing.look()
     (inbox / "a").touch()
     await again(timing)
-    error = (await timing.watchers.get("inbox")).body.error
+    error = (await timing.watchers.get("inbox")).error
     assert error is not None
     assert error["code"] == "flow_not_found"
     await timing.watchers.edit("inbox", task="job")
@@ -458,18 +458,18 @@ async def test_trouble_with_an_address_is_said_and_survived(timing: Timing, addr
     await timing.look()
     page.status, page.body = 500, b"broken"
     await again(timing, 3)
-    assert (await timing.watchers.get("prices")).body.error == {
+    assert (await timing.watchers.get("prices")).error == {
         "code": "http_error",
         "message": f"{address} answers 500 Internal Server Error.",
     }
     page.status, page.headers = 302, {"Location": "http://localhost:1/elsewhere"}
     await again(timing, 20)
-    error = (await timing.watchers.get("prices")).body.error
+    error = (await timing.watchers.get("prices")).error
     assert error is not None
     assert (error["code"], "http://localhost:1/elsewhere" in error["message"]) == ("http_redirect", True)
     page.status, page.body, page.headers = 200, b"one", {}
     await again(timing, 20)
-    assert (await timing.watchers.get("prices")).body.error is None
+    assert (await timing.watchers.get("prices")).error is None
     assert await timing.started() == []
     page.body = b"two"
     await again(timing, 20)
@@ -487,7 +487,7 @@ async def test_big_answers_are_known_by_their_headers_alone(timing: Timing, addr
     assert len(await timing.started()) == 1
     page.headers = {}
     await again(timing, 20)
-    error = (await timing.watchers.get("prices")).body.error
+    error = (await timing.watchers.get("prices")).error
     assert error is not None
     assert error["code"] == "http_too_large"
 
@@ -515,7 +515,7 @@ async def test_an_answer_that_drips_is_given_up(timing: Timing) -> None:
         stop.set()
         server.shutdown()
         thread.join()
-    error = (await timing.watchers.get("drip")).body.error
+    error = (await timing.watchers.get("drip")).error
     assert error is not None
     assert error["code"] == "http_timeout"
 
@@ -523,7 +523,7 @@ async def test_an_answer_that_drips_is_given_up(timing: Timing) -> None:
 async def test_nobody_at_an_address_is_said(timing: Timing) -> None:
     await timing.watchers.create("prices", url="http://127.0.0.1:9/nothing", fetch_timeout=2, task="job")
     await timing.look()
-    error = (await timing.watchers.get("prices")).body.error
+    error = (await timing.watchers.get("prices")).error
     assert error is not None
     assert error["code"] == "http_unreachable"
 
@@ -561,7 +561,7 @@ async def test_edits_and_removal_take_effect_at_once(timing: Timing, inbox: Path
     made = await timing.watchers.create("inbox", directory=str(inbox), every=HOUR / 1000, task="job")
     await timing.look()
     edited = await timing.watchers.edit("inbox", every=10, changes=["deleted"], inputs={"n": 2}, actor="ada")
-    assert (edited.body.every_for, edited.body.changes, edited.body.target.inputs) == (10_000, ("deleted",), {"n": 2})
+    assert (edited.every_for, edited.changes, edited.target.inputs) == (10_000, ["deleted"], {"n": 2})
     with pytest.raises(InvalidWatcher, match="remove it, and create another"):
         await timing.watchers.edit("inbox", pattern="*.csv")
     (task,) = await timing.claim(WATCHER)
@@ -628,7 +628,7 @@ async def test_recovery_says_what_will_be_looked_at(timing: Timing, inbox: Path)
 async def test_bad_input_is_refused_with_words_and_changes_nothing(timing: Timing, options: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         await timing.watchers.create("bad", **options)  # type: ignore[arg-type]
-    assert await timing.watchers.list_watchers(ended=True) == []
+    assert (await timing.watchers.list(every=True)).watchers == []
 
 
 async def test_names_are_unique_and_what_is_not_there_is_said(timing: Timing, inbox: Path) -> None:
@@ -662,7 +662,7 @@ async def test_files_that_arrive_before_the_first_scan_are_new(timing: Timing, i
         await timing.watchers.resume("inbox")
     await timing.look()
     assert sorted(await timing.changes()) == [("created", "moved"), ("created", "new"), ("modified", "changed")]
-    assert [key for key, _ in await timing.watchers.list_seen("inbox")] == ["changed", "moved", "new", "old"]
+    assert [item.name for item in (await timing.watchers.seen("inbox")).seen] == ["changed", "moved", "new", "old"]
     await again(timing, 2)
     assert len(await timing.changes()) == 3
     await timing.check()
@@ -677,7 +677,7 @@ async def test_files_that_arrive_before_the_first_scan_on_another_machine_are_ne
     os.utime(inbox / "new", (after, after))
     await timing.look()
     assert await timing.changes() == [("created", "new")]
-    assert [key for key, _ in await timing.watchers.list_seen("inbox")] == ["new", "old"]
+    assert [item.name for item in (await timing.watchers.seen("inbox")).seen] == ["new", "old"]
 
 
 def test_a_moved_file_arrives_when_it_is_moved(inbox: Path) -> None:
@@ -694,8 +694,8 @@ async def test_existing_new_tells_all_and_a_missing_directory_is_shown_immediate
     await timing.look()
     assert await timing.changes() == [("created", "old")]
     made = await timing.watchers.create("lost", directory=str(inbox / "nowhere"), settle=0, task="job")
-    assert made.body.error is not None
-    assert made.body.error["code"] == "path_not_found"
+    assert made.error is not None
+    assert made.error["code"] == "path_not_found"
     (inbox / "nowhere").mkdir()
     await timing.look()
-    assert (await timing.watchers.get("lost")).body.error is None
+    assert (await timing.watchers.get("lost")).error is None

@@ -206,4 +206,4 @@ async def test_ticks_after_a_backup_are_missed_ticks_of_the_restored_store(tmp_p
 async def _considered(engine: Engine, now: int) -> bool:
     """Whether the schedule has processed all ticks up to now."""
     next_at = (await engine.schedules.get("hourly")).next_at
-    return next_at is not None and next_at > now
+    return next_at is not None and next_at.ms > now

@@ -19,7 +19,6 @@ from treadle.model.values import decode
 ENQUEUE_POINTS = ("enqueue.before_commit", "enqueue.after_commit")
 WORKER_POINTS = ("claim.after", "handler.before", "handler.after", "settle.before_commit", "settle.after_commit", "wake.after")
 ADVANCE_POINTS = ("advance.before_commit", "advance.after_commit")
-PRECLAIM_POINTS = ("preclaim.after",)
 OPERATOR_POINTS = ("operate.before_commit", "operate.after_commit")
 
 KILLED = -signal.SIGKILL
@@ -30,7 +29,7 @@ def test_every_named_point_is_died_at() -> None:
     `look.*` and `alert.*` are those of schedules, watchers and alerts, `function.*` those of functions, `thread.*` those of
     LangGraph's checkpoints, `move.*` those of namespaces, `partitions.*` those of PostgreSQL's roles: see their tests.
     """
-    here = {*ENQUEUE_POINTS, *WORKER_POINTS, *ADVANCE_POINTS, *PRECLAIM_POINTS, *OPERATOR_POINTS, *EFFECT_POINTS, *EXTERNAL_POINTS}
+    here = {*ENQUEUE_POINTS, *WORKER_POINTS, *ADVANCE_POINTS, *OPERATOR_POINTS, *EFFECT_POINTS, *EXTERNAL_POINTS}
     assert here >= {
         point
         for point in POINTS
@@ -112,21 +111,6 @@ async def test_a_run_whose_worker_dies_while_advancing_it_goes_on_with_another(s
     assert outputs == {"last": first.pid if done_by_first == 3 else second.pid}
     # Each step once, and the one in hand when the first died once more if its end was not stored.
     assert len(scene.effects("note")) == 3 + (point == "advance.before_commit")
-    assert (await scene.engine.kernel.verify()).problems == ()
-
-
-@pytest.mark.parametrize("point", PRECLAIM_POINTS)
-async def test_a_step_that_was_preclaimed_and_not_started_runs_once_elsewhere(scene: Scene, point: str) -> None:
-    run = await scene.engine.start_run([("crash.afl", FLOW)], "crash.Three")
-    first = scene.start("worker", "--crash-at", point)
-    await scene.died(first)
-    second = await scene.start_worker()
-    assert await scene.engine.run_result(run, timeout=BOUND) == {"last": second.pid}
-    assert [pid for _, _, _, pid in scene.effects("note")] == [first.pid, second.pid, second.pid]
-    tasks = [task for task in await scene.engine.list_tasks() if task.step_id is not None]
-    histories = sorted([await scene.moves(task.id) for task in tasks], key=len)
-    assert histories[:2] == [["succeed"], ["succeed"]]
-    assert histories[2] in (["release", "succeed"], ["expire", "succeed"])
     assert (await scene.engine.kernel.verify()).problems == ()
 
 

@@ -25,9 +25,10 @@ async def each_fired_once(scene: Scene, schedule_id: str) -> None:
     """No tick was left out, there is one task for each, and the record says the same."""
     schedule = await scene.engine.schedules.get(schedule_id)
     found = await ticks(scene)
-    first = schedule.body.when.anchor_at or 0
+    assert schedule.when.anchor_at is not None
+    first = schedule.when.anchor_at.ms
     assert found == [first + number * SECOND for number in range(1, len(found) + 1)]
-    assert (schedule.body.fired, schedule.body.skipped, schedule.body.cursor) == (len(found), 0, found[-1])
+    assert (schedule.fired, schedule.skipped, schedule.cursor.ms) == (len(found), 0, found[-1])
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
@@ -36,11 +37,11 @@ async def test_a_scheduler_that_is_killed_loses_no_tick_and_doubles_none(scene: 
     doomed = scene.start("worker", "--crash-at", f"{point}:{6 if point == 'claim.after' else 2}")
     made = await scene.engine.schedules.create("tidy", every=1, task="note", overlap="allow", catch_up="all")
     await scene.died(doomed)
-    before = (await scene.engine.schedules.get("tidy")).body.fired
+    before = (await scene.engine.schedules.get("tidy")).fired
     other = await scene.start_worker()
 
     async def went_on() -> bool:
-        return (await scene.engine.schedules.get("tidy")).body.fired >= before + 3
+        return (await scene.engine.schedules.get("tidy")).fired >= before + 3
 
     await until(went_on, doomed, other)
     await scene.engine.schedules.pause("tidy")
@@ -53,7 +54,7 @@ async def test_two_schedulers_share_the_ticks(scene: Scene) -> None:
     made = await scene.engine.schedules.create("tidy", every=1, task="note", overlap="allow", catch_up="all")
 
     async def enough() -> bool:
-        return (await scene.engine.schedules.get("tidy")).body.fired >= 5
+        return (await scene.engine.schedules.get("tidy")).fired >= 5
 
     await until(enough, *children)
     await scene.engine.schedules.pause("tidy")
@@ -69,7 +70,7 @@ async def test_an_operator_who_dies_has_edited_all_or_nothing(scene: Scene) -> N
     worker = scene.start("scheduler", "--crash-at", "operate.after_commit")
     assert await worker.ended() == KILLED
     edited = await scene.engine.schedules.get("tidy")
-    assert (edited.body.when.every_for, edited.version) == (60 * SECOND, made.version + 1)
+    assert (edited.when.every_for, edited.version) == (60 * SECOND, made.version + 1)
     task = await scene.engine.get_task(edited.task_id or "")
     assert task.wake_at is not None
     assert task.wake_at < edited.updated_at + 3600 * SECOND

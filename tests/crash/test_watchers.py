@@ -30,7 +30,7 @@ async def test_a_looker_that_is_killed_loses_no_change_and_doubles_none(
     doomed = scene.start("worker", "--crash-at", f"{point}:{number}")
 
     async def begun() -> bool:
-        return (await scene.engine.watchers.get("inbox")).body.begun or doomed.exit_code is not None
+        return (await scene.engine.watchers.get("inbox")).begun or doomed.exit_code is not None
 
     await until(begun, doomed)
     names = [f"{index:02}" for index in range(30)]
@@ -40,13 +40,13 @@ async def test_a_looker_that_is_killed_loses_no_change_and_doubles_none(
     other = await scene.start_worker()
 
     async def told() -> bool:
-        return (await scene.engine.watchers.get("inbox")).body.items == 30
+        return (await scene.engine.watchers.get("inbox")).items == 30
 
     await until(told, other)
     write_whole(inbox / "00", "changed")
 
     async def told_again() -> bool:
-        recent = (await scene.engine.watchers.get("inbox")).body.recent
+        recent = (await scene.engine.watchers.get("inbox")).recent
         return any((each.change, each.name) == ("modified", "00") for each in recent)
 
     await until(told_again, other)
@@ -54,7 +54,7 @@ async def test_a_looker_that_is_killed_loses_no_change_and_doubles_none(
     await until(scene.nothing_is_left, other)
     tasks = await scene.engine.list_tasks(name="note", limit=1000)
     told_of = Counter((each["change"], each["name"]) for each in (decode(task.payload)["change"] for task in tasks))
-    seen_first = {key for key, _ in await scene.engine.watchers.list_seen("inbox")}
+    seen_first = {item.name for item in (await scene.engine.watchers.seen("inbox")).seen}
     assert seen_first == set(names)
     assert max(told_of.values()) == 1
     assert told_of[("modified", "00")] == 1

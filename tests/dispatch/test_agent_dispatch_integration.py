@@ -121,7 +121,7 @@ async def test_a_worker_loop_logs_outcomes_of_jobs_only(coordinator, engine):
     schedule = await engine.schedules.create("soon", at=datetime(2020, 1, 1, tzinfo=UTC), task="nobody", catch_up="latest")
 
     async def fired() -> bool:
-        return bool((await engine.schedules.get(schedule.id)).body.fired)
+        return bool((await engine.schedules.get(schedule.id)).fired)
 
     await until(fired)
     await coordinator.stop()  # flushes the log lines

@@ -20,9 +20,9 @@ from treadle import Engine
 from treadle.api.contract import PREFIX, Call, Doc, Parameter
 from treadle.api.dispatch import Issue
 from treadle.api.flows import SourceText
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.access import COOKIE
 from treadle.model.access import OPEN, Scope
-from treadle.service import Service
 
 ISSUE = {
     "id": 1,
@@ -115,7 +115,7 @@ def postgres_rows(line: asyncpg.Connection) -> Rows:
 
 async def populate(engine: Engine, folder: Path) -> dict[str, Any]:
     """Make one of everything; return arguments of calls by the names of their parameters."""
-    api = Service(engine, OPEN)
+    api = Operations(engine, OPEN)
     await api.flows.publish("shop", [SourceText("shop.afl", FLOW)])
     run = await api.runs.start("shop", task_list="other")
     task = await api.tasks.enqueue("x", {}, task_list="other")

@@ -19,6 +19,7 @@ from tests.mcp.transports import in_request_context
 
 from treadle import Engine
 from treadle.api.facade import all_calls
+from treadle.engine.operations import Operations, alerts
 from treadle.interfaces.http.access import COOKIE
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.app_state import state_of
@@ -29,7 +30,6 @@ from treadle.interfaces.web.site import FLASH_COOKIE, add_pages
 from treadle.kernel.access.login_throttle import FailedLogins
 from treadle.model.access import Access, Scope, granted
 from treadle.model.errors import Forbidden, ListForbidden, TreadleError
-from treadle.service import Service, alerts
 from treadle.stores.sqlite import connect_for_reading
 from treadle.testing import ManualClock
 
@@ -136,7 +136,7 @@ class Unreachable:
 
 async def test_a_tool_does_nothing_in_a_list_that_the_token_may_not_use(world: World):
     access = Access("ada", frozenset(Scope), task_lists=("mine",))
-    context = RequestContext(Service(world.stage.engine, access), access, start_worker=cast(Any, Unreachable()))
+    context = RequestContext(Operations(world.stage.engine, access), access, start_worker=cast(Any, Unreachable()))
     tools = [tool for tool in TOOLS.values() if "task_list" in tool.input_schema["properties"]]
     assert "worker_start" in [tool.name for tool in tools]
     for tool in tools:

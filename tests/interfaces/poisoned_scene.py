@@ -16,6 +16,7 @@ from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, ExternalProductionHandle, NonRetryable, RetryPolicy, Waiting
 from treadle.api.facade import all_calls
+from treadle.engine.operations import Operations
 from treadle.kernel.access.requests import Answer
 from treadle.kernel.store.records import PutRecord
 from treadle.kernel.store.units import Unit
@@ -25,7 +26,6 @@ from treadle.model.records import Record
 from treadle.model.stored import write
 from treadle.model.tasks import Server
 from treadle.model.threads import ThreadItem
-from treadle.service import Service
 from treadle.testing import StubExternalSpecialist
 
 FLOW = """
@@ -242,7 +242,7 @@ async def fill(url: str, folder: Path) -> None:
             await engine.kernel.sessions.open(secret)
             begun = await engine.kernel.requests.begin("ann", "POST /v1/tasks", f"key{n}", b"{}")
             await engine.kernel.requests.finish(begun, Answer(200, b"{}"))
-            await Service(engine, OPEN).handlers.register(f"film.Watch{n}", "missing", metadata={"n": n})
+            await Operations(engine, OPEN).handlers.register(f"film.Watch{n}", "missing", metadata={"n": n})
             server = Server(id=engine.kernel.ids.new_id(), name=f"s{n}", host="h", pid=1, version="1", state="running")
             await engine.kernel.store.save_server(server)
             await engine.kernel.threads.write(f"thread{n}", checkpointed, None, None)
@@ -313,7 +313,7 @@ PARAMETERS = {
 
 def reads(engine: Engine, ids: dict[str, list[str]]) -> dict[str, Callable[[], Any]]:
     """Every reading call of the contract for every entity, and the checks of the whole store."""
-    service = Service(engine, OPEN)
+    service = Operations(engine, OPEN)
     found: dict[str, Callable[[], Any]] = {}
     for call in all_calls():
         if call.route.method != "GET" or call.id in ("tasks_result",):

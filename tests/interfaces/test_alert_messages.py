@@ -12,11 +12,11 @@ from tests.interfaces.receivers import Receiver
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.engine.operations import Operations
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.access import Access, Scope
 from treadle.model.errors import AlertRuleNotFound, InvalidInput
 from treadle.model.webhooks import verify
-from treadle.service import Service
 from treadle.settings import Settings
 
 SECRET = "of the alerts"
@@ -26,8 +26,8 @@ def make(url: str = "memory://", **settings: Any) -> Engine:
     return Engine(url, settings=Settings(**{"webhook_secret": SECRET} | settings))
 
 
-def service(engine: Engine) -> Service:
-    return Service(engine, Access("ann", frozenset(Scope)))
+def service(engine: Engine) -> Operations:
+    return Operations(engine, Access("ann", frozenset(Scope)))
 
 
 async def fail_one(engine: Engine) -> str:

@@ -10,10 +10,10 @@ import pytest
 from tests.interfaces.engines import make_engine, url_of
 from tests.interfaces.function_driver import Process, Scene, function_scene, until
 
+from treadle.engine.operations import Operations
 from treadle.kernel.store.units import PutRun
 from treadle.model.access import OPEN
 from treadle.model.errors import IllegalMove
-from treadle.service import Service
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -91,7 +91,7 @@ async def _continued(scene: Scene, links: int = 3) -> tuple[str, str, Process]:
 
 async def test_every_call_that_names_the_first_run_reaches_the_current_one(scene: Scene):
     first, last, process = await _continued(scene)
-    api = Service(scene.engine, OPEN)
+    api = Operations(scene.engine, OPEN)
     assert (await api.runs.pause(first)).id == last
     assert (await api.system.why(first)).code == "paused"
     assert (await api.runs.resume(first)).id == last
@@ -125,7 +125,7 @@ async def test_pending_approvals_are_found_by_the_first_id():
             return await ctx.approval("May it?")
 
         started = await engine.start_function("ask")
-        approvals = Service(engine, OPEN).approvals
+        approvals = Operations(engine, OPEN).approvals
 
         async def asked() -> bool:
             return bool((await approvals.list(run_id=started.id)).approvals)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from textual.widgets import DataTable
 
 from treadle.engine import Engine
+from treadle.engine.operations import Operations
 from treadle.interfaces.cli.commands.top import Look, headline, spark
 from treadle.interfaces.cli.output.top_screen import TopApp
 from treadle.model.access import OPEN
 from treadle.model.errors import StoreUnavailable
-from treadle.service import Service
 
 
 def cells(app: TopApp, name: str) -> list[list[str]]:
@@ -21,7 +21,7 @@ async def test_it_shows_lists_runs_and_workers_and_follows_them():
     async with Engine("memory://") as engine:
         for n in range(3):
             await engine.enqueue("greet", {"n": n})
-        app = TopApp(Service(engine, OPEN), 60, where="memory://")
+        app = TopApp(Operations(engine, OPEN), 60, where="memory://")
         async with app.run_test() as pilot:
             assert cells(app, "lists")[0][:3] == ["default", "greet", "3"]
             await engine.enqueue("greet", {"n": 4})
@@ -37,7 +37,7 @@ async def test_it_shows_lists_runs_and_workers_and_follows_them():
 
 async def test_trouble_is_said_and_goes_away(monkeypatch):
     async with Engine("memory://") as engine:
-        look = Look(Service(engine, OPEN))
+        look = Look(Operations(engine, OPEN))
 
         async def down() -> None:
             raise StoreUnavailable("the store is away")

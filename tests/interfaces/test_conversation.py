@@ -14,10 +14,10 @@ from tests.interfaces.function_driver import Died, Scene, function_scene
 from tests.limits import BOUND
 
 from treadle import FunctionContext, Update, UpdateRejected, UpdateUnanswered
+from treadle.engine.operations import Operations
 from treadle.kernel.store.units import PutRun
 from treadle.model.access import OPEN
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidPayload, NotFound, RunFailed
-from treadle.service import Service
 
 
 @dataclass
@@ -68,7 +68,7 @@ async def test_a_published_value_is_read_without_a_worker_and_follows_the_chain(
     assert await scene.engine.run_result(started) == "done"
     assert await scene.engine.runs.query(started.id, "progress") == 0.9
     assert await started.query("big") == "x" * 20_000
-    api = Service(scene.engine, OPEN)
+    api = Operations(scene.engine, OPEN)
     found = await api.runs.query(started.id, "progress")
     assert (found.value, found.run_id != started.id) == (0.9, True)
     assert (await api.runs.get(started.id)).published["address"] == {"street": "Main", "zip": 1}

@@ -48,7 +48,7 @@ async def limits_of(engine: Engine) -> dict[str, tuple[int | None, float | None,
 
 
 async def crons_of(engine: Engine) -> dict[str, str | None]:
-    return {each.name: each.body.when.cron for each in await engine.schedules.list_schedules()}
+    return {each.name: each.when.cron for each in (await engine.schedules.list()).schedules}
 
 
 def lines(said: list[Event]) -> list[str]:
@@ -169,7 +169,7 @@ def declared(release: int, **more: int) -> Declared:
 
 
 async def found(engine: Engine) -> dict[str, Any]:
-    schedules = {each.name: each.body.target.priority for each in await engine.schedules.list_schedules()}
+    schedules = {each.name: each.target.priority for each in (await engine.schedules.list()).schedules}
     return await limits_of(engine) | schedules
 
 
@@ -228,11 +228,11 @@ async def test_a_schedule_whose_time_has_passed_is_not_made_again():
     async with engine:
         sync = engine.kernel.trigger_services.declarations.sync
         await sync(engine.declare)
-        assert [each.name for each in await engine.schedules.list_schedules()] == ["launch"]
+        assert [each.name for each in (await engine.schedules.list()).schedules] == ["launch"]
         clock.advance(120_000)
         await engine.schedules.remove("launch")  # as its firing does
         assert {change.verdict for change in (await sync(engine.declare)).changes} == {"unchanged"}
-        assert await engine.schedules.list_schedules() == []
+        assert (await engine.schedules.list()).schedules == []
 
 
 async def test_a_decorated_handler_or_function_is_the_target():
@@ -249,9 +249,9 @@ async def test_a_decorated_handler_or_function_is_the_target():
         pass
 
     async with engine, engine.worker():
-        targets = {each.name: (each.body.target.kind, each.body.target.name) for each in await engine.schedules.list_schedules()}
+        targets = {each.name: (each.target.kind, each.target.name) for each in (await engine.schedules.list()).schedules}
         assert targets == {"tidy": ("task", "clean.Up"), "month": ("function", "close_books")}
-        assert (await engine.schedules.get("tidy")).next_at % 3_600_000 == 0
+        assert (await engine.schedules.get("tidy")).next_at.ms % 3_600_000 == 0
 
 
 async def test_an_invalid_declaration_stops_the_start_before_anything_is_changed():

@@ -13,8 +13,8 @@ from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.api.schedules import Schedule
 from treadle.engine.codecs import Zlib
-from treadle.kernel.schedules.service import Schedule
 from treadle.kernel.store.system import SystemClock
 from treadle.settings import Settings
 
@@ -43,11 +43,11 @@ async def until(look: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) ->
 
 async def ended(engine: Engine, name: str) -> Schedule:
     """A schedule that fires once, once it has."""
-    listed = await until(
-        lambda: engine.schedules.list_schedules(ended=True),
-        lambda found: any((each.name, each.state) == (name, "finished") for each in found),
+    page = await until(
+        lambda: engine.schedules.list(every=True),
+        lambda page: any((each.name, each.state) == (name, "finished") for each in page.schedules),
     )
-    return next(each for each in listed if each.name == name)
+    return next(each for each in page.schedules if each.name == name)
 
 
 async def test_a_schedule_starts_a_task_a_function_and_a_workflow(engine: Engine):
@@ -66,11 +66,11 @@ async def test_a_schedule_starts_a_task_a_function_and_a_workflow(engine: Engine
         await engine.schedules.create("one", at=at, task="report")
         await engine.schedules.create("two", at=at, function="nightly", inputs={"n": 2}, tick_as="day")
         await engine.schedules.create("three", at=at, workflow="daily.Daily", flow="daily", tick_as="tick")
-        (task,) = (await ended(engine, "one")).body.recent
+        (task,) = (await ended(engine, "one")).recent
         assert await engine.result(task.id or "", timeout=BOUND) == {"for": text}
-        (run,) = (await ended(engine, "two")).body.recent
+        (run,) = (await ended(engine, "two")).recent
         assert await engine.run_result(run.id or "", timeout=BOUND) == {"for": text, "n": 2}
-        (run,) = (await ended(engine, "three")).body.recent
+        (run,) = (await ended(engine, "three")).recent
         assert await engine.run_result(run.id or "", timeout=BOUND) == {"for": text}
     assert (await engine.kernel.verify()).problems == ()
 
@@ -94,9 +94,9 @@ async def test_a_function_that_sleeps_is_canceled_by_the_next_tick(engine: Engin
 
     async with engine.worker():
         await engine.schedules.create("often", every=1, function="slow", overlap="cancel")
-        await until(lambda: engine.schedules.get("often"), lambda found: found.body.fired >= 2)
+        await until(lambda: engine.schedules.get("often"), lambda found: found.fired >= 2)
         await engine.schedules.pause("often")
-        recent = (await engine.schedules.get("often")).body.recent
+        recent = (await engine.schedules.get("often")).recent
         first, second = [each for each in recent if each.id][:2]  # a tick that came late is listed without a run
         assert (await engine.runs.get_run(first.id or "")).state == "canceled"
         await engine.runs.cancel(second.id or "")
@@ -116,11 +116,11 @@ async def test_a_function_that_goes_on_as_another_run_still_goes_on(engine: Engi
 
     async with engine.worker():
         await engine.schedules.create("often", every=1, function="loop", overlap="skip")
-        await until(lambda: engine.schedules.get("often"), lambda found: found.body.skipped >= 1)
-        assert (await engine.schedules.get("often")).body.fired == 1
+        await until(lambda: engine.schedules.get("often"), lambda found: found.skipped >= 1)
+        assert (await engine.schedules.get("often")).fired == 1
         (first,) = await until(sleeping, lambda found: len(found) == 1)
         await engine.schedules.edit("often", overlap="cancel")
-        await until(lambda: engine.schedules.get("often"), lambda found: found.body.fired >= 2)
+        await until(lambda: engine.schedules.get("often"), lambda found: found.fired >= 2)
         await engine.schedules.pause("often")
         assert (await engine.runs.get_run(first.id)).state == "canceled"
     assert (await engine.kernel.verify()).problems == ()
@@ -136,8 +136,8 @@ async def test_a_watcher_starts_a_function_for_a_file(engine: Engine, tmp_path: 
     (inbox / "a.csv").write_text("1;2")
     async with engine.worker():
         await engine.watchers.create("inbox", directory=str(inbox), existing="new", every=1, settle=0.5, function="import")
-        watcher = await until(lambda: engine.watchers.get("inbox"), lambda found: found.body.fired == 1)
-        run_id = watcher.body.recent[0].id
+        watcher = await until(lambda: engine.watchers.get("inbox"), lambda found: found.fired == 1)
+        run_id = watcher.recent[0].id
         assert await engine.run_result(run_id or "", timeout=BOUND) == {"name": "a.csv", "size": 3}
     assert (await engine.kernel.verify()).problems == ()
 
@@ -157,12 +157,12 @@ async def test_what_is_sealed_is_read_by_who_has_the_codec_and_harms_nobody_else
     async with Engine(url, settings=Settings(), codec=Zlib()) as sealed:
         await sealed.schedules.create("report", at=past(), task="report", inputs={"secret": "x" * 100})
         await sealed.watchers.create("inbox", directory=str(tmp_path), task="report")
-        assert (await sealed.schedules.get("report")).body.target.inputs == {"secret": "x" * 100}
+        assert (await sealed.schedules.get("report")).target.inputs == {"secret": "x" * 100}
     async with make_engine(url) as plain:
         for service in (plain.schedules, plain.watchers):
             assert await service.repair() == await service.describe_recovery() == []
-        (watcher,) = await plain.watchers.list_watchers()
+        (watcher,) = (await plain.watchers.list()).watchers
         for shown in (await plain.schedules.get("report"), watcher):
             assert shown.state == "unreadable"
-            assert "codec" in str(shown.body.error)
+            assert "codec" in str(shown.error)
             assert "x" * 100 not in str(shown)

@@ -21,7 +21,7 @@ from treadle.kernel.queue.engine_tasks import cancel_task, cancel_with
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.values import decode
 from treadle.testing.recordings import record, replay_async
-from treadle.workers.functions.cleanup import may_clean_up
+from treadle.workers.functions.registry import may_clean_up
 
 COLD, WARM = 0, 1000
 

@@ -12,11 +12,11 @@ from tests.interfaces.goal_scene import READINESS, SCHEDULE, approved, opened, p
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.engine.operations import Operations
 from treadle.goals.topology import ROLE_EVENTS, InvalidTopology
 from treadle.kernel.store.units import Unit
 from treadle.model.access import OPEN
 from treadle.model.states import OBJECTIVE
-from treadle.service import Service
 
 ROLE, DEADLINE = "goal.role", "goal.deadline"
 TOPOLOGY = """
@@ -57,7 +57,7 @@ async def test_a_role_receives_its_events_and_no_others(kind: str, request: Any,
         await engine.goals.objectives.add("Not approved", actor="ada", type="CAPTURE")
         made = await approved(engine, type="CAPTURE")
         await until(lambda: has(calls, 2))
-        fleet = await Service(engine, OPEN).servers.fleet()
+        fleet = await Operations(engine, OPEN).servers.fleet()
     assert {each["event"] for each in calls} == {"objective.approve", "objective.pass"}
     assert {(each["role"], each["objective"]["objective_id"]) for each in calls} == {("capture", made.objective_id)}
     assert "goal.role/capture" in [each.name for each in fleet.roles]

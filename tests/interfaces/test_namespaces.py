@@ -12,11 +12,11 @@ from tests.interfaces.engines import SHARED, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
 from treadle.model.errors import ServerNotFound, TaskIgnored, WorkerNotFound
 from treadle.model.handlers import HandlerRegistration
 from treadle.model.tasks import Server
-from treadle.service import Service
 
 
 @pytest.fixture(params=SHARED)
@@ -49,7 +49,7 @@ async def test_a_worker_of_one_namespace_is_not_a_live_worker_of_another(both: t
         assert server.server.namespace == "red"
         with pytest.raises(ServerNotFound):
             await blue.kernel.reads.get_server(server.server.id)
-        there, here = Service(blue, OPEN), Service(red, OPEN)
+        there, here = Operations(blue, OPEN), Operations(red, OPEN)
         assert [each.namespace for each in (await here.servers.list()).servers] == ["red"]
         assert (await there.servers.list()).servers == []
         assert (await there.system.status()).live_servers == 0

@@ -17,8 +17,8 @@ from tests.interfaces.engines import SHARED, url_of
 from tests.limits import BOUND
 
 from treadle import Engine, TaskFailed
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
-from treadle.service import Service
 
 FIELD = "from_a_newer_version"
 STRUCTURES = ("records.id.body", "record_items.record_id+key.value", "steps.id.body", "tasks.id.policy", "finished.id.policy")
@@ -140,7 +140,7 @@ async def test_every_operation_keeps_the_fields_of_a_newer_version(url: str, que
 
 async def _fire(engine: Engine, folder: Path, text: str) -> None:
     """Let a schedule tick and a watcher notice a change."""
-    service = Service(engine, OPEN)
+    service = Operations(engine, OPEN)
     (folder / "incoming" / "0.txt").write_text(text)
     fired = [(await service.schedules.get("schedule1")).fired, (await service.watchers.get("watcher1")).fired]
     await service.schedules.edit("schedule1", every=1.0)
@@ -162,7 +162,7 @@ def _versions(query: Query) -> dict[str, tuple[str, int]]:
 
 async def _operate(engine: Engine, folder: Path) -> None:
     """Make every kind of change of a stored structure."""
-    service = Service(engine, OPEN)
+    service = Operations(engine, OPEN)
     schedules, watchers = service.schedules, service.watchers
     await schedules.edit("schedule0", cron="0 4 * * *", catch_up="all", priority=3)
     await schedules.edit("schedule0", every=60.0)

@@ -22,11 +22,11 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.agents import Evaluator, Persistence, RegistryRunner
 from treadle.api.flows import SourceText
+from treadle.engine.operations import Operations
 from treadle.kernel import bodies
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.access import OPEN
 from treadle.model.errors import TaskFailed, TreadleError, UnreadableValue
-from treadle.service import Service
 from treadle.settings import Settings
 
 SOAKED = ("empty", "list", "number", "text")
@@ -245,7 +245,7 @@ async def test_damaged_rows_are_listed_as_unreadable_and_can_be_ended_or_repaire
     poison.damage(kind, "tasks.policy")
     poison.damage(kind, "steps.body")
     async with scene.make(poison.url, tmp_path) as engine:
-        service, rows = Service(engine, OPEN), poison.rows
+        service, rows = Operations(engine, OPEN), poison.rows
         await _listed(engine, rows)
         await service.schedules.remove(rows["schedule"])
         await service.watchers.remove(rows["watcher"])
@@ -285,7 +285,7 @@ async def test_every_run_with_damaged_steps_and_checkpoints_is_explained_and_can
             if (changed := scene.damaged(text).get(kind)) is not None:
                 poison.query(f"update {table} set {column} = ? where id = ?", changed, each)
     async with scene.make(poison.url, tmp_path) as engine:
-        runs = Service(engine, OPEN).runs
+        runs = Operations(engine, OPEN).runs
         live = [each for each in (await runs.list(limit=1000)).runs if each.finished_at is None]
         assert {each.workflow for each in live} >= {"film.Film", "trip", "tour"}
         for each in live:
@@ -320,7 +320,7 @@ def _is_verified(where: str) -> bool:
 async def _verified(engine: Engine) -> list[str]:
     problems, after = list[str](), None
     while True:
-        page = await Service(engine, OPEN).store.verify(after=after, limit=7)
+        page = await Operations(engine, OPEN).store.verify(after=after, limit=7)
         problems += page.problems
         assert page.holds == (not page.problems)
         if (after := page.next_after) is None:
@@ -378,7 +378,7 @@ async def test_verify_reads_every_column_also_those_that_are_mostly_empty(poison
 async def test_publishing_a_damaged_flow_again_repairs_it(poison: Poison, tmp_path: Path, column: str) -> None:
     poison.damage("truncated", f"flows.{column}")
     async with scene.make(poison.url, tmp_path) as engine:
-        service = Service(engine, OPEN)
+        service = Operations(engine, OPEN)
         before = (await service.flows.list()).flows
         await service.flows.publish("films", [SourceText("film.afl", scene.FLOW)])
         assert [each.flow_id for each in (await service.flows.list()).flows] == [each.flow_id for each in before]
@@ -394,7 +394,7 @@ async def test_a_damaged_registration_is_listed_and_not_loaded(poison: Poison, t
     poison.damage("truncated", f"handler_registrations.{column}")
     (name,) = poison.damaged.values()
     async with scene.make(poison.url, tmp_path) as engine:
-        handlers = Service(engine, OPEN).handlers
+        handlers = Operations(engine, OPEN).handlers
         listed = {each.facet_name: each.unreadable for each in (await handlers.list()).handlers}
         assert f"Its {column} cannot be read" in (listed.pop(name) or "")
         assert (len(listed), set(listed.values())) == (2, {None})
@@ -415,7 +415,7 @@ async def test_a_damaged_registration_is_listed_and_not_loaded(poison: Poison, t
 
 
 async def _listed(engine: Engine, rows: dict[str, str]) -> None:
-    service = Service(engine, OPEN)
+    service = Operations(engine, OPEN)
     for entity, page in {
         "schedule": (await service.schedules.list()).schedules,
         "watcher": (await service.watchers.list()).watchers,

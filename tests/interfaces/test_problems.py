@@ -18,9 +18,9 @@ from tests.web.conftest import visiting
 
 from treadle import EffectUnknown
 from treadle.api.system import StatusProblem
+from treadle.engine.operations import Operations
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.model.access import Access, Scope
-from treadle.service import Service
 
 Cure = Callable[[], Awaitable[Any]]
 
@@ -165,7 +165,7 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def problems_of(scene: Scene) -> dict[str, StatusProblem]:
-    status = await Service(scene.engine, Access("ann", frozenset(Scope))).system.status()
+    status = await Operations(scene.engine, Access("ann", frozenset(Scope))).system.status()
     assert status.reasons == [each.line for each in status.problems]
     assert status.health == ("degraded" if status.problems else "ok")
     return {each.code: each for each in status.problems}

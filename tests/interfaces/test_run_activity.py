@@ -12,9 +12,9 @@ from tests.interfaces.engines import make_engine, url_of
 from tests.interfaces.function_driver import function_scene, parked, until
 
 from treadle import Engine, RetryPolicy
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 from treadle.testing import StubExternalSpecialist
 
 HOUR = 3600
@@ -76,7 +76,7 @@ def define(engine: Engine, working: asyncio.Event) -> dict[str, tuple[str, str]]
 async def test_every_kind_of_wait_is_shown_filtered_and_counted_alike(engine: Engine) -> None:
     working = asyncio.Event()
     expected = define(engine, working)
-    service = Service(engine, OPEN)
+    service = Operations(engine, OPEN)
     async with engine.worker():
         ids = {name: (await engine.start_function(name)).id for name in expected}
 
@@ -125,7 +125,7 @@ async def test_a_wait_without_a_time_is_not_shown_as_due() -> None:
         async def listens(payload: Any, ctx: Any) -> None:
             await ctx.wait_for("go", timeout=payload.get("timeout"))
 
-        service = Service(scene.engine, OPEN)
+        service = Operations(scene.engine, OPEN)
         process = scene.process()
         for timeout, due in ((None, False), (HOUR, True), (3 * 24 * HOUR, True)):
             run = await scene.engine.start_function("listens", {"timeout": timeout})

@@ -12,6 +12,7 @@ from tests.limits import BOUND
 
 from treadle import RetryPolicy
 from treadle.api.steps import Step
+from treadle.engine.operations import Operations
 from treadle.kernel.runs.display import RunWork, worked_for
 from treadle.kernel.store.queries import StepTask
 from treadle.model.access import OPEN
@@ -19,14 +20,13 @@ from treadle.model.errors import RunFailed
 from treadle.model.runs import Run
 from treadle.model.states import STEP, Hold, RunState, StepState
 from treadle.model.tasks import Task
-from treadle.service import Service
 from treadle.workers.context import Context
 
 SECOND = 1000
 
 
 async def steps_of(scene: Scene, run_id: str, **which: Any) -> dict[str, Step]:
-    page = await Service(scene.engine, OPEN).steps.list(run_id, **which)
+    page = await Operations(scene.engine, OPEN).steps.list(run_id, **which)
     return {step.path: step for step in page.steps}
 
 
@@ -88,9 +88,9 @@ async def test_a_step_in_progress_is_shown_with_its_start_worker_and_attempt_als
             for step in shown.values():
                 assert (step.state, step.began_at.ms, step.ended_at, step.took_for) == ("running", began_at, None, None)
                 assert (step.worker, step.attempt, step.facet) == (process.owner_id, 1, "step")
-        one = await Service(scene.engine, OPEN).steps.get(run.id, "0[1].long")
+        one = await Operations(scene.engine, OPEN).steps.get(run.id, "0[1].long")
         assert (one.id, one.state) == (shown["0[1].long"].id, "running")
-        assert (await Service(scene.engine, OPEN).tasks.get(task.id)).progress == {"fraction": 0.5, "message": "half"}
+        assert (await Operations(scene.engine, OPEN).tasks.get(task.id)).progress == {"fraction": 0.5, "message": "half"}
         gates["short"].set()
         await until(lambda: _recorded(scene, run.id, 1))
         scene.clock.advance(5)
@@ -219,7 +219,7 @@ async def test_took_counts_the_work_of_a_workflow_not_the_days_before_a_retry() 
         await process.settle(task, {"receipt": "r"})
         steps = await steps_of(scene, run.id, blocks=False)
         assert (steps[pay].took_for, steps[root].took_for) == (1 * SECOND, 10 * SECOND)
-        assert (await Service(scene.engine, OPEN).runs.get(run.id)).took_for == 10 * SECOND
+        assert (await Operations(scene.engine, OPEN).runs.get(run.id)).took_for == 10 * SECOND
 
 
 MANY = """
@@ -246,7 +246,7 @@ async def test_a_page_of_steps_loads_the_tasks_of_its_own_steps_only(monkeypatch
         monkeypatch.setattr(store, "list_step_tasks", list_step_tasks, raising=False)
         monkeypatch.setattr(store, "list_tasks", None)
         claimed = {task.step_id for task in await scene.process().claim("handler", limit=3)}
-        steps, found = Service(scene.engine, OPEN).steps, []
+        steps, found = Operations(scene.engine, OPEN).steps, []
         page = await steps.list(run.id, order="stored", limit=5)
         found += page.steps
         while page.next_after is not None:
@@ -330,5 +330,5 @@ async def test_a_failed_run_shows_its_open_steps_as_canceled() -> None:
             run = await engine.start_function("fails")
             with pytest.raises(RunFailed):
                 await engine.run_result(run, timeout=BOUND)
-        (step,) = (await Service(engine, OPEN).steps.list(run.id)).steps
+        (step,) = (await Operations(engine, OPEN).steps.list(run.id)).steps
         assert (step.state, step.took_for is not None) == ("failed", True)

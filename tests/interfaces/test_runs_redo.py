@@ -13,11 +13,11 @@ from tests.interfaces.test_runs_fork import answer, finished
 from tests.mcp.test_tools import at_work
 
 from treadle import Canceled, Engine
+from treadle.engine.operations import Operations
 from treadle.evaluator import State
 from treadle.kernel.store.queries import RunFilter
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, Refused
-from treadle.service import Service
 
 FLOW = """namespace shop {
     event facet Price(count: Long) => (total: Double)
@@ -110,7 +110,7 @@ async def test_a_model_previews_the_calls_and_redoes_a_step_with_the_right_resul
 async def test_only_the_new_run_goes_on_and_a_refused_redo_leaves_the_old_one_running() -> None:
     async with hands_on("memory://") as hands:
         engine = hands.engine
-        service = Service(engine, Access("ann", frozenset(Scope)))
+        service = Operations(engine, Access("ann", frozenset(Scope)))
         run = await engine.start_run([("shop.afl", FLOW)], None, {"count": 2})
         while tasks := await hands.claim(limit=1):
             if tasks[0].name == "shop.Charge":
@@ -142,7 +142,7 @@ async def test_a_step_of_a_function_is_redone_by_its_code() -> None:
         return f"{first}"
 
     async with engine, engine.worker():
-        service = Service(engine, Access("ann", frozenset(Scope)))
+        service = Operations(engine, Access("ann", frozenset(Scope)))
         run_id = (await engine.start_function("trip", {})).id
         assert (await service.runs.outputs(run_id, wait_for=30)).outputs == {"result": "1"}
         steps = {each.name: each.id for each in (await service.steps.list(run_id)).steps}

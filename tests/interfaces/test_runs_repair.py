@@ -10,6 +10,7 @@ import pytest
 from tests.interfaces.engines import url_of
 from tests.interfaces.run_driver import Hands, hands_on
 
+from treadle.engine.operations import Operations
 from treadle.kernel.queue.decide import failure, settlement
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.units import CancelRunTasks, Unit
@@ -21,7 +22,6 @@ from treadle.model.outcomes import AwaitingApproval, Paused, Problem, Retry
 from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
-from treadle.service import Service
 
 FLOW = [
     (
@@ -255,7 +255,7 @@ async def test_a_run_that_cannot_be_read_does_not_stop_the_retry_of_others(
         return await retry_run(run_id, actor)
 
     monkeypatch.setattr(letters, "_retry_run", retry)
-    api = Service(hands.engine, Access("ann", frozenset(Scope))).dead_letters
+    api = Operations(hands.engine, Access("ann", frozenset(Scope))).dead_letters
     done = await (api.retry(ids=[task.id for task in tasks]) if by_id else api.retry(everything=True))
     assert (done.matched, done.done, done.of_runs, done.passed_over) == (2, 1, 1, 1)
     assert (await hands.engine.runs.get_run(sound)).state == "running"

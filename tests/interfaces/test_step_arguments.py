@@ -14,9 +14,9 @@ from tests.limits import BOUND
 from tests.web.conftest import visiting
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine, FunctionContext, NonRetryable
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
 from treadle.model.errors import RunFailed
-from treadle.service import Service
 from treadle.settings import Settings
 from treadle.testing import Environment
 
@@ -71,7 +71,7 @@ async def test_steps_of_runs_and_their_tasks_name_their_item_in_every_interface(
     url = f"sqlite:///{tmp_path / 'store.db'}"
     async with scene(url) as engine:
         run_id, function_id = await play(engine)
-        service = Service(engine, OPEN)
+        service = Operations(engine, OPEN)
         found = {step.path: step for step in (await service.steps.list(run_id)).steps}
         assert found["Import[1].load"].about == f'n = 2, name = "{TAG}"'
         assert found["Import[1]"].about == "file = 2"
@@ -101,7 +101,7 @@ async def test_steps_of_runs_and_their_tasks_name_their_item_in_every_interface(
     assert f'load(n = 2, name = "{TAG}")' in shown
 
 
-async def _all_asked(service: Service) -> bool:
+async def _all_asked(service: Operations) -> bool:
     return len((await service.approvals.list()).approvals) == 2
 
 
@@ -115,7 +115,7 @@ async def test_a_question_names_its_context_or_the_payload_of_its_task():
     async with engine:
         await engine.enqueue("ask", {"order": 7})
         await engine.enqueue("ask", {"order": 8, "context": {"amount": 12}})
-        service = Service(engine, OPEN)
+        service = Operations(engine, OPEN)
         async with engine.worker():
             await until(lambda: _all_asked(service))
         page = await service.approvals.list()
@@ -134,7 +134,7 @@ async def test_arguments_are_sealed_with_the_rest(tmp_path: Path):
         run = await engine.start_function("crawl", {})
         async with engine.worker():
             await engine.run_result(run.id, timeout=BOUND)
-        (step,) = (await Service(engine, OPEN).steps.list(run.id)).steps
+        (step,) = (await Operations(engine, OPEN).steps.list(run.id)).steps
         assert "gooseberry" in step.about
     assert not _stored(tmp_path, b"gooseberry")
 
@@ -158,6 +158,6 @@ async def test_the_page_of_a_call_shows_its_payload_and_traceback() -> None:
         run = await engine.start_function("pay")
         with pytest.raises(RunFailed):
             await env.result(run)
-        step = await Service(engine, OPEN).steps.get(run.id, "charge")
+        step = await Operations(engine, OPEN).steps.get(run.id, "charge")
     assert step.params == {"amount": 9}
     assert "card declined" in (step.traceback or "")

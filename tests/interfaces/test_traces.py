@@ -17,9 +17,9 @@ from tests.web.conftest import visiting
 from treadle import ApprovalRequest, AwaitingApproval, Engine, ExternalProductionHandle, NonRetryable, RetryPolicy
 from treadle.api.traces import Trace
 from treadle.api.wire import to_builtins
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import TraceNotFound
-from treadle.service import Service
 from treadle.settings import Settings
 
 FLOW = """
@@ -84,8 +84,8 @@ def make(url: str) -> Engine:
     return engine
 
 
-def service(engine: Engine) -> Service:
-    return Service(engine, Access("ann", frozenset(Scope)))
+def service(engine: Engine) -> Operations:
+    return Operations(engine, Access("ann", frozenset(Scope)))
 
 
 def outline(trace: Trace) -> list[tuple[int, str, str, str]]:

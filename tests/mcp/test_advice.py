@@ -33,9 +33,9 @@ def _docstrings(text: str) -> set[str]:
 def _recommended() -> Iterator[tuple[str, str]]:
     """Every command in a text of the engine outside the command line, with its file."""
     for path in SOURCES.rglob("*.py"):
-        rooms = set(path.relative_to(SOURCES).parts)
+        inside = set(path.relative_to(SOURCES).parts)
         text = path.read_text("utf-8")
-        if rooms & {"cli", "lsp", "testing"} or path.stem in ("settings", "metric_table", "llms") or "`treadle" not in text:
+        if inside & {"cli", "lsp", "testing"} or path.stem in ("settings", "metric_table", "llms") or "`treadle" not in text:
             continue
         for found in set(texts_of(path)) - _docstrings(text):
             for span in _SPAN.findall(found):

@@ -10,17 +10,17 @@ import pytest
 from tests.mcp.transports import Way, by, refused, told
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope, granted
 from treadle.model.errors import Forbidden, Refused
-from treadle.service import Service
 
 
 @pytest.mark.parametrize("scope", Scope)
 async def test_no_scope_but_admin_both_adds_and_approves_an_objective(scope: Scope) -> None:
     async with Engine("memory://") as engine:
-        admin = Service(engine, Access("root", frozenset(Scope)))
+        admin = Operations(engine, Access("root", frozenset(Scope)))
         new = await admin.objectives.add("a goal")
-        caller = Service(engine, Access("ada", granted([scope])))
+        caller = Operations(engine, Access("ada", granted([scope])))
         done = []
         for name, call in (
             ("add", lambda: caller.objectives.add("another")),
@@ -37,9 +37,9 @@ async def test_no_scope_but_admin_both_adds_and_approves_an_objective(scope: Sco
 @pytest.mark.parametrize(("for_model", "own"), [*product((False, True), (False, True))])
 async def test_a_model_does_not_approve_its_own_objective(for_model: bool, own: bool) -> None:
     async with Engine("memory://") as engine:
-        asker = Service(engine, Access("claude" if own else "ada", frozenset(Scope), for_model=own and for_model))
+        asker = Operations(engine, Access("claude" if own else "ada", frozenset(Scope), for_model=own and for_model))
         added = await asker.objectives.add("a goal")
-        caller = Service(engine, Access("claude", frozenset(Scope), for_model=for_model))
+        caller = Operations(engine, Access("claude", frozenset(Scope), for_model=for_model))
         if for_model and own:
             with pytest.raises(Refused, match=r"claude asked for the objective .* and cannot approve it over MCP"):
                 await caller.objectives.approve(added.objective_id)
@@ -65,7 +65,7 @@ async def test_a_model_does_not_approve_its_own_request(for_model: bool, own: bo
         return AwaitingApproval(ApprovalRequest.of("Refund?", requested_by="claude" if own else "ada"))
 
     async with engine:
-        caller = Service(engine, Access("claude", frozenset(Scope), for_model=for_model))
+        caller = Operations(engine, Access("claude", frozenset(Scope), for_model=for_model))
         await engine.enqueue("refund", {})
         async with engine.worker():
             while not (found := (await caller.approvals.list()).approvals):  # noqa: ASYNC110
@@ -90,8 +90,8 @@ async def test_a_model_does_not_approve_its_own_request(for_model: bool, own: bo
 
 async def test_the_text_of_an_approved_objective_changes_only_with_the_scope_approve() -> None:
     async with Engine("memory://") as engine:
-        admin = Service(engine, Access("root", frozenset(Scope)))
-        operator = Service(engine, Access("ada", granted([Scope.OPERATE])))
+        admin = Operations(engine, Access("root", frozenset(Scope)))
+        operator = Operations(engine, Access("ada", granted([Scope.OPERATE])))
         added = await operator.objectives.add("a goal")
         assert (await operator.objectives.edit(added.objective_id, title="a better goal")).title == "a better goal"
         await admin.objectives.approve(added.objective_id)

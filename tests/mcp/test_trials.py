@@ -13,10 +13,10 @@ from tests.mcp.transports import shop_engine
 
 from treadle import Engine
 from treadle.api.flows import SourceText
+from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, Refused
 from treadle.model.values import Json
-from treadle.service import Service
 
 TRIP = """namespace trip {
     schema Seat { row: Long, window: Boolean? }
@@ -48,7 +48,7 @@ DOUBLED = """namespace s {
 
 async def attempt(source: str, inputs: dict[str, Json], answers: dict[str, Json]) -> Any:
     async with Engine("memory://") as engine:
-        service = Service(engine, Access("ada", frozenset(Scope)))
+        service = Operations(engine, Access("ada", frozenset(Scope)))
         ended = await service.flows.trial([SourceText("a.afl", source)], None, inputs, answers=answers)
         counts = await service.runs.counts()
         assert (counts.total, (await service.flows.list()).flows) == (0, [])

@@ -16,12 +16,12 @@ from tests.fork_server import command_of
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
+from treadle.engine.operations import Operations
 from treadle.interfaces.cli.process.mcp_mount import add_mcp
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.server import Context, make_server
 from treadle.model.access import Access, Scope, granted
-from treadle.service import Service
 
 Way = Literal["stdio", "http", "http-legacy", "far"]
 WAYS: tuple[Way, ...] = ("stdio", "http", "http-legacy", "far")
@@ -70,7 +70,7 @@ def shop_engine(url: str = "memory://") -> Engine:
 async def in_request_context(engine: Engine, *scopes: Scope, actor: str = "mcp:ada") -> AsyncIterator[Client]:
     """A client in this process, with all scopes or these."""
     access = Access(actor, granted(scopes) if scopes else frozenset(Scope))
-    desk = RequestContext(Service(engine, access), access)
+    desk = RequestContext(Operations(engine, access), access)
 
     async def desk_of(ctx: Context) -> RequestContext:
         return desk

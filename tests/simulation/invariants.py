@@ -40,7 +40,7 @@ async def is_quiet(history: History) -> bool:
 async def _remove_watchers(history: History) -> None:
     process = history.simulation.start_process("gardener")
     watchers = history.engine(process).watchers
-    for watcher in await watchers.list_watchers():
+    for watcher in (await watchers.list()).watchers:
         await watchers.remove(watcher.name)
     process.crash("has removed the watchers")
 

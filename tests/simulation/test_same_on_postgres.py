@@ -20,7 +20,6 @@ from tests.simulation.recording import Call, Recording, record
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Unit
 from treadle.model.names import Lane
 from treadle_conformance.task_steps import Line
 
@@ -101,19 +100,7 @@ class Replay:
         if call.name in ("claim", "next_token_for", "set_rate", "set_backlog_limit"):
             taken = {task.lane_id for task in call.answer} if call.name == "claim" else set()
             arguments = (await self._translated(arguments[0], taken), *arguments[1:])
-        if call.name == "commit":
-            arguments = ([await self._with_lanes(unit) for unit in arguments[0]],)
         return await getattr(self._store, call.name)(*arguments, **call.options)
-
-    async def _with_lanes(self, unit: Unit) -> Unit:
-        """The unit with the lanes before which preclaimed tasks yield, by the numbers of this store."""
-        tasks = []
-        for task in unit.tasks:
-            if (preclaimed := task.preclaimed) is not None and preclaimed.after_lane_ids:
-                lane_ids = await self._translated(preclaimed.after_lane_ids, set())
-                task = msgspec.structs.replace(task, preclaimed=msgspec.structs.replace(preclaimed, after_lane_ids=tuple(lane_ids)))
-            tasks.append(task)
-        return msgspec.structs.replace(unit, tasks=tuple(tasks))
 
     async def _translated(self, lane_ids: Any, taken: set[int]) -> Any:
         """The lanes by the numbers of this store; of a claim that took something, the one from which it did."""

@@ -478,15 +478,15 @@ async def add_rest(scene: Scene) -> None:
 
 
 async def _polled(engine: Engine) -> bool:
+    from treadle.engine.operations import Operations
     from treadle.model.access import OPEN
-    from treadle.service import Service
 
-    jobs = (await Service(engine, OPEN).external_jobs.list(every=True)).jobs
+    jobs = (await Operations(engine, OPEN).external_jobs.list(every=True)).jobs
     return len(jobs) == 2 and all(job.polls >= 1 or job.state == "failed" for job in jobs)
 
 
 async def _seen(engine: Engine) -> bool:
-    return bool(await engine.watchers.list_seen("incoming"))
+    return bool((await engine.watchers.seen("incoming")).seen)
 
 
 async def add_hour(scene: Scene, clock: ShiftedClock) -> None:
@@ -505,10 +505,10 @@ async def add_present(scene: Scene) -> None:
     engine = scene.engine
     scene.ids["running"] = (await engine.enqueue("report.Build", {"forever": True, "title": scene.say("The long one")})).id
     await until(lambda: _runs(engine, scene.ids["running"]))
+    from treadle.engine.operations import Operations
     from treadle.model.access import OPEN
-    from treadle.service import Service
 
-    jobs = (await Service(engine, OPEN).external_jobs.list(every=True)).jobs
+    jobs = (await Operations(engine, OPEN).external_jobs.list(every=True)).jobs
     scene.ids["job"] = next(job.id for job in jobs if job.declared_render_type_ref == "render.Farm")
 
 

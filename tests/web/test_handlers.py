@@ -9,8 +9,8 @@ from tests.web.conftest import Visit
 from tests.web.test_lists import main_of
 from tests.web.test_tasks import HOSTILE
 
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
-from treadle.service import Service
 
 CODE = """
 def handle(payload):
@@ -27,7 +27,7 @@ async def test_a_handler_is_registered_edited_tried_and_removed(visit: Visit, tm
     assert "billing.Pay is registered." in page
     assert "billing.Pay" in main_of(await visit.page("/handlers"))
     await visit.do("/handlers/billing.Pay/edit", timeout="5", version="2.0.0", requirements="httpx\n")
-    found = await Service(visit.engine, OPEN).handlers.get("billing.Pay")
+    found = await Operations(visit.engine, OPEN).handlers.get("billing.Pay")
     assert (found.timeout_ms, found.version, found.requirements) == (5000, "2.0.0", ["httpx"])
     assert (found.entrypoint, found.metadata) == ("handle", {"gateway": "acme"})
     page = main_of(await visit.do("/handlers/billing.Pay/test", payload='{"amount": 12}'))

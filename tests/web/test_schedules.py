@@ -9,15 +9,15 @@ from tests.web.conftest import Visit
 
 from treadle.api.contract import option_fields
 from treadle.api.options import EnqueueOptions, ScheduleOptions, WatcherOptions
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
-from treadle.service import Service
 
 
 async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
     page = await visit.page("/schedules/new?cron=0+3+*+*+*&zone=Europe/Berlin&name=nightly")
     assert page.count("<li>") >= 5
     assert "nightly is now active." in await visit.do("/schedules", name="nightly", cron="0 3 * * *", kind="task", target="greet")
-    (found,) = await visit.engine.schedules.list_schedules()
+    (found,) = (await visit.engine.schedules.list()).schedules
     assert f"/schedules/{found.id}" in await visit.page("/schedules")
     base = f"/schedules/{found.id}"
     assert "nightly is now paused." in await visit.do(f"{base}/pause")
@@ -31,7 +31,7 @@ async def test_a_schedule_is_previewed_created_paused_and_run(visit: Visit):
 
 async def test_a_backfill_is_shown_before_it_is_done(visit: Visit):
     await visit.do("/schedules", name="nightly", cron="0 3 * * *", kind="task", target="greet")
-    (found,) = await visit.engine.schedules.list_schedules()
+    (found,) = (await visit.engine.schedules.list()).schedules
     span = "since=2026-01-01T00:00&until=2026-01-04T00:00"
     assert "3 ticks; 0 were already started." in await visit.page(f"/schedules/{found.id}?{span}")
     assert await visit.engine.list_tasks(name="greet") == []
@@ -82,8 +82,8 @@ async def test_options_from_a_form_are_stored(visit: Visit):
         "/schedules", name="hourly", kind="task", target="greet", grace="60", tick_as="when", paused="on", **given
     )
     assert "hourly is now paused." in page
-    (found,) = await visit.engine.schedules.list_schedules()
-    made = await Service(visit.engine, OPEN).schedules.get(found.id)
+    (found,) = (await visit.engine.schedules.list()).schedules
+    made = await Operations(visit.engine, OPEN).schedules.get(found.id)
     assert (made.target.task_list, made.target.priority, made.overlap) == ("night", -2, "queue")
     page = await visit.do("/tasks", name="greet", payload='{"a": 1}', priority="3", unique_key="k", delay="60")
     assert "greet is enqueued." in page

@@ -149,6 +149,8 @@ class Call:
     returns: Any
     signature: inspect.Signature
     """The signature with each option as a parameter."""
+    options: frozenset[str]
+    """The options that it takes as `**options`; None is the same as not given."""
     doc: str
 
     @property
@@ -220,6 +222,8 @@ def _call(group: str, function: Callable[..., Any]) -> Call:
     route: Route = getattr(function, _ROUTE)
     in_path = re.findall(r"{(\w+)}", route.path)
     found = parameters_of(function)
+    hints = get_type_hints(function)
+    options = [get_args(hint)[0] for hint in hints.values() if get_origin(hint) is Unpack]
     return Call(
         group=group,
         name=function.__name__,
@@ -227,8 +231,9 @@ def _call(group: str, function: Callable[..., Any]) -> Call:
         path=tuple(each for each in found if each.name in in_path),
         others=tuple(each for each in found if each.name not in in_path and each.name != KEY),
         keyed=any(each.name == KEY for each in found),
-        returns=get_type_hints(function)["return"],
+        returns=hints["return"],
         signature=signature_of(function),
+        options=frozenset(option.name for kind in options for option in option_fields(kind)),
         doc=inspect.getdoc(function) or "",
     )
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def _plan_function() -> Function:
-    from treadle.workers.functions.plans import plan_function
+    from treadle.workers.functions.runner import plan_function
 
     return plan_function()
 

@@ -28,7 +28,7 @@ from treadle.model.usage import micros
 from treadle.model.values import Json
 from treadle.workers.functions.context import FunctionContext, current, current_function
 from treadle.workers.functions.driver import Driver
-from treadle.workers.functions.hosts import host_of
+from treadle.workers.functions.wait_operations import host_of
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ A problem is named as long as its cause lasts. Work that only waits for its time
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from treadle.api.system import StatusProblem
 from treadle.kernel.queue.why import find_hold, serves
@@ -19,10 +19,10 @@ from treadle.model.names import FUNCTION, HANDLER, NOTIFY
 from treadle.model.records import UNREADABLE
 
 if TYPE_CHECKING:
-    from treadle.kernel.schedules.service import Schedule
+    from treadle.api.schedules import Schedule
+    from treadle.api.watchers import Watcher
     from treadle.kernel.status import Status
     from treadle.kernel.store.queries import LaneDepth
-    from treadle.kernel.watchers.service import Watcher
     from treadle.model.tasks import Server
 
 SLOW_FOR = 1_000
@@ -130,8 +130,8 @@ def _triggers(status: Status) -> Iterator[StatusProblem]:
         if paused := [each.name for each in known if each.state == PAUSED]:
             resume = f"`treadle {kind}s resume {paused[0]}`"
             yield _problem(f"{kind}_paused", f"{_count(len(paused), kind)} paused: {_some(paused)}", resume, paused)
-        if failing := [each for each in known if each.state == "active" and each.body.error]:
-            first = (failing[0].body.error or {}).get("message", "")
+        if failing := [each for each in known if each.state == "active" and each.error]:
+            first = cast(dict[str, str], failing[0].error).get("message", "")
             names = [each.name for each in failing]
             text = f"{_count(len(names), kind)} failing: {_some(names)}: {first}"
             yield _problem(f"{kind}_failing", text.rstrip("."), remedy.format(names[0]), names)

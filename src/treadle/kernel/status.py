@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.api.system import ScheduleFiring
-from treadle.api.wire import Instant
 from treadle.kernel.queue.why import OPEN_SERVICE, is_own, shown_server_state
 from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.store.ports import Store
@@ -29,8 +28,10 @@ from treadle.model.stored import read
 from treadle.model.tasks import LIVE_SERVER_STATES
 
 if TYPE_CHECKING:
-    from treadle.kernel.schedules.service import Schedule, Schedules
-    from treadle.kernel.watchers.service import Watcher, Watchers
+    from treadle.api.schedules import Schedule
+    from treadle.api.watchers import Watcher
+    from treadle.kernel.schedules.service import Schedules
+    from treadle.kernel.watchers.service import Watchers
     from treadle.model.lists import LaneRule, TaskList
     from treadle.model.tasks import Task
 
@@ -110,9 +111,8 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
     now = await store.now()
     dead, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace))
     undelivered, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace, kind=NOTIFY)) if dead else (0, 0, 0)
-    known, watched = await schedules.list_schedules(limit=_SCHEDULES), await watchers.list_watchers(limit=_SCHEDULES)
-    fires = [each for each in known if each.state == "active" and each.next_at is not None]
-    firing = [ScheduleFiring(each.name, Instant.of(each.next_at or 0)) for each in fires]
+    known = (await schedules.list(limit=_SCHEDULES)).schedules
+    firing = [ScheduleFiring(each.name, each.next_at) for each in known if each.state == "active" and each.next_at is not None]
     depths = tuple(depth for depth in await store.list_depths() if depth.lane.namespace == namespace)
     rules = [rule for rule in await store.list_lane_rules() if rule.rate is not None and rule.lane.namespace == namespace]
     return Status(
@@ -128,7 +128,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
         servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers(namespace)),
         next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
         schedules=tuple(known),
-        watchers=tuple(watched),
+        watchers=tuple((await watchers.list(limit=_SCHEDULES)).watchers),
         lists=tuple(each for each in await store.list_lists() if each.namespace == namespace),
         rates=tuple(rules),
         undelivered=undelivered,

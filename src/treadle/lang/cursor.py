@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from treadle.lang import hints
-from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest
+from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest, replace
 from treadle.lang.lexer import NO_QUOTE, Lexed
 from treadle.lang.tokens import BRACKETS, CLOSERS, KEYWORDS, OPENERS, WORDS, Token
 from treadle.lang.tree import Name, Span, TooDeep
@@ -29,6 +30,19 @@ class Failed(Exception):
     """A syntax error that has been reported."""
 
 
+@dataclass(slots=True)
+class Names:
+    """The names of the current declaration so far, for hints: its own, returns, parameters; steps and loop variables."""
+
+    owner: str = ""
+    results: tuple[str, ...] = ()
+    inputs: frozenset[str] = frozenset()
+    bound: set[str] = field(default_factory=set)
+
+    def restore(self, other: Names) -> None:
+        self.owner, self.results, self.inputs, self.bound = other.owner, other.results, other.inputs, other.bound
+
+
 class Cursor:
     """Reads tokens from first to last. `tok` is the next one; `brackets` are those that are open."""
 
@@ -39,6 +53,7 @@ class Cursor:
         self.index = 0
         self.tok = self.tokens[0]
         self.brackets: list[Token] = []
+        self.item_column = 1  # of the current declaration
         self.column = 1  # of the current statement or declaration; lines that begin there or before it are not part of its lists
         self.suspect: Token | None = None  # an opening brace whose closing brace stands too far left
         self.ended = False  # a declaration began before all braces were closed
@@ -105,6 +120,39 @@ class Cursor:
         """Report a line break before the next token."""
         if self.tok.broken and self.tok.kind not in CLOSERS and self.tok.kind != "end":
             self.report(self.tok.span, f"unexpected line break before `{self.shown(self.tok)}`", "join the two lines")
+
+    # --- words
+
+    def leave_out(self) -> None:
+        token = self.tok
+        fix = Fix(f"Remove `{token.text}`", (Edit(token.span.until(self.ahead().span), ""),))
+        self.report(token.span, f"unexpected `{token.text}`", f"leave `{token.text}` out", [fix])
+        self.advance()
+
+    def respell(self, words: set[str]) -> None:
+        """Report a misspelled keyword and continue as if it were right."""
+        token = self.tok
+        follows = self.ahead().kind in ("{", "name", "code", "string", "dotted")
+        if not follows or self.names_something() or self.ahead().broken:
+            return
+        meant = hints.BLOCKS.get(token.text) or nearest(token.text, sorted(words))
+        if meant is None:
+            return
+        fix = replace(f"Change `{token.text}` to `{meant}`", token.span, meant)
+        self.report(token.span, f"unexpected `{token.text}`; expected `{meant}`", f"did you mean `{meant}`?", [fix])
+        token.text = meant
+
+    def join_before(self, sign: str) -> None:
+        """Report a line break before this sign."""
+        if self.tok.kind == sign:
+            self.join()
+
+    def pretend(self, text: str) -> None:
+        """Continue as if this word stood before the next token."""
+        after = self.tok
+        token = Token("name", text, after.start, after.start, after.line, after.line_start, broken=False)
+        self.tokens.insert(self.index, token)
+        self.tok = token
 
     # --- brackets
 

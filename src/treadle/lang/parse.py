@@ -6,15 +6,17 @@ continues with the next list, statement or declaration, so that one pass reports
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 
 from treadle.lang import hints, tree
+from treadle.lang.calls import CallParser
 from treadle.lang.collection import without_collection
-from treadle.lang.cursor import Failed
+from treadle.lang.cursor import Cursor, Failed, Names
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
+from treadle.lang.expressions import ExpressionParser, TypeParser
 from treadle.lang.lexer import Lexed, lex
-from treadle.lang.literals import dedent
 from treadle.lang.statements import StatementParser
 from treadle.lang.tokens import WORDS, Token
 from treadle.lang.tree import FacetKind, File, Name, Span
@@ -38,11 +40,11 @@ def parse(source: Source, reporter: Reporter) -> Parsed:
         lexed = lex(source, unread, unclosed)
         parser = _Parser(source, lexed, found)
         partial = File(source.name, parser.items())
-        if parser.unclosed is None or parser.unclosed[0] in unclosed or len(unclosed) == _QUOTES:
+        if parser.cursor.unclosed is None or parser.cursor.unclosed[0] in unclosed or len(unclosed) == _QUOTES:
             break
-        unclosed.update([parser.unclosed])  # all strings after it were inside out, so read everything again
-    _name_arguments(parser.unnamed, partial, found)
-    found.found += [each for each in unread.found if not _inside(each[1].span, parser.skipped)]
+        unclosed.update([parser.cursor.unclosed])  # all strings after it were inside out, so read everything again
+    _name_arguments(parser.calls.unnamed, partial, found)
+    found.found += [each for each in unread.found if not _inside(each[1].span, parser.cursor.skipped)]
     reporter.found += found.found
     ok = not found.found and not unread.found
     return Parsed(partial if ok else None, partial, lexed)
@@ -75,24 +77,36 @@ _TOP = ("namespace", "use", "uses", "facet", "event", "workflow", "implicit", "s
 _TAIL = ("with", "script", "andThen", "prompt", "catch")
 
 
-class _Parser(StatementParser):
+class _Parser:
+    """Reads declarations."""
+
+    def __init__(self, source: Source, lexed: Lexed, reporter: Reporter) -> None:
+        self.cursor, self.names = Cursor(source, lexed, reporter), Names()
+        self.types = TypeParser(self.cursor)
+        self.expressions = ExpressionParser(self.cursor, self.names)
+        self.calls = CallParser(self.cursor, self.expressions)
+        self.statements = StatementParser(self.cursor, self.names, self.calls, self.nested_item)
+        self.failed_item: Token | None = None  # the declaration at which the last error was
+        self.file_scoped = False  # a namespace without braces has begun
+
     def items(self) -> tuple[tree.Namespace | tree.Item, ...]:
         """Parse the whole source."""
         found: list[tree.Namespace | tree.Item] = []
-        while self.tok.kind != "end":
+        while self.cursor.tok.kind != "end":
             self.item(found, None)
         return tuple(found)
 
     def item(self, found: list[tree.Namespace | tree.Item], namespace: Token | None) -> None:
         """Parse one declaration; after an error advance to the next one."""
-        token = self.tok
-        self.column = self.item_column = self.margin(token)
-        self.ended = False
-        level = len(self.brackets)
+        cursor = self.cursor
+        token = cursor.tok
+        cursor.column = cursor.item_column = cursor.margin(token)
+        cursor.ended = False
+        level = len(cursor.brackets)
         try:
             match token.text:
                 case ";":
-                    self.advance()
+                    cursor.advance()
                 case "facet" | "workflow" | "event":
                     found.append(self.facet())
                 case "schema":
@@ -110,81 +124,85 @@ class _Parser(StatementParser):
 
     def next_item(self, level: int) -> None:
         """After an error in a declaration: advance to the next one."""
-        first = self.tok.span
+        cursor = self.cursor
+        first = cursor.tok.span
         self._find_item(level)
-        self.skipped.append((first, self.tok.span))
+        cursor.skipped.append((first, cursor.tok.span))
 
     def _find_item(self, level: int) -> None:
-        del self.brackets[level:]
-        start = self.index
+        cursor = self.cursor
+        del cursor.brackets[level:]
+        start = cursor.index
         depth = 0
-        while self.tok.kind != "end":
-            if self.begins_declaration() and (self.tok.broken or depth == 0) and self.index > start:
+        while cursor.tok.kind != "end":
+            if cursor.begins_declaration() and (cursor.tok.broken or depth == 0) and cursor.index > start:
                 return
-            if self.begins_declaration() and self.index == start and self.tok is not self.failed_item:
-                self.failed_item = self.tok
+            if cursor.begins_declaration() and cursor.index == start and cursor.tok is not self.failed_item:
+                self.failed_item = cursor.tok
                 return
-            if self.tok.kind in ("{", "#{"):
+            if cursor.tok.kind in ("{", "#{"):
                 depth += 1
-            elif self.tok.kind == "}":
+            elif cursor.tok.kind == "}":
                 if depth == 0 and level:
                     return
                 depth = max(0, depth - 1)
-            self.advance()
+            cursor.advance()
 
     def nested_item(self) -> None:
         """Report a declaration inside a block, and read it so that the block goes on after it."""
-        token = self.tok
+        cursor = self.cursor
+        token = cursor.tok
         hint = "declarations stand beside each other, outside of blocks" + (
             "; steps call them by name" if token.text != "use" else ""
         )
-        self.report(token.span, f"unexpected `{token.text}`: a declaration cannot stand inside a block", hint)
-        kept = self.column, self.item_column, self.owner, self.results, self.bound, self.inputs, self.blocks
-        self.blocks = 0
+        cursor.report(token.span, f"unexpected `{token.text}`: a declaration cannot stand inside a block", hint)
+        columns, names, blocks = (cursor.column, cursor.item_column), copy(self.names), self.statements.blocks
+        self.statements.blocks = 0
         self.item([], token)
-        self.column, self.item_column, self.owner, self.results, self.bound, self.inputs, self.blocks = kept
-
-    failed_item: Token | None = None  # the declaration at which the last error was
+        (cursor.column, cursor.item_column), self.statements.blocks = columns, blocks
+        self.names.restore(names)
 
     def foreign_item(self, namespace: Token | None) -> None:
-        token = self.tok
+        cursor = self.cursor
+        token = cursor.tok
         expected = ["a declaration"] + (["`}`"] if namespace is not None else [])
         meant = hints.DECLARATIONS.get(token.text)
         inside = namespace is not None or self.file_scoped
-        if meant is not None and self.ahead().kind in WORDS and token.kind == "name":
+        if meant is not None and cursor.ahead().kind in WORDS and token.kind == "name":
             ok = meant != "schema" or inside
             fixes = [replace(f"Write `{meant}`", token.span, meant)] if ok else []
             hint = f"write `{meant}`" + ("" if ok else " inside a namespace")
-            self.report(token.span, f"unexpected `{token.text}`; expected a declaration", hint, fixes)
+            cursor.report(token.span, f"unexpected `{token.text}`; expected a declaration", hint, fixes)
             token.text = meant
             return
-        if token.text in hints.MODIFIERS and (self.ahead().text in _TOP or self.ahead().text in hints.DECLARATIONS):
-            self.leave_out()
+        if token.text in hints.MODIFIERS and (cursor.ahead().text in _TOP or cursor.ahead().text in hints.DECLARATIONS):
+            cursor.leave_out()
             return
-        if token.text in hints.IMPORTS and token.kind == "name" and not self.ahead().broken:
+        if token.text in hints.IMPORTS and token.kind == "name" and not cursor.ahead().broken:
             self._import(inside)
             return
-        if token.kind == "-" and self.ahead().kind == "-":
-            self.advance()
-            self.dashed(token.span.to(self.advance().span))
+        if token.kind == "-" and cursor.ahead().kind == "-":
+            cursor.advance()
+            self.statements.foreign.dashed(token.span.to(cursor.advance().span))
             return
         if token.text == "namespace":
             hint = "write the full name, such as `namespace a.b { ... }`, beside the first"
-            raise self.failed(token.span, "unexpected `namespace`: namespaces do not nest", hint)
+            raise cursor.failed(token.span, "unexpected `namespace`: namespaces do not nest", hint)
         if token.text in ("yield", "andThen", "with", "catch", "script", "prompt"):
             hint = f"`{token.text}` belongs to a declaration or a block; is there a `}}` too many before it?"
-            raise self.failed(token.span, f"unexpected `{token.text}`; expected {' or '.join(expected)}", hint)
+            raise cursor.failed(token.span, f"unexpected `{token.text}`; expected {' or '.join(expected)}", hint)
         if token.kind == "}":
-            self.report(token.span, "unexpected `}`; expected a declaration or the end of the file", "there is a `}` too many")
-            self.advance()
+            cursor.report(token.span, "unexpected `}`; expected a declaration or the end of the file", "there is a `}` too many")
+            cursor.advance()
             return
-        raise self.unexpected(*expected, words=_TOP if self.ahead().kind in WORDS else (), fresh=True)
+        raise cursor.unexpected(*expected, words=_TOP if cursor.ahead().kind in WORDS else (), fresh=True)
 
     def _import(self, inside: bool) -> None:
         """Report an import, which is `use` in a namespace and not needed elsewhere."""
-        word, name = self.advance(), self.tok
-        self.skip_line(within=True)
-        last = self.previous
+        cursor = self.cursor
+        word, name = cursor.advance(), cursor.tok
+        cursor.skip_line(within=True)
+        last = cursor.previous
         simple = name.kind in WORDS and (last is name or (word.text == "from" and last.kind in WORDS))
         fixes = [replace(f"Write `use {name.text}`", word.span.to(last.span), f"use {name.text}")] if inside and simple else []
         hint = (
@@ -193,175 +211,182 @@ class _Parser(StatementParser):
             else "outside a namespace nothing is imported: write the full name, `namespace.Facet(...)`"
         )
         hint += "; files are compiled together, without naming each other" if "string" in (name.kind, last.kind) else ""
-        self.report(word.span, f"unexpected `{word.text}`; expected a declaration", hint, fixes)
-
-    file_scoped = False  # a namespace without braces has begun
+        cursor.report(word.span, f"unexpected `{word.text}`; expected a declaration", hint, fixes)
 
     # --- declarations
 
     def namespace(self) -> tree.Namespace:
-        word = self.keyword()
-        self.join()
-        name = self.dotted()
-        token = self.tok
+        cursor = self.cursor
+        word = cursor.keyword()
+        cursor.join()
+        name = cursor.dotted()
+        token = cursor.tok
         if token.kind != "{":
             if token.broken or token.kind == "end":
                 self.file_scoped = True
                 return tree.Namespace(name, (), True, word.doc, word.span.to(name.span))
-            raise self.unexpected("`{`", "the end of the line")
-        opener = self.open()
-        level = len(self.brackets)
+            raise cursor.unexpected("`{`", "the end of the line")
+        opener = cursor.open()
+        level = len(cursor.brackets)
         items: list[tree.Namespace | tree.Item] = []
-        while self.tok.kind not in ("}", "end"):
-            if self.tok.text == "namespace" and self.begins_declaration() and self.tok.span.column <= word.span.column:
+        while cursor.tok.kind not in ("}", "end"):
+            if cursor.tok.text == "namespace" and cursor.begins_declaration() and cursor.tok.span.column <= word.span.column:
                 break
             self.item(items, opener)
-        del self.brackets[level:]
+        del cursor.brackets[level:]
         inner = tuple(item for item in items if not isinstance(item, tree.Namespace))
         try:
-            last = self.close("a declaration").span
+            last = cursor.close("a declaration").span
         except Failed:
-            self.brackets.pop()
-            last = self.previous.span
+            cursor.brackets.pop()
+            last = cursor.previous.span
         return tree.Namespace(name, inner, False, word.doc, word.span.to(last))
 
     def use(self) -> tree.Use:
-        word = self.keyword()
-        self.join()
-        name = self.dotted()
+        cursor = self.cursor
+        word = cursor.keyword()
+        cursor.join()
+        name = cursor.dotted()
         return tree.Use(name, word.span.to(name.span))
 
     def implicit(self) -> tree.Implicit:
-        word = self.keyword()
-        self.join()
-        name = self.name()
-        self.join_before("=")
-        self.take("=")
-        call = self.call()
+        cursor = self.cursor
+        word = cursor.keyword()
+        cursor.join()
+        name = cursor.name()
+        cursor.join_before("=")
+        cursor.take("=")
+        call = self.calls.call()
         return tree.Implicit(name, call, word.span.to(call.span))
 
     def schema(self) -> tree.Schema:
-        word = self.keyword()
-        self.join()
-        name = self.name()
+        cursor = self.cursor
+        word = cursor.keyword()
+        cursor.join()
+        name = cursor.name()
         hint = f"fields stand in braces: `schema {name.text} {{ ... }}`"
-        if self.tok.kind == "=" and self.ahead().kind == "{":
-            self.report(self.tok.span, "unexpected `=`; expected `{`", hint, [replace("Remove it", self.tok.span, "")])
-            self.advance()
-        opener = self.tok
+        if cursor.tok.kind == "=" and cursor.ahead().kind == "{":
+            cursor.report(cursor.tok.span, "unexpected `=`; expected `{`", hint, [replace("Remove it", cursor.tok.span, "")])
+            cursor.advance()
+        opener = cursor.tok
         if opener.kind not in ("{", "("):
-            raise self.unexpected("`{`")
-        fields, close = self.sequence(self.field, self._begins_field, lines=True)
+            raise cursor.unexpected("`{`")
+        fields, close = cursor.sequence(self.field, self._begins_field, lines=True)
         if opener.kind == "(":
             edits = (Edit(opener.span, " {"), Edit(close.span, "}"))
-            self.report(opener.span, "unexpected `(`; expected `{`", hint, [Fix("Use braces", edits)])
+            cursor.report(opener.span, "unexpected `(`; expected `{`", hint, [Fix("Use braces", edits)])
         return tree.Schema(name, fields, word.doc, word.span.to(close.span))
 
     def _begins_field(self) -> bool:
-        return self.tok.kind == "name" and self.ahead().kind == ":"
+        return self.cursor.tok.kind == "name" and self.cursor.ahead().kind == ":"
 
     def field(self) -> tree.Param:
         return self.param(fields=True)
 
     def param(self, *, fields: bool = False) -> tree.Param:
-        token = self.tok
-        name = self.name("`}`" if fields else "`)`")
-        if self.tok.kind == "?" and self.ahead().kind == ":":
+        cursor = self.cursor
+        token = cursor.tok
+        name = cursor.name("`}`" if fields else "`)`")
+        if cursor.tok.kind == "?" and cursor.ahead().kind == ":":
             self._optional_name(token)
-        if self.tok.kind == ":":
-            self.join()
-            self.skip(1)
-            self.join()
-            type_ = self.type()
+        if cursor.tok.kind == ":":
+            cursor.join()
+            cursor.skip(1)
+            cursor.join()
+            type_ = self.types.type()
         else:
             name, type_ = self._untyped(token)
         default = None
-        if self.tok.kind == "=":
-            self.join_before("=")
-            sign, before = self.advance(), type_.span.end
-            default = self.expr()
+        if cursor.tok.kind == "=":
+            cursor.join_before("=")
+            sign, before = cursor.advance(), type_.span.end
+            default = self.expressions.expr()
             if fields:
                 fix = replace("Remove it", before.to(default.span), "")
-                self.report(sign.span, "unexpected `=`: a field has no default", "give the value where the schema is called", [fix])
+                cursor.report(
+                    sign.span, "unexpected `=`: a field has no default", "give the value where the schema is called", [fix]
+                )
                 default = None
         return tree.Param(name, type_, default)
 
     def _optional_name(self, name: Token) -> None:
-        mark = self.advance().span
-        self.report(mark, "unexpected `?` after a name", f"the mark follows the type, as in `{name.text}: Long?`")
+        mark = self.cursor.advance().span
+        self.cursor.report(mark, "unexpected `?` after a name", f"the mark follows the type, as in `{name.text}: Long?`")
 
     def _untyped(self, token: Token) -> tuple[Name, tree.Type]:
         """Report a parameter without `:` and continue as if it had one."""
-        after = self.tok
+        cursor = self.cursor
+        after = cursor.tok
         name = Name(token.text, token.span)
         at = token.span.end
         if after.kind in WORDS and not after.broken:
             message = f"unexpected `{after.text}`; expected `:`"
-            self.advance()
+            cursor.advance()
             if token.text[:1].isupper() and not after.text[:1].isupper():
                 span, text = token.span.to(after.span), f"{after.text}: {token.text}"
-                self.report(after.span, message, f"a parameter is written `{text}`", [replace(f"Write `{text}`", span, text)])
+                cursor.report(after.span, message, f"a parameter is written `{text}`", [replace(f"Write `{text}`", span, text)])
                 return Name(after.text, after.span), tree.NamedType(name, token.span)
-            self.report(after.span, message, fixes=[Fix("Insert `:`", (Edit(at, ":"),))])
+            cursor.report(after.span, message, fixes=[Fix("Insert `:`", (Edit(at, ":"),))])
             return name, tree.NamedType(Name(after.text, after.span), after.span)
-        if after.kind == "=" and (type_ := self.ahead()).kind in WORDS and self.ahead(2).kind in (",", ")", "=", "}"):
+        if after.kind == "=" and (type_ := cursor.ahead()).kind in WORDS and cursor.ahead(2).kind in (",", ")", "=", "}"):
             fix = replace("Write `:`", at.to(after.span), ":")
-            self.report(after.span, "unexpected `=`; expected `:`", f"a parameter is written `{token.text}: {type_.text}`", [fix])
-            self.advance()
-            return name, self.type()
+            cursor.report(after.span, "unexpected `=`; expected `:`", f"a parameter is written `{token.text}: {type_.text}`", [fix])
+            cursor.advance()
+            return name, self.types.type()
         if after.kind in (",", ")", "="):
             hint = f"every parameter has a type, such as `{token.text}: Json`"
             fix = Fix("Insert `: Json`", (Edit(at, ": Json"),))
-            self.report(after.span, f"unexpected `{self.shown(after)}`; expected `:`", hint, [fix])
+            cursor.report(after.span, f"unexpected `{cursor.shown(after)}`; expected `:`", hint, [fix])
             return name, tree.NamedType(Name("Json", at), at)
-        raise self.unexpected("`:`")
+        raise cursor.unexpected("`:`")
 
     def params(self) -> tuple[tuple[tree.Param, ...], Token]:
-        return self.sequence(self.param, self._begins_field)
+        return self.cursor.sequence(self.param, self._begins_field)
 
     def facet(self) -> tree.Facet:
-        first = self.keyword()
+        cursor = self.cursor
+        first = cursor.keyword()
         kind = FacetKind.EVENT if first.text == "event" else FacetKind(first.text)
-        if self.tok.kind == ":":
+        if cursor.tok.kind == ":":
             words = "event facet" if kind is FacetKind.EVENT else first.text
-            raise self.failed(
-                self.tok.span, "unexpected `:`; expected a name", f"write `{words} F(...) => (...) andThen {{ ... }}`"
+            raise cursor.failed(
+                cursor.tok.span, "unexpected `:`; expected a name", f"write `{words} F(...) => (...) andThen {{ ... }}`"
             )
-        self.join()
+        cursor.join()
         if kind is FacetKind.EVENT:
             self._event_facet(first)
-        name = self.name()
-        self.bound = set()
-        self.owner, self.results = name.text, ()
-        opener = self.tok
+        name = cursor.name()
+        self.names.bound = set()
+        self.names.owner, self.names.results = name.text, ()
+        opener = cursor.tok
         if opener.kind == "(":
-            self.join_before("(")
+            cursor.join_before("(")
             params, close = self.params()
         else:
-            params, close = self._no_params(), self.previous
+            params, close = self._no_params(), cursor.previous
             opener = close
-        self.inputs = frozenset(param.name.text for param in params)
+        self.names.inputs = frozenset(param.name.text for param in params)
         returns, end = self.returns(close)
-        self.results = tuple(param.name.text for param in returns)
-        mixins = self.mixins(in_block=False)
+        self.names.results = tuple(param.name.text for param in returns)
+        mixins = self.calls.mixins(in_block=False)
         last = mixins[-1].span if mixins else end
         self.expect_tail()
         pre_script = prompt = None
         blocks: list[tree.Block | tree.TooDeep] = []
-        if self.tok.text == "prompt":
+        if cursor.tok.text == "prompt":
             prompt = self.prompt()
             last = prompt.span
         else:
-            if self.tok.text == "script":
-                pre_script = self.script()
+            if cursor.tok.text == "script":
+                pre_script = self.statements.script()
                 last = pre_script.span
-            while self.tok.text == "andThen":
-                blocks.append(self.then(with_script=True))
+            while cursor.tok.text == "andThen":
+                blocks.append(self.statements.then(with_script=True))
                 last = blocks[-1].span
                 self.expect_tail()
         catch = None
-        if self.tok.text == "catch":
-            catch = self.catch()
+        if cursor.tok.text == "catch":
+            catch = self.statements.catch()
             last = catch.span
         parens = opener.span.to(close.span)
         return tree.Facet(
@@ -369,96 +394,88 @@ class _Parser(StatementParser):
         )  # fmt: skip
 
     def _event_facet(self, first: Token) -> None:
-        if self.tok.text == "facet":
-            self.keyword()
-            self.join()
-        elif self.tok.kind == "name" and self.ahead().kind == "(":
+        cursor = self.cursor
+        if cursor.tok.text == "facet":
+            cursor.keyword()
+            cursor.join()
+        elif cursor.tok.kind == "name" and cursor.ahead().kind == "(":
             at = first.span.end
-            message = f"unexpected `{self.tok.text}`; expected `facet`"
-            self.report(self.tok.span, message, "write `event facet`", [Fix("Insert `facet`", (Edit(at, " facet"),))])
+            message = f"unexpected `{cursor.tok.text}`; expected `facet`"
+            cursor.report(cursor.tok.span, message, "write `event facet`", [Fix("Insert `facet`", (Edit(at, " facet"),))])
         else:
-            raise self.unexpected("`facet`", words=("facet",))
+            raise cursor.unexpected("`facet`", words=("facet",))
 
     def _no_params(self) -> tuple[tree.Param, ...]:
-        if self.tok.kind in ("{", "=>") or self.tok.text in _TAIL:
-            at = self.previous.span.end
+        cursor = self.cursor
+        if cursor.tok.kind in ("{", "=>") or cursor.tok.text in _TAIL:
+            at = cursor.previous.span.end
             fix = Fix("Insert `()`", (Edit(at, "()"),))
-            self.report(at, "expected `(`: the list of parameters is missing", "write `()` if there are none", [fix])
+            cursor.report(at, "expected `(`: the list of parameters is missing", "write `()` if there are none", [fix])
             return ()
-        raise self.unexpected("`(`")
+        raise cursor.unexpected("`(`")
 
     def returns(self, close: Token) -> tuple[tuple[tree.Param, ...], Span]:
-        token = self.tok
-        if token.kind == "-" and self.ahead().kind == ">":
-            self.advance()
-            span = token.span.to(self.advance().span)
-            self.report(span, "unexpected `->`; expected `=>`", "returns follow `=>`", [replace("Write `=>`", span, "=>")])
-        elif token.kind == ":" and self.ahead().kind in (*WORDS, "["):
-            self.report(token.span, "unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`")
-            self.advance()
+        cursor = self.cursor
+        token = cursor.tok
+        if token.kind == "-" and cursor.ahead().kind == ">":
+            cursor.advance()
+            span = token.span.to(cursor.advance().span)
+            cursor.report(span, "unexpected `->`; expected `=>`", "returns follow `=>`", [replace("Write `=>`", span, "=>")])
+        elif token.kind == ":" and cursor.ahead().kind in (*WORDS, "["):
+            cursor.report(token.span, "unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`")
+            cursor.advance()
         elif token.kind == "=>":
-            self.advance()
+            cursor.advance()
         else:
             return (), close.span
-        if self.tok.kind == "(":
+        if cursor.tok.kind == "(":
             returns, end = self.params()
             return returns, end.span
-        if (self.tok.kind in WORDS and not self.begins_declaration()) or self.tok.kind == "[":
-            start = self.tok.span
-            type_ = self.type()
+        if (cursor.tok.kind in WORDS and not cursor.begins_declaration()) or cursor.tok.kind == "[":
+            start = cursor.tok.span
+            type_ = self.types.type()
             edits = (Edit(start.until(start), "(result: "), Edit(type_.span.end, ")"))
-            message = f"unexpected `{self.source.part(start)}`; expected `(`"
-            self.report(start, message, "returns are named: `=> (result: Long)`", [Fix("Name it `result`", edits)])
+            message = f"unexpected `{cursor.source.part(start)}`; expected `(`"
+            cursor.report(start, message, "returns are named: `=> (result: Long)`", [Fix("Name it `result`", edits)])
             return (tree.Param(Name("result", start), type_),), type_.span
-        raise self.unexpected("`(`")
+        raise cursor.unexpected("`(`")
 
     def expect_tail(self) -> None:
         """Report a block without `andThen`, and misspelled words that begin a block."""
-        token = self.tok
+        cursor = self.cursor
+        token = cursor.tok
         if token.kind == "{":
-            at = self.previous.span.end
+            at = cursor.previous.span.end
             fix = Fix("Insert `andThen`", (Edit(token.span.until(token.span), "andThen "),))
-            self.report(
+            cursor.report(
                 at if token.broken else token.span, "unexpected `{`; expected `andThen`", "a block follows `andThen`", [fix]
             )
-            self.pretend("andThen")
+            cursor.pretend("andThen")
         elif token.kind == "name" and token.text not in _TOP and token.text not in _TAIL:
-            self.respell({"andThen", "script", "prompt", "catch", "with"})
-        elif token.kind == "=" and self.ahead().kind == "{":
+            cursor.respell({"andThen", "script", "prompt", "catch", "with"})
+        elif token.kind == "=" and cursor.ahead().kind == "{":
             fix = replace("Write `andThen`", token.span, "andThen")
-            self.report(token.span, "unexpected `=`; expected `andThen`", "a block follows `andThen`", [fix])
+            cursor.report(token.span, "unexpected `=`; expected `andThen`", "a block follows `andThen`", [fix])
             token.kind, token.text = "name", "andThen"
 
     def prompt(self) -> tree.Prompt:
-        word = self.keyword()
-        if self.tok.kind != "{":
-            raise self.unexpected("`{`")
-        self.open()
+        cursor = self.cursor
+        word = cursor.keyword()
+        if cursor.tok.kind != "{":
+            raise cursor.unexpected("`{`")
+        cursor.open()
         found: list[tree.Directive] = []
-        while self.tok.kind != "}":
-            if self.tok.text not in ("system", "template", "model"):
+        while cursor.tok.kind != "}":
+            if cursor.tok.text not in ("system", "template", "model"):
                 words = ("system", "template", "model")
-                raise self.unexpected("`model`", "`system`", "`template`", "`}`", words=words)
-            kind = self.keyword()
-            if self.tok.kind in (":", "=") and self.ahead().kind == "string":
-                fix = replace("Remove it", self.tok.span, "")
-                self.report(self.tok.span, f"unexpected `{self.tok.kind}`", f'write `{kind.text} "..."`', [fix])
-                self.advance()
-            if self.tok.kind != "string":
-                raise self.unexpected("a string in double quotes")
-            text = self.advance()
+                raise cursor.unexpected("`model`", "`system`", "`template`", "`}`", words=words)
+            kind = cursor.keyword()
+            if cursor.tok.kind in (":", "=") and cursor.ahead().kind == "string":
+                fix = replace("Remove it", cursor.tok.span, "")
+                cursor.report(cursor.tok.span, f"unexpected `{cursor.tok.kind}`", f'write `{kind.text} "..."`', [fix])
+                cursor.advance()
+            if cursor.tok.kind != "string":
+                raise cursor.unexpected("a string in double quotes")
+            text = cursor.advance()
             found.append(tree.Directive(Name(kind.text, kind.span), text.value, kind.span.to(text.span)))
-        return tree.Prompt(tuple(found), word.span.to(self.close().span))
-
-    def script(self) -> tree.Script:
-        word = self.keyword()
-        language = self.name() if self.tok.kind == "name" else None
-        code = self.tok
-        if code.kind not in ("string", "code"):
-            raise self.unexpected("a string in double quotes", "`{` and Python code", *([] if language else ["a name"]))
-        self.advance()
-        text, line = code.value, code.code_line or code.line
-        if code.kind == "string":
-            text, dropped = dedent(text, flush=True)
-            line += dropped
-        return tree.Script(language, text, line, word.span.to(code.span))
+        return tree.Prompt(tuple(found), word.span.to(cursor.close().span))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from treadle.lang import builtins, hints, tree
-from treadle.lang.cursor import Failed
+from treadle.lang.calls import CallParser
+from treadle.lang.cursor import Cursor, Failed, Names
 from treadle.lang.diagnostics import Edit, Fix, nearest, replace
 from treadle.lang.expressions import CALL_HINT, LEVELS
 from treadle.lang.foreign import ForeignParser
+from treadle.lang.literals import dedent
 from treadle.lang.tokens import KEYWORDS, OPENERS, WORDS, Token
 from treadle.lang.tree import Name, Span
 
@@ -18,76 +22,96 @@ NOT_STEPS = frozenset(
 MODES = ("failFast", "collectErrors")
 
 
-class StatementParser(ForeignParser):
-    """Reads the contents of declarations."""
+class StatementParser:
+    """Reads the contents of declarations. `nested_item` reads a declaration that wrongly stands in a block."""
+
+    def __init__(self, cursor: Cursor, names: Names, calls: CallParser, nested_item: Callable[[], None]) -> None:
+        self.cursor, self.names, self.calls, self.expressions = cursor, names, calls, calls.expressions
+        self.nested_item = nested_item
+        self.foreign = ForeignParser(cursor, names, self)
+        self.blocks = 0  # how many blocks are open
 
     # --- blocks
 
     def then(self, *, with_script: bool) -> tree.Block | tree.TooDeep:
         """Parse `andThen` and the statements after it."""
-        self.keyword()
-        token = self.tok
+        cursor = self.cursor
+        cursor.keyword()
+        token = cursor.tok
         match token.text:
             case "{":
                 return self.block()
             case "foreach":
                 return self.foreach()
             case "when":
-                word = self.previous
+                word = cursor.previous
                 return self.when(word)
             case "script" if with_script:
                 script = self.script()
                 return tree.Block(script=script, span=script.span)
         words = ["foreach", "when"] + (["script"] if with_script else [])
         if token.text == "for":
-            self.report(
+            cursor.report(
                 token.span, "unexpected `for`; expected `foreach`", fixes=[replace("Write `foreach`", token.span, "foreach")]
             )
             token.text = "foreach"
             return self.foreach()
         if token.text in hints.CONSTRUCTS:
-            raise self.failed(token.span, f"unexpected `{token.text}`", hints.WORDS[token.text])
+            raise cursor.failed(token.span, f"unexpected `{token.text}`", hints.WORDS[token.text])
         if token.kind == ":":
-            raise self.failed(token.span, "unexpected `:`; expected `{`", "a block stands in braces: `andThen { ... }`")
+            raise cursor.failed(token.span, "unexpected `:`; expected `{`", "a block stands in braces: `andThen { ... }`")
         if token.text == "script":
             hint = "`andThen script` belongs to declarations; call a facet that has it"
-            raise self.failed(token.span, "unexpected `script` in the body of a step", hint)
-        raise self.unexpected("`{`", *(f"`{word}`" for word in words), words=words)
+            raise cursor.failed(token.span, "unexpected `script` in the body of a step", hint)
+        raise cursor.unexpected("`{`", *(f"`{word}`" for word in words), words=words)
 
     def script(self) -> tree.Script:
-        raise NotImplementedError
+        cursor = self.cursor
+        word = cursor.keyword()
+        language = cursor.name() if cursor.tok.kind == "name" else None
+        code = cursor.tok
+        if code.kind not in ("string", "code"):
+            raise cursor.unexpected("a string in double quotes", "`{` and Python code", *([] if language else ["a name"]))
+        cursor.advance()
+        text, line = code.value, code.code_line or code.line
+        if code.kind == "string":
+            text, dropped = dedent(text, flush=True)
+            line += dropped
+        return tree.Script(language, text, line, word.span.to(code.span))
 
     def catch(self) -> tree.Block | tree.TooDeep:
-        word = self.keyword()
-        if self.tok.text == "when":
+        cursor = self.cursor
+        word = cursor.keyword()
+        if cursor.tok.text == "when":
             return self.when(word)
-        if self.tok.kind == "(":
+        if cursor.tok.kind == "(":
             hint = "the error has no name: read `step.error`, or `$.error` in the `catch` of a declaration"
-            self.report(self.tok.span, "unexpected `(`; expected `{`", hint)
-            self.skip_group()
-        if self.tok.kind != "{":
-            raise self.unexpected("`{`", "`when`")
+            cursor.report(cursor.tok.span, "unexpected `(`; expected `{`", hint)
+            cursor.skip_group()
+        if cursor.tok.kind != "{":
+            raise cursor.unexpected("`{`", "`when`")
         return self.block()
 
     def foreach(self) -> tree.Block | tree.TooDeep:
-        word = self.keyword()
-        self.join()
-        paren = self.advance() if self.tok.kind == "(" and self.ahead(2).text == "in" else None
-        if self.tok.kind == "input":
-            raise self.failed(
-                self.tok.span, f"unexpected `{self.tok.text}`; expected a name", f"write `foreach x in {self.tok.text}`"
+        cursor = self.cursor
+        word = cursor.keyword()
+        cursor.join()
+        paren = cursor.advance() if cursor.tok.kind == "(" and cursor.ahead(2).text == "in" else None
+        if cursor.tok.kind == "input":
+            raise cursor.failed(
+                cursor.tok.span, f"unexpected `{cursor.tok.text}`; expected a name", f"write `foreach x in {cursor.tok.text}`"
             )
-        variable = self.name()
-        if self.tok.text != "in":
-            if self.tok.text in ("of", ":", "="):
-                fix = replace("Write `in`", self.tok.span, "in")
-                self.report(self.tok.span, f"unexpected `{self.tok.text}`; expected `in`", fixes=[fix])
-                self.advance()
+        variable = cursor.name()
+        if cursor.tok.text != "in":
+            if cursor.tok.text in ("of", ":", "="):
+                fix = replace("Write `in`", cursor.tok.span, "in")
+                cursor.report(cursor.tok.span, f"unexpected `{cursor.tok.text}`; expected `in`", fixes=[fix])
+                cursor.advance()
             else:
-                raise self.unexpected("`in`", words=("in",))
+                raise cursor.unexpected("`in`", words=("in",))
         else:
-            self.keyword()
-        token = self.tok
+            cursor.keyword()
+        token = cursor.tok
         iterable: tree.InputRef | tree.Ref
         if token.kind == "input":
             iterable = tree.InputRef(tuple(token.text[2:].split(".")), token.span)
@@ -99,21 +123,21 @@ class StatementParser(ForeignParser):
                 if token.kind == "["
                 else None
             )
-            raise self.failed(token.span, f"unexpected `{self.shown(token)}`; expected a reference such as `$.items`", hint)
-        self.advance()
-        if paren is not None and self.tok.kind == ")":
-            fix = Fix("Remove the parentheses", (Edit(paren.span, ""), Edit(self.advance().span, "")))
-            self.report(paren.span, "unexpected `(`; expected a name", "write `foreach x in $.items { ... }`", [fix])
-        elif self.tok.kind == "(":
+            raise cursor.failed(token.span, f"unexpected `{cursor.shown(token)}`; expected a reference such as `$.items`", hint)
+        cursor.advance()
+        if paren is not None and cursor.tok.kind == ")":
+            fix = Fix("Remove the parentheses", (Edit(paren.span, ""), Edit(cursor.advance().span, "")))
+            cursor.report(paren.span, "unexpected `(`; expected a name", "write `foreach x in $.items { ... }`", [fix])
+        elif cursor.tok.kind == "(":
             hint = "foreach iterates over a reference; compute the list in a step or a script before it"
             if token.text in builtins.FUNCTIONS:
                 hint = f"make it a value, `l = {token.text}(...)`; the body of a later step can be `foreach x in l {{ ... }}`"
-            raise self.failed(token.span, f"unexpected call of `{token.text}`; expected a reference such as `$.items`", hint)
+            raise cursor.failed(token.span, f"unexpected call of `{token.text}`; expected a reference such as `$.items`", hint)
         mode, failed = self._mode()
-        if self.tok.kind != "{":
-            raise self.unexpected("`{`", *([] if mode else [f"`{each}`" for each in MODES]), words=() if mode else MODES)
-        self.bound.add(variable.text)
-        head = tree.Foreach(variable, iterable, word.span.to(self.previous.span), mode, failed)
+        if cursor.tok.kind != "{":
+            raise cursor.unexpected("`{`", *([] if mode else [f"`{each}`" for each in MODES]), words=() if mode else MODES)
+        self.names.bound.add(variable.text)
+        head = tree.Foreach(variable, iterable, word.span.to(cursor.previous.span), mode, failed)
         block = self.block()
         if isinstance(block, tree.TooDeep):
             return block
@@ -121,55 +145,59 @@ class StatementParser(ForeignParser):
 
     def _mode(self) -> tuple[Name | None, Name | None]:
         """Parse the error mode of a foreach, if there is one."""
-        if self.tok.kind == "name" and self.tok.text not in MODES and (meant := nearest(self.tok.text, [*MODES])) is not None:
-            fix = replace(f"Change `{self.tok.text}` to `{meant}`", self.tok.span, meant)
-            self.report(self.tok.span, f"unexpected `{self.tok.text}`; expected `{meant}`", f"did you mean `{meant}`?", [fix])
-            self.tok.text = meant
-        if self.tok.text not in MODES:
+        cursor = self.cursor
+        if cursor.tok.kind == "name" and cursor.tok.text not in MODES and (meant := nearest(cursor.tok.text, [*MODES])) is not None:
+            fix = replace(f"Change `{cursor.tok.text}` to `{meant}`", cursor.tok.span, meant)
+            cursor.report(cursor.tok.span, f"unexpected `{cursor.tok.text}`; expected `{meant}`", f"did you mean `{meant}`?", [fix])
+            cursor.tok.text = meant
+        if cursor.tok.text not in MODES:
             return None, None
-        word = self.keyword()
+        word = cursor.keyword()
         mode, failed = Name(word.text, word.span), None
         if word.text == "collectErrors":
-            if self.tok.kind != "(":
+            if cursor.tok.kind != "(":
                 hint = "name the return that takes the errors, as in `collectErrors(failed)`"
-                raise self.failed(word.span, "expected `(` after `collectErrors`", hint)
-            self.open()
-            if self.tok.kind == "input" and "." not in (name := self.tok.text[2:]):
-                fix = replace(f"Write `{name}`", self.tok.span, name)
-                self.report(self.tok.span, f"unexpected `{self.tok.text}`; expected a name", "name the return, without `$.`", [fix])
-                self.tok.kind, self.tok.text = "name", name
-            failed = self.name()
-            self.close()
-        elif self.tok.kind == "(" and self.ahead().kind == ")":
-            span = self.tok.span.to(self.ahead().span)
-            self.report(span, "unexpected `(`; expected `{`", "`failFast` takes nothing", [replace("Remove `()`", span, "")])
-            self.advance()
-            self.advance()
-        if self.tok.text in MODES:
-            raise self.failed(self.tok.span, f"unexpected `{self.tok.text}`", "a foreach has one error mode")
+                raise cursor.failed(word.span, "expected `(` after `collectErrors`", hint)
+            cursor.open()
+            if cursor.tok.kind == "input" and "." not in (name := cursor.tok.text[2:]):
+                fix = replace(f"Write `{name}`", cursor.tok.span, name)
+                cursor.report(
+                    cursor.tok.span, f"unexpected `{cursor.tok.text}`; expected a name", "name the return, without `$.`", [fix]
+                )
+                cursor.tok.kind, cursor.tok.text = "name", name
+            failed = cursor.name()
+            cursor.close()
+        elif cursor.tok.kind == "(" and cursor.ahead().kind == ")":
+            span = cursor.tok.span.to(cursor.ahead().span)
+            cursor.report(span, "unexpected `(`; expected `{`", "`failFast` takes nothing", [replace("Remove `()`", span, "")])
+            cursor.advance()
+            cursor.advance()
+        if cursor.tok.text in MODES:
+            raise cursor.failed(cursor.tok.span, f"unexpected `{cursor.tok.text}`", "a foreach has one error mode")
         return mode, failed
 
     def when(self, first: Token) -> tree.Block | tree.TooDeep:
-        self.keyword()
-        if self.tok.kind != "{":
-            raise self.unexpected("`{`", hint="conditions stand in cases: `when { case condition => { ... } case _ => { ... } }`")
+        cursor = self.cursor
+        cursor.keyword()
+        if cursor.tok.kind != "{":
+            raise cursor.unexpected("`{`", hint="conditions stand in cases: `when { case condition => { ... } case _ => { ... } }`")
         if self.blocks >= tree.MAX_BLOCKS:
-            return self.too_deep()
-        self.open()
-        level = len(self.brackets)
+            return cursor.too_deep()
+        cursor.open()
+        level = len(cursor.brackets)
         self.blocks += 1
         cases: list[tree.Case] = []
-        while self.tok.kind not in ("}", "end") and not self.ended:
-            if self.tok.kind == ";":
-                self.advance()
+        while cursor.tok.kind not in ("}", "end") and not cursor.ended:
+            if cursor.tok.kind == ";":
+                cursor.advance()
                 continue
-            start = self.index
+            start = cursor.index
             try:
                 cases.append(self.case())
             except Failed:
                 self.next_case(level)
-                if self.index == start:
-                    self.advance()
+                if cursor.index == start:
+                    cursor.advance()
         self.blocks -= 1
         last = self.end_of_block(level, "`case`")
         depth = 1 + max((case.block.depth for case in cases), default=0)
@@ -177,76 +205,80 @@ class StatementParser(ForeignParser):
 
     def next_case(self, level: int) -> None:
         """After an error in a case: advance to the next one."""
-        del self.brackets[level:]
-        self.comparing = False
-        while self.tok.kind not in ("}", "end") and self.tok.text != "case":
-            if self.tok.kind in OPENERS:
-                self.skip_group()
+        cursor = self.cursor
+        del cursor.brackets[level:]
+        self.expressions.comparing = False
+        while cursor.tok.kind not in ("}", "end") and cursor.tok.text != "case":
+            if cursor.tok.kind in OPENERS:
+                cursor.skip_group()
             else:
-                self.advance()
+                cursor.advance()
 
     def case(self) -> tree.Case:
-        token = self.tok
+        cursor = self.cursor
+        token = cursor.tok
         if token.text != "case":
-            if token.text in ("default", "else", "_", "otherwise") and self.ahead().kind in ("=>", "{", ":"):
+            if token.text in ("default", "else", "_", "otherwise") and cursor.ahead().kind in ("=>", "{", ":"):
                 hint = "the default is written `case _ => { ... }`"
-                fixes = [replace("Write `case _`", token.span, "case _")] if self.ahead().kind == "=>" else []
-                raise self.failed(token.span, f"unexpected `{token.text}`; expected `case`", hint, fixes)
-            raise self.unexpected("`case`", "`}`", words=("case",), fresh=True)
-        word = self.keyword()
-        self.comparing = True
-        condition = self.expr()
-        self.comparing = False
-        at = self.tok.span
-        if self.tok.kind == "{":
-            self.report(at, "unexpected `{`; expected `=>`", fixes=[Fix("Insert `=>`", (Edit(at.until(at), "=> "),))])
-        elif self.tok.kind == ":" or (self.tok.kind == "-" and self.ahead().kind == ">"):
-            at = at.to(self.advance().span if self.tok.kind == ":" else self.ahead().span)
-            self.report(at, f"unexpected `{self.source.part(at)}`; expected `=>`", fixes=[replace("Write `=>`", at, "=>")])
-            while self.tok.kind in ("-", ">"):
-                self.advance()
+                fixes = [replace("Write `case _`", token.span, "case _")] if cursor.ahead().kind == "=>" else []
+                raise cursor.failed(token.span, f"unexpected `{token.text}`; expected `case`", hint, fixes)
+            raise cursor.unexpected("`case`", "`}`", words=("case",), fresh=True)
+        word = cursor.keyword()
+        self.expressions.comparing = True
+        condition = self.expressions.expr()
+        self.expressions.comparing = False
+        at = cursor.tok.span
+        if cursor.tok.kind == "{":
+            cursor.report(at, "unexpected `{`; expected `=>`", fixes=[Fix("Insert `=>`", (Edit(at.until(at), "=> "),))])
+        elif cursor.tok.kind == ":" or (cursor.tok.kind == "-" and cursor.ahead().kind == ">"):
+            at = at.to(cursor.advance().span if cursor.tok.kind == ":" else cursor.ahead().span)
+            cursor.report(at, f"unexpected `{cursor.source.part(at)}`; expected `=>`", fixes=[replace("Write `=>`", at, "=>")])
+            while cursor.tok.kind in ("-", ">"):
+                cursor.advance()
         else:
-            self.take("=>", "an operator")
-        if self.begins_statement():
+            cursor.take("=>", "an operator")
+        if cursor.begins_statement():
             return self._case_without_braces(word, condition)
-        if self.tok.kind != "{":
-            raise self.unexpected("`{`")
+        if cursor.tok.kind != "{":
+            raise cursor.unexpected("`{`")
         block = self.block()
         return tree.Case(condition, block, word.span.to(block.span))
 
     def _case_without_braces(self, word: Token, condition: tree.Expr) -> tree.Case:
-        first = self.tok
+        cursor = self.cursor
+        first = cursor.tok
         statement = self.statement()
-        edits = (Edit(first.span.until(first.span), "{ "), Edit(self.previous.span.end, " }"))
+        edits = (Edit(first.span.until(first.span), "{ "), Edit(cursor.previous.span.end, " }"))
         message = f"unexpected `{first.text}`; expected `{{`"
-        self.report(first.span, message, "each case has a block in braces", [Fix("Insert braces", edits)])
-        block = tree.Block((statement,) if statement else (), span=first.span.to(self.previous.span), depth=1)
+        cursor.report(first.span, message, "each case has a block in braces", [Fix("Insert braces", edits)])
+        block = tree.Block((statement,) if statement else (), span=first.span.to(cursor.previous.span), depth=1)
         return tree.Case(condition, block, word.span.to(block.span))
 
     def block(self) -> tree.Block | tree.TooDeep:
         """Parse statements in braces."""
+        cursor = self.cursor
         if self.blocks >= tree.MAX_BLOCKS:
-            return self.too_deep()
-        first = self.open()
-        level = len(self.brackets)
-        outer, self.blocks = self.column, self.blocks + 1
+            return cursor.too_deep()
+        first = cursor.open()
+        level = len(cursor.brackets)
+        outer, self.blocks = cursor.column, self.blocks + 1
         statements: list[tree.Statement] = []
         depth = 1
-        while self.tok.kind not in ("}", "end"):
-            if self.begins_declaration():
-                if not (self.tok.broken and self.margin(self.tok) > self.item_column):
+        while cursor.tok.kind not in ("}", "end"):
+            if cursor.begins_declaration():
+                if not (cursor.tok.broken and cursor.margin(cursor.tok) > cursor.item_column):
                     break
                 self.nested_item()
                 continue
-            start = self.index
-            self.column = self.margin(self.tok)
+            start = cursor.index
+            cursor.column = cursor.margin(cursor.tok)
             try:
                 statement = self.statement()
             except Failed:
-                self.resume(level)
-                if self.index == start:
-                    self.advance()
-                    self.resume(level)
+                cursor.resume(level)
+                if cursor.index == start:
+                    cursor.advance()
+                    cursor.resume(level)
                 continue
             if statement is None:
                 continue
@@ -254,122 +286,122 @@ class StatementParser(ForeignParser):
             if isinstance(statement, tree.Step):
                 body, catch = statement.body, statement.catch
                 depth = max(depth, 1 + (body.depth if body else 0), 1 + (catch.depth if catch else 0))
-        self.column, self.blocks = outer, self.blocks - 1
+        cursor.column, self.blocks = outer, self.blocks - 1
         last = self.end_of_block(level, "a step", "`yield`")
         return _limited(tree.Block(tuple(statements), span=first.span.to(last), depth=depth))
 
     def end_of_block(self, level: int, *expected: str) -> Span:
         """Take the closing brace; if it is missing, report this once and go on as if all blocks had ended."""
-        del self.brackets[level:]
-        if self.tok.kind == "}":
-            return self.close().span
-        if not self.ended:
-            self.unexpected(*expected, "`}`")
-            self.ended = True
-        self.brackets.pop()
-        return self.previous.span
+        cursor = self.cursor
+        del cursor.brackets[level:]
+        if cursor.tok.kind == "}":
+            return cursor.close().span
+        if not cursor.ended:
+            cursor.unexpected(*expected, "`}`")
+            cursor.ended = True
+        cursor.brackets.pop()
+        return cursor.previous.span
 
     # --- statements
 
     def statement(self) -> tree.Statement | None:
         """Parse one statement; None for `;`."""
-        token = self.tok
+        cursor = self.cursor
+        token = cursor.tok
         kind = token.kind
         if kind == "name":
-            if self.ahead().kind == "=":
-                return self.step(self.advance())
+            if cursor.ahead().kind == "=":
+                return self.step(cursor.advance())
             if token.text == "yield":
-                word = self.keyword()
-                self.join()
-                if self.tok.text in hints.NOISE and self.ahead().kind in WORDS:
-                    self.leave_out()
-                if not (self.tok.kind in WORDS and self.ahead().kind == "(") and not self.tok.broken:
+                word = cursor.keyword()
+                cursor.join()
+                if cursor.tok.text in hints.NOISE and cursor.ahead().kind in WORDS:
+                    cursor.leave_out()
+                if not (cursor.tok.kind in WORDS and cursor.ahead().kind == "(") and not cursor.tok.broken:
                     self._no_target(word)
                     return None
-                call = self.call()
+                call = self.calls.call()
                 self._no_after("a yield waits for all steps of its block")
                 return tree.Yield(call, word.span.to(call.span))
-            return self.foreign_statement()
+            return self.foreign.statement()
         if kind == ";":
-            self.advance()
+            cursor.advance()
             return None
         if token.text in ("sys.log", "sys.assert"):
             return self.sys()
         if kind == ",":
-            self.report(
+            cursor.report(
                 token.span,
                 "unexpected `,` after a statement",
                 "statements need no separator",
                 [replace("Remove it", token.span, "")],
             )
-            self.advance()
+            cursor.advance()
             return None
-        return self.foreign_statement()
+        return self.foreign.statement()
 
     def _no_target(self, word: Token) -> None:
         """Report a yield without the owner of the block."""
-        token, owner = self.tok, self.owner if self.blocks == 1 else "F"
-        if token.kind in ("(", "{", "#{") or token.text == self.owner:
-            results = ", ".join(f"{each} = ..." for each in self.results)
+        cursor = self.cursor
+        token, owner = cursor.tok, self.names.owner if self.blocks == 1 else "F"
+        if token.kind in ("(", "{", "#{") or token.text == self.names.owner:
+            results = ", ".join(f"{each} = ..." for each in self.names.results)
             hint = f"name the owner of the block and its returns: `yield {owner}({results})`"
-            named = token.kind == "(" and self.ahead(2).kind == "=" and self.blocks == 1
+            named = token.kind == "(" and cursor.ahead(2).kind == "=" and self.blocks == 1
             fixes = [replace(f"Insert `{owner}`", word.span.end.to(token.span), f" {owner}(")] if named else []
-            wanted = "arguments" if token.text == self.owner else "the owner of the block"
-            raise self.failed(token.span, f"unexpected `{token.text}`; expected {wanted}", hint, fixes)
-        self.value_for_owner(word)
-
-    item_column = 1  # of the declaration that is being read
-
-    def nested_item(self) -> None:
-        raise NotImplementedError
+            wanted = "arguments" if token.text == self.names.owner else "the owner of the block"
+            raise cursor.failed(token.span, f"unexpected `{token.text}`; expected {wanted}", hint, fixes)
+        self.foreign.value_for_owner(word)
 
     def sys(self) -> tree.Statement:
-        word = self.keyword()
-        if self.tok.kind != "(":
-            raise self.unexpected("`(`")
-        self.join_before("(")
+        cursor = self.cursor
+        word = cursor.keyword()
+        if cursor.tok.kind != "(":
+            raise cursor.unexpected("`(`")
+        cursor.join_before("(")
         if word.text == "sys.log":
-            args, close = self.args(None)
+            args, close = self.calls.args(None)
             after = self.after()
             return tree.SysLog(args, word.span.to(self._last(after, close.span)), after)
-        self.open()
-        self.comparing = True
-        condition = self.expr()
-        self.comparing = False
-        close = self.close("an operator")
+        cursor.open()
+        self.expressions.comparing = True
+        condition = self.expressions.expr()
+        self.expressions.comparing = False
+        close = cursor.close("an operator")
         after = self.after()
         return tree.SysAssert(condition, word.span.to(self._last(after, close.span)), after)
 
     def step(self, token: Token) -> tree.Step:
+        cursor = self.cursor
         if token.text in NOT_STEPS:
             self._not_a_step(token)
-        self.join_before("=")
-        self.advance()
-        if self.tok.text in hints.NOISE and self.ahead().kind in WORDS and not self.ahead().broken:
-            self.leave_out()
-        calls = self.tok.kind in WORDS and self.ahead().kind == "(" and not self.calls_function()
-        call = self.call() if calls else self._value()
-        self.bound.add(token.text)
+        cursor.join_before("=")
+        cursor.advance()
+        if cursor.tok.text in hints.NOISE and cursor.ahead().kind in WORDS and not cursor.ahead().broken:
+            cursor.leave_out()
+        calls = cursor.tok.kind in WORDS and cursor.ahead().kind == "(" and not self.expressions.calls_function()
+        call = self.calls.call() if calls else self._value()
+        self.names.bound.add(token.text)
         if call.target.text == tree.VALUE:
             self._nothing_more(token.text)
             return tree.Step(Name(token.text, token.span), call, None, None, token.span.to(call.span))
-        arrow = self.tok.kind == "-" and self.ahead().kind == ">"
-        goes_on = self.tok.text in LEVELS or self.tok.kind in (".", "[")
-        if goes_on and not (arrow or self.tok.broken or self.names_something()):
-            raise self.failed(call.span, f"unexpected call of `{call.target.text}` inside an expression", CALL_HINT)
+        arrow = cursor.tok.kind == "-" and cursor.ahead().kind == ">"
+        goes_on = cursor.tok.text in LEVELS or cursor.tok.kind in (".", "[")
+        if goes_on and not (arrow or cursor.tok.broken or cursor.names_something()):
+            raise cursor.failed(call.span, f"unexpected call of `{call.target.text}` inside an expression", CALL_HINT)
         body = catch = None
         self._respell({"after", "andThen", "catch", "with"})
         after = self.after()
         if after:
             self._respell({"andThen", "catch"})
-        if self.tok.kind == "name" and not self.names_something():
-            if self.tok.text == "andThen":
+        if cursor.tok.kind == "name" and not cursor.names_something():
+            if cursor.tok.text == "andThen":
                 body = self.then(with_script=False)
-            if self.tok.text == "catch" and not self.names_something():
+            if cursor.tok.text == "catch" and not cursor.names_something():
                 catch = self.catch()
-        elif self.tok.kind == "{":
-            fix = Fix("Insert `andThen`", (Edit(self.tok.span.until(self.tok.span), "andThen "),))
-            self.report(self.tok.span, "unexpected `{`; expected `andThen`", "the body of a step follows `andThen`", [fix])
+        elif cursor.tok.kind == "{":
+            fix = Fix("Insert `andThen`", (Edit(cursor.tok.span.until(cursor.tok.span), "andThen "),))
+            cursor.report(cursor.tok.span, "unexpected `{`; expected `andThen`", "the body of a step follows `andThen`", [fix])
             body = self.block()
         if body or catch:
             at = self._last(after, call.span).end
@@ -378,96 +410,104 @@ class StatementParser(ForeignParser):
         return tree.Step(Name(token.text, token.span), call, body, catch, token.span.to(last), after)
 
     def _respell(self, words: set[str]) -> None:
-        text = self.tok.text
-        if self.tok.kind == "name" and not (text in KEYWORDS or text in hints.NOISE or text in hints.WORDS):
-            self.respell(words)
+        cursor = self.cursor
+        text = cursor.tok.text
+        if cursor.tok.kind == "name" and not (text in KEYWORDS or text in hints.NOISE or text in hints.WORDS):
+            cursor.respell(words)
 
     # --- after
 
     def _follows(self) -> bool:
         """Return whether `after` comes next as a keyword."""
-        return self.tok.text == "after" and not self.names_something()
+        return self.cursor.tok.text == "after" and not self.cursor.names_something()
 
     def after(self) -> tuple[tree.Ref, ...]:
         """Parse `after a, b`, if it comes next."""
+        cursor = self.cursor
         if not self._follows():
             return ()
-        self.keyword()
-        self.join()
+        cursor.keyword()
+        cursor.join()
         found = [self._earlier()]
-        while self.tok.kind == "," or self._another():
-            if self.tok.kind == ",":
-                self.advance()
+        while cursor.tok.kind == "," or self._another():
+            if cursor.tok.kind == ",":
+                cursor.advance()
             else:
-                at = self.previous.span.end
-                hint = f"write `after {found[-1].path[0]}, {self.tok.text}`"
-                self.report(at, "a comma is missing here", hint, [Fix("Insert `,`", (Edit(at, ","),))])
+                at = cursor.previous.span.end
+                hint = f"write `after {found[-1].path[0]}, {cursor.tok.text}`"
+                cursor.report(at, "a comma is missing here", hint, [Fix("Insert `,`", (Edit(at, ","),))])
             found.append(self._earlier())
-        if self.tok.text == "with" and not self.names_something():
-            raise self.failed(self.tok.span, "unexpected `with` after `after`", "mixins stand before `after`")
+        if cursor.tok.text == "with" and not cursor.names_something():
+            raise cursor.failed(cursor.tok.span, "unexpected `with` after `after`", "mixins stand before `after`")
         return tuple(found)
 
     def _another(self) -> bool:
         """Return whether another step follows on the line, without a comma."""
-        text = self.tok.text
-        return text in self.bound and text not in KEYWORDS and not self.tok.broken and not self.names_something()
+        cursor = self.cursor
+        text = cursor.tok.text
+        return text in self.names.bound and text not in KEYWORDS and not cursor.tok.broken and not cursor.names_something()
 
     def _earlier(self) -> tree.Ref:
-        token = self.tok
+        cursor = self.cursor
+        token = cursor.tok
         if token.kind not in WORDS:
-            raise self.unexpected("the name of a step")
+            raise cursor.unexpected("the name of a step")
         name = token.text.partition(".")[0]
         if token.kind == "dotted":
             fix = replace(f"Write `{name}`", token.span, name)
-            self.report(token.span, f"unexpected `{token.text}`; expected the name of a step", f"write `after {name}`", [fix])
-        self.advance()
+            cursor.report(token.span, f"unexpected `{token.text}`; expected the name of a step", f"write `after {name}`", [fix])
+        cursor.advance()
         return tree.Ref((name,), token.span)
 
     def _no_after(self, hint: str, to: Span | None = None, joint: str = "") -> tuple[tree.Ref, ...]:
         """Report `after` at the end of a statement that cannot have it there; with `to` it must be moved to that place."""
-        if not self._follows() or self.ahead().kind not in WORDS:
+        cursor = self.cursor
+        if not self._follows() or cursor.ahead().kind not in WORDS:
             return ()
-        before, word = self.previous.span.end, self.tok.span
+        before, word = cursor.previous.span.end, cursor.tok.span
         found = self.after()
         remove = Edit(before.to(self._last(found, word)), "")
         fix = Fix("Remove it", (remove,))
         if to is not None:
             names = ", ".join(each.path[0] for each in found)
             fix = Fix(f"Write `after {names}` before the block", (Edit(to, joint + names), remove))
-        self.report(word, "unexpected `after`", hint, [fix])
+        cursor.report(word, "unexpected `after`", hint, [fix])
         return found
 
     def _last(self, after: tuple[tree.Ref, ...], otherwise: Span) -> Span:
         return after[-1].span if after else otherwise
 
     def _not_a_step(self, token: Token) -> None:
+        cursor = self.cursor
         if token.text == "yield":
-            fix = replace("Remove `=`", token.span.end.to(self.tok.span), "")
-            self.report(token.span, "unexpected `=` after `yield`", "write `yield F(...)`", [fix])
+            fix = replace("Remove `=`", token.span.end.to(cursor.tok.span), "")
+            cursor.report(token.span, "unexpected `=` after `yield`", "write `yield F(...)`", [fix])
         else:
             hint = "choose another name"
-            self.report(token.span, f"`{token.text}` is a keyword and cannot name a step", hint)
+            cursor.report(token.span, f"`{token.text}` is a keyword and cannot name a step", hint)
 
     def _nothing_more(self, name: str) -> None:
         """Report a clause that can follow a call, but not a value."""
-        token = self.tok
-        if token.text in ("with", "after", "andThen", "catch") and not self.names_something():
+        cursor = self.cursor
+        token = cursor.tok
+        if token.text in ("with", "after", "andThen", "catch") and not cursor.names_something():
             hint = f"`{name}` is computed immediately; `{token.text}` belongs to a step that calls a facet"
-            raise self.failed(token.span, f"unexpected `{token.text}` after a value", hint)
+            raise cursor.failed(token.span, f"unexpected `{token.text}` after a value", hint)
 
     def _value(self) -> tree.Call:
         """Parse the expression of a value; report forms that were probably meant to be calls."""
-        token = self.tok
-        if token.broken and token.kind != "end" and self.begins_statement():
-            raise self.unexpected("the name of a facet")
-        if token.kind in WORDS and self.ahead().kind in ("{", "with", "andThen"):
-            self.advance()
-            raise self.unexpected("`(`")
-        if token.text in hints.WORDS and token.text not in self.bound and not self.ahead().broken:
-            raise self.failed(token.span, f"unexpected `{token.text}`; expected the call of a facet", hints.WORDS[token.text])
-        if token.kind == "(" and self.ahead().kind == ")":
-            raise self.unexpected("the name of a facet")
-        value = self.expr()
+        cursor = self.cursor
+        token = cursor.tok
+        if token.broken and token.kind != "end" and cursor.begins_statement():
+            raise cursor.unexpected("the name of a facet")
+        if token.kind in WORDS and cursor.ahead().kind in ("{", "with", "andThen"):
+            cursor.advance()
+            raise cursor.unexpected("`(`")
+        if token.text in hints.WORDS and token.text not in self.names.bound and not cursor.ahead().broken:
+            raise cursor.failed(token.span, f"unexpected `{token.text}`; expected the call of a facet", hints.WORDS[token.text])
+        if token.kind == "(" and cursor.ahead().kind == ")":
+            raise cursor.unexpected("the name of a facet")
+        value = self.expressions.expr()
         start = token.span.until(token.span)
         return tree.Call(Name(tree.VALUE, start), (tree.Arg(Name("value", start), value),), (), value.span)
 

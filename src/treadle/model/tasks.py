@@ -28,11 +28,6 @@ class Preclaimed(msgspec.Struct, frozen=True):
 
     owner_id: str
     lease_for: int
-    after_lane_ids: tuple[int, ...] = ()
-    """The lanes from which the owner claims: the task is not preclaimed while a claim would find a ready task of the same or a
-    higher priority in them, or if it has a limit key or a fairness key."""
-    room: int = 0
-    """The number of ready tasks in these lanes that does not prevent it, because the owner has room for them too."""
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -74,8 +69,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     created_by: str | None = None
     """The actor that enqueued it: a token, a person, a program, a schedule; None for tasks of runs and of the engine itself."""
     preclaimed: Preclaimed | None = None
-    """Insert it as claimed by this owner, if any worker could claim it immediately: not if it has to wait, is held or over a limit,
-    its lane is paused or has a rate, or it yields to a waiting task. In those cases it is inserted like any other task."""
+    """Insert it as claimed by this owner, if any worker could claim it immediately: not if it has to wait, is held or is over a
+    limit, or its lane is paused or has a rate. In those cases it is inserted like any other task."""
 
 
 class Task(msgspec.Struct, kw_only=True, gc=False):

@@ -18,11 +18,11 @@ from treadle.api.approvals import (
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
 from treadle.kernel.approvals.records import PENDING, Decided, ShownApproval
+from treadle.kernel.reads.records import move_record
 from treadle.model.approvals import APPROVE, DENY
 from treadle.model.errors import InvalidInput, NotFound
 from treadle.model.values import Json
 from treadle.service.group import Group
-from treadle.service.task_records import move_record
 
 MANY = 100
 """Maximum number of approvals per call."""

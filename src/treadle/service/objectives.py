@@ -19,11 +19,11 @@ from treadle.api.objectives import (
 )
 from treadle.api.wire import record_of
 from treadle.goals import reads as kernel
+from treadle.kernel.reads.records import move_record
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
 from treadle.model.values import Json
 from treadle.service.group import Group
-from treadle.service.task_records import move_record
 
 
 class Objectives(Group, ObjectivesApi):

@@ -31,6 +31,7 @@ from treadle.api.runs import (
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.api.wire import Instant
 from treadle.kernel.functions.steps import is_function
+from treadle.kernel.reads.records import move_record, why_run
 from treadle.kernel.runs.flows import check_inputs, find_workflow
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.search.query import Query
@@ -46,7 +47,7 @@ from treadle.model.values import Json, decode, unreadable_json
 from treadle.service.flows import pairs
 from treadle.service.run_group import RunGroup
 from treadle.service.run_records import run_line, usage_request, usage_sums
-from treadle.service.task_records import move_record, task_record, why_run
+from treadle.service.task_records import task_record
 
 
 class Runs(RunGroup, RunsApi):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from treadle.api.system import Status, StoreState, SystemApi, TaskCounts, Throughput, Time
 from treadle.api.tasks import Why
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.reads.records import why_run, why_task
 from treadle.kernel.store.pages import find_by_name_or_id
 from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.states import OBJECTIVE, SCHEDULE, WATCHER
 from treadle.service.group import Group
-from treadle.service.task_records import why_run, why_task
 from treadle.version import VERSION
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from treadle.api.tasks import MoveRecord, Task, TaskDetail, TaskLogLine, Why
+from treadle.api.tasks import Task, TaskDetail, TaskLogLine
 from treadle.api.wire import Instant, record_of
 from treadle.engine import Engine
 from treadle.kernel.external.intents import without_key
 from treadle.kernel.functions.reads import shown_wake_at, without_steps
-from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
+from treadle.kernel.reads.records import move_record, why_task
 from treadle.model import tasks as model
-from treadle.model.runs import Run
 from treadle.model.states import Hold
 from treadle.model.tags import decode_tags
 from treadle.model.values import decode, decode_shown
@@ -72,18 +71,3 @@ async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDeta
         ],
         **more,
     )
-
-
-def why_task(task: model.Task, reason: Reason) -> Why:
-    """The reason for a task's state."""
-    return Why(task.id, task.name, task.shown_state, reason.code, reason.text)
-
-
-def why_run(run: Run, reason: Reason) -> Why:
-    """The reason for a run's state."""
-    return Why(run.id, run.workflow, str(run.state), reason.code, reason.text)
-
-
-def move_record(move: model.Move) -> MoveRecord:
-    """A row of the log."""
-    return record_of(MoveRecord, move, data=decode(move.data))

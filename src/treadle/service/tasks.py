@@ -22,11 +22,12 @@ from treadle.api.tasks import (
 )
 from treadle.api.wire import record_of
 from treadle.kernel.queue.service import Enqueued, TaskSpec
+from treadle.kernel.reads.records import why_task
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
 from treadle.model.names import HANDLER
 from treadle.model.values import Json, decode
 from treadle.service.group import Group
-from treadle.service.task_records import task_detail, task_records, why_task
+from treadle.service.task_records import task_detail, task_records
 
 MANY = 1000
 """Maximum number of tasks per call."""

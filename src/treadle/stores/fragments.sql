@@ -174,38 +174,3 @@ charged as (
   ) as used
   where limits.namespace = used.namespace and limits.key = used.key
 )
-
--- name: postgres_first_waiting
--- First priority of the ready tasks in unpaused lanes (2nd parameter after `given`); null if no more are ready than the 3rd.
-(
-  select min(head.priority)
-  from unnest({after:2.given}::integer[]) as wanted (lane_id)
-  cross join lateral (
-    select tasks.priority
-    from tasks
-    where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
-    order by tasks.priority, tasks.due_at, tasks.id
-    limit 1
-  ) as head
-  where wanted.lane_id <> all (array(select id from lanes where slowed and paused))
-    and {after:3.given}::integer < (
-      select count(*)
-      from (
-        select
-        from unnest({after:2.given}::integer[]) as wanted (lane_id)
-        cross join lateral (
-          select from tasks
-          where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
-          limit {after:3.given}::integer + 1
-        ) as ready
-        where wanted.lane_id <> all (array(select id from lanes where slowed and paused))
-        limit {after:3.given}::integer + 1
-      ) as ready
-    )
-)
-
--- name: postgres_is_taken
--- Whether the new task `given` is inserted as claimed.
-given.holder_id is not null and given.delay <= 0 and given.hold = 0
-  and given.lane_id <> all (array(select id from lanes where slowed))
-  and (not given.yields or coalesce(given.priority < (select waiting from gate), true))

@@ -45,9 +45,6 @@ _INPUTS = (
     Column("delay", "bigint", Use.NEW),
     Column("deadline_for", "bigint", Use.NEW),
     Column("root_id", "uuid", Use.NEW),
-    Column("holder_id", "text", Use.NEW),
-    Column("lease_for", "bigint", Use.NEW),
-    Column("yields", "boolean", Use.NEW),
 )
 """Values of a new task from which an insert computes columns."""
 

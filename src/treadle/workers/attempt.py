@@ -72,8 +72,6 @@ class Attempt(msgspec.Struct, eq=False):
     """Whether the settlement is being committed, which must not be interrupted."""
     answering: bool = False
     """Whether the committer will report the answer to a callback, so that the runner need not wait for it."""
-    replaced: bool = False
-    """Whether a preclaimed task has its room, because the commit that settles it inserts that task."""
     refused: bool = False
     """Whether the store refused the outcome, so that the attempt is settled as a failure."""
     stream_rows: tuple[Row, ...] = ()

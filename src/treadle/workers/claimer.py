@@ -81,11 +81,11 @@ class Claimer:
         self._received_at = -1
         """The store's time of the newest claim received here."""
         self.running = 0
-        """Tasks in progress, and preclaims on their way."""
+        """Tasks in progress."""
         self._asked = 0
         """Tasks that a claim on its way may bring."""
         self.is_own: Callable[[str], bool] = lambda task_id: False
-        """Whether this worker holds the task, or may hold it by a preclaim whose answer has not arrived."""
+        """Whether an attempt at the task is in progress here."""
         self.stale = True
         """Whether the lanes must be read again before the next claim."""
         self.stopped = False
@@ -124,18 +124,6 @@ class Claimer:
         """Count an ended task: there is room for another."""
         group.running -= 1
         self.running -= 1
-
-    def reserve(self, lane: Lane) -> LaneGroup | None:
-        """Take the room of one more task of the lane, and return its group; None without room, or if another worker serves it."""
-        group = self._served.get(lane)
-        if group is None or self.room(group) < 1:
-            return None
-        self.occupy(group)
-        return group
-
-    def list_lanes(self) -> tuple[int, ...]:
-        """Return the lanes from which this worker claims."""
-        return tuple([lane_id for group in self._groups.values() for lane_id in group.lane_ids])
 
     async def claim(self, start: Start) -> bool:
         """Send one claim per group that has room, and start the claimed tasks; return whether there were any."""
@@ -260,22 +248,18 @@ class Claimer:
 
     def room(self, group: LaneGroup) -> int:
         """Return how many more tasks of the group can start now, beside those that a claim on its way may bring."""
-        return min(self._free(group, asked=True), max(CLAIM_LIMIT, self.slots.limit // 4), self.reach)
+        return min(self._free(group), max(CLAIM_LIMIT, self.slots.limit // 4), self.reach)
 
-    def room_for_waiting(self, group: LaneGroup) -> int:
-        """Return how many waiting tasks the next claims of the group, or the one on its way, can start."""
-        return max(min(self._free(group, asked=False), CLAIM_LIMIT), 0)
-
-    def _free(self, group: LaneGroup, *, asked: bool) -> int:
-        """Return the room for tasks of the group, without those that a claim on its way has `asked` for; others get the rest."""
-        room = self.slots.limit - self.running - asked * self._asked
+    def _free(self, group: LaneGroup) -> int:
+        """Return the room for tasks of the group, without those that a claim on its way may bring."""
+        room = self.slots.limit - self.running - self._asked
         if group.limit is not None:
-            room = min(room, group.limit - group.running - asked * group.asked)
+            room = min(room, group.limit - group.running - group.asked)
         if group.isolation == "loop":
             return room if self.slots.claimable else 0
         executor = self._resources.executor
         peers = [other for other in self._groups.values() if other.isolation == group.isolation]
-        taken = sum(each.running + asked * each.asked for each in peers)
+        taken = sum(each.running + each.asked for each in peers)
         abandoned = sum(executor.abandoned(each.handlers) for each in peers)
         pool = self._options.threads if group.isolation == "thread" else self._options.processes
         return min(room - executor.abandoned(group.handlers), pool - taken - abandoned)

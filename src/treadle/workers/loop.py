@@ -6,11 +6,9 @@ Claims, handlers and commits overlap; the loop never waits for a single task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from treadle.kernel.store.committer import OnPreclaimed
-from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Task
@@ -19,7 +17,6 @@ from treadle.workers.claimer import Claimer, LaneGroup
 from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.handlers import Catalog, Handler
 from treadle.workers.lease_renewer import LeaseRenewer
-from treadle.workers.preclaimer import Preclaimer
 
 LAST_WAIT = 10.0
 """Seconds that a stopping worker gives its last commits after stopping its handlers; then it lets leases expire."""
@@ -41,8 +38,7 @@ class Worker:
         self._attempts: dict[str, Attempt] = {}
         self._superseded: list[Attempt] = []
         """Lost attempts that have not ended, at tasks that this worker has claimed again."""
-        self._preclaimer = Preclaimer(resources, self.options, self._claimer, self._attempts, self._start, self._show_claiming)
-        self._claimer.is_own = self._preclaimer.is_own
+        self._claimer.is_own = self._attempts.__contains__
         self._claiming = False
         """Whether a claim is on its way, or its answer was lost."""
         self._signal = asyncio.Event()
@@ -101,14 +97,6 @@ class Worker:
         for task_id in task_ids:
             if (attempt := self._attempts.get(task_id)) is not None:
                 self._runner.lose(attempt, "it was canceled")
-
-    def preclaim(self, units: Sequence[Unit]) -> Mapping[int, tuple[Unit, OnPreclaimed]]:
-        """Return those of the units whose new tasks this worker will hold, as far as it has room and nothing else waits."""
-        found = self._preclaimer.preclaim(units)
-        if found:
-            self._idle.clear()
-            self._show_claiming()
-        return found
 
     # the loop
 
@@ -177,13 +165,13 @@ class Worker:
         return claimed
 
     def _show_claiming(self) -> None:
-        """Show the lease keeper whether a claim or a commit with preclaimed tasks is on its way; the last one ends a wait."""
+        """Show the lease keeper whether a claim is on its way; the last one ends a wait."""
         if (renewer := self._runner.lease_renewer) is not None:
-            renewer.set_claiming(self._claiming or bool(self._preclaimer.reserved))
+            renewer.set_claiming(self._claiming)
         self._note_idle()
 
     def _note_idle(self) -> None:
-        if not self._attempts and not self._superseded and not self._preclaimer.reserved:
+        if not self._attempts and not self._superseded:
             self._idle.set()
 
     async def _wait(self) -> None:
@@ -226,8 +214,7 @@ class Worker:
             del self._attempts[task_id]
         else:
             self._superseded.remove(attempt)
-        if not attempt.replaced:
-            self._claimer.vacate(attempt.group)
+        self._claimer.vacate(attempt.group)
         self._note_idle()
         self._signal.set()
 
@@ -262,7 +249,6 @@ class Worker:
         elif waiting := releases + [attempt.runner for attempt in self._all() if attempt.settling and attempt.runner]:
             await asyncio.wait(waiting, timeout=LAST_WAIT / 2)
         left = [*releases, *(attempt.runner for attempt in self._all() if attempt.runner is not None)]
-        self._preclaimer.close()
         for runner in left:
             runner.cancel()
         if left:

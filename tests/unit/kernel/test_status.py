@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from treadle.api.schedules import Schedule, ScheduleTime
+from treadle.api.wire import record_of
 from treadle.kernel.problems import OLD_FOR, RECENTLY_FOR, find_problems
 from treadle.kernel.reads.service import ShownServer
-from treadle.kernel.schedules.service import Schedule
 from treadle.kernel.status import FAILING, Status
 from treadle.kernel.store.queries import LaneDepth
 from treadle.model.names import ADVANCE, FUNCTION, HANDLER, Lane
+from treadle.model.records import Record
 from treadle.model.schedules import ScheduleBody, Target, When
 from treadle.model.tasks import Server, Task
 
@@ -88,7 +90,9 @@ def test_a_schedule_that_cannot_start_its_work_is():
     body = ScheduleBody(
         when=When(cron="@daily"), cursor=0, target=Target(kind="task", name="greet"), error={"message": "there is no flow shop"}
     )
-    failing = Schedule("1", "nightly", "active", 1, body, 0, 0, None, None)
+    record = Record(id="1", namespace="default", entity="schedule", name="nightly", state="active", body="", version=1)
+    shown = {"name": "nightly", "next_at": None, "when": ScheduleTime(cron="@daily"), "zone": "UTC"}
+    failing = record_of(Schedule, record, body, **shown)
     (found,) = find_problems(replace(WELL, schedules=(failing,)))
     assert (found.code, found.text, found.subject) == (
         "schedule_failing", "1 schedule failing: nightly: there is no flow shop", "nightly",

@@ -88,7 +88,7 @@ async def hot_of(connection: Connection) -> dict[str, tuple[str, str, list[str]]
         "amendment": ("commit/settlements.sql", "amend", [ids, words, states, words]),
         "settled": ("commit/guards.sql", "list_settled", [ids, ones, words, words, words]),
         "locks": ("commit/guards.sql", "lock_finished", [ids]),
-        "new": ("commit/inserts.sql", "insert_tasks", [*new, "array[1]", "array[1]", "100"]),
+        "new": ("commit/inserts.sql", "insert_tasks", [*new, "array[1]"]),
         "refusals": ("commit/inserts.sql", "explain_refusals", [ids, words, words, ids]),
         "revival": ("commit/settlements.sql", "revive", [ids, words, words, "'{}'", zeros, "'{}'"]),
     }

@@ -91,7 +91,6 @@ INDEXES = {
     },
     "commit/inserts": {
         "insert_tasks": set(),
-        "first_waiting": {"tasks_ready", "lanes_slowed"},
         "explain_inserts": {"tasks_unique_key"},
         "preclaim": set(),
     },

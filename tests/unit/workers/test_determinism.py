@@ -19,7 +19,7 @@ import pytest
 
 from treadle import DeterminismWarning, Engine
 from treadle.testing import Environment
-from treadle.workers.functions.determinism import find_calls
+from treadle.workers.functions.registry import find_calls
 
 
 async def doubtful(payload: Any, ctx: Any) -> None:

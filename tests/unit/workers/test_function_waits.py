@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from treadle.kernel.functions.steps import Recorded
-from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.waits import NEVER, NO_MESSAGES, Group, Need, Wait, need_of
+from treadle.workers.functions.execution import Branch
+from treadle.workers.functions.inbox import NEVER, NO_MESSAGES, Group, Need, Wait, need_of
 
 
 def child(group: Group | None = None) -> Wait:

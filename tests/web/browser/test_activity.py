@@ -8,8 +8,8 @@ from typing import Any
 from tests.interfaces.function_driver import until
 from tests.web.browser.conftest import IN_BROWSER, Screen
 
+from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
-from treadle.service import Service
 
 pytestmark = IN_BROWSER
 
@@ -38,7 +38,7 @@ async def test_runs_show_what_they_are_doing_and_are_filtered_and_counted_by_it(
     async def cruncher(payload: Any, ctx: Any) -> Any:
         return await ctx.step(crunch)
 
-    service = Service(engine, OPEN)
+    service = Operations(engine, OPEN)
     lost = await _lose(screen)
     async with engine.worker():
         for name in ("sleeper", "sleeper", "asker", "listener"):

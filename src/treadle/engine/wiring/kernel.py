@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import apsw
 
     from treadle.kernel.declarations.records import Declared
+    from treadle.kernel.guard import Guard
     from treadle.kernel.recovery import Recoverer
     from treadle.kernel.store.verify import VerifyReport
     from treadle.workers.keeper.link import KeptBy
@@ -104,6 +105,8 @@ class Kernel(LazyServices):
         self._results: tuple[Results[Task], Results[Run]] | None = None
         self.open_access: bool | None = None
         """Whether this process serves HTTP to callers without a token; None: it serves no HTTP."""
+        self.guards: dict[str, Guard] = {}
+        """The guards of the operations, by group."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """The event loop on which the engine was opened."""
         self.before_close: list[Callable[[], Awaitable[None]]] = []

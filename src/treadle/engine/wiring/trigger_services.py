@@ -33,6 +33,7 @@ class TriggerServices:
         self.schedules = Schedules(store, committer, ids, self.starters, namespace=namespace)
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.watchers.survey = _survey
+        self.watchers.allowed = kernel.settings.watch_allow
         self.firer = Firer(store, committer, self.schedules, self.starters)
         self.declarations = Declarations(store, committer, self.schedules, kernel.emit, namespace=namespace)
         self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)

@@ -241,7 +241,6 @@ class WorkerHost:
         try:
             self._renew_leases()
             kernel.committer.on_ready.append(self.worker.wake)
-            kernel.committer.preclaims.append(self.worker.preclaim)
             kernel.committer.on_fenced.append(self.worker.stop_fenced)
             await self._run_all(self._register(), self._listen(), self._recover(), self._store_start_tasks(), self._set_keys())
             await self._sync_declarations()
@@ -380,8 +379,6 @@ class WorkerHost:
             self._unsubscribe()
         if self._waker.expect in committer.on_parked:
             committer.on_parked.remove(self._waker.expect)
-        if self.worker.preclaim in committer.preclaims:
-            committer.preclaims.remove(self.worker.preclaim)
         if self.worker.wake in committer.on_ready:
             committer.on_ready.remove(self.worker.wake)
             committer.on_fenced.remove(self.worker.stop_fenced)

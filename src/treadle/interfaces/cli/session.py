@@ -187,10 +187,10 @@ class Session:
 
     def on(self, engine: Engine, actor: str | None = None, groups: Sequence[str] = ()) -> Api:
         """The API on an open engine, for the caller of this command."""
+        from treadle.engine.operations import Operations
         from treadle.model.access import Access, Scope
-        from treadle.service import Service
 
-        return Service(engine, Access(actor or self.actor, frozenset(Scope), groups=tuple(groups)))
+        return Operations(engine, Access(actor or self.actor, frozenset(Scope), groups=tuple(groups)))
 
     def show(self, value: Json, human: Callable[[], RenderableType]) -> None:
         """Print the value (JSON, or a record of the API) as JSON, or as rendered by `human`."""

@@ -13,13 +13,13 @@ from starlette.requests import Request
 
 from treadle.api.contract import MODEL_HEADER
 from treadle.engine import Engine
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.access import Callers
 from treadle.interfaces.http.broadcast import Broadcast
 from treadle.interfaces.http.long_poll import WATCH_AFTER, Waiter, Waiters, first_of, gone
 from treadle.interfaces.http.problems import ClientGone
 from treadle.model.access import Access
 from treadle.model.errors import Unauthorized
-from treadle.service import Service
 
 T = TypeVar("T")
 
@@ -51,13 +51,13 @@ class AppState:
             found = request.scope[_ACCESS] = await self.callers.find(request)
         return found
 
-    async def service(self, request: Request) -> Service:
+    async def service(self, request: Request) -> Operations:
         """The contract with the access of the caller."""
         return self.service_for(request, await self.access(request))
 
-    def service_for(self, request: Request, access: Access) -> Service:
+    def service_for(self, request: Request, access: Access) -> Operations:
         """The contract with that access, restricted if the request acts for a model."""
-        return Service(self.engine, replace(access, for_model=True) if MODEL_HEADER in request.headers else access)
+        return Operations(self.engine, replace(access, for_model=True) if MODEL_HEADER in request.headers else access)
 
     async def close(self) -> None:
         """End every long poll and stream. Idempotent."""

@@ -33,7 +33,7 @@ _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 @cache
 def pages() -> dict[str, str]:
     """The pages by path, such as `how-to/llm.md`, in reading order; empty in an installation without them."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     root = next((each for each in (package / "docs", package.parents[1] / "docs") if (each / "reference").is_dir()), None)
     if root is None:
         return {}

@@ -18,12 +18,11 @@ from starlette.types import Receive, Scope, Send
 from treadle.api.contract import KEY, PREFIX, Call
 from treadle.api.facade import all_calls
 from treadle.api.wire import to_json
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.openapi import KEY_HEADER, KEY_LENGTH, Operation, Returns, operation_of
 from treadle.interfaces.http.parameters import Body, InvalidRequest, Query, problem_at
 from treadle.kernel.access.requests import Answer, Requests
-from treadle.model.access import Access
-from treadle.model.errors import RestrictedToken
 
 WAIT = "wait_for"
 """The parameter that makes a call wait for something to happen."""
@@ -186,28 +185,25 @@ class _CallHandler:
     async def __call__(self, request: Request) -> Response:
         state, route = state_of(request), self._call.route
         access = await state.access(request)
-        access.check(route.scope)
-        if access.task_lists and not route.lists:
-            raise RestrictedToken()
+        operations = state.service_for(request, access)
+        operations.check(self._call)
         key = request.headers.get(KEY_HEADER) if route.creates or self._call.keyed else None
         if key is not None and len(key) > KEY_LENGTH:
             raise InvalidRequest([problem_at(f"it is longer than {KEY_LENGTH} characters", "header", KEY_HEADER)])
         if self._replayable and key is not None:
-            options = await self._options(request)
-            await getattr(state.service_for(request, access), self._call.group).permit(self._call.name, **options)
-            make = partial(self._make, state, access)
+            await operations.permit(self._call, **await self._options(request))
+            make = partial(self._make, state, operations)
             return await once(state.engine.kernel.requests, access.actor, self._call.id, key, request, make)
-        return await self._make(state, access, request, key)
+        return await self._make(state, operations, request, key)
 
-    async def _make(self, state: AppState, access: Access, request: Request, key: str | None = None) -> Response:
+    async def _make(self, state: AppState, operations: Operations, request: Request, key: str | None = None) -> Response:
         call = self._call
         options = await self._options(request)
         if key is not None:
             options[KEY] = key
-        service = state.service_for(request, access)
-        make = partial(getattr(getattr(service, call.group), call.name), **options)
+        make = partial(getattr(getattr(operations, call.group), call.name), **options)
         if options.get(WAIT):
-            result = await state.wait(service.access, make, partial(make, **{WAIT: 0.0}), request)
+            result = await state.wait(operations.access, make, partial(make, **{WAIT: 0.0}), request)
         else:
             result = await make()
         return json_response(result, call.route.status)

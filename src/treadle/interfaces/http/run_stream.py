@@ -14,6 +14,7 @@ from starlette.types import Scope as WireScope
 from treadle.api.contract import PREFIX, Doc, Parameter
 from treadle.api.streams import StreamPage
 from treadle.api.wire import to_json
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY
 from treadle.interfaces.http.long_poll import first_of, gone
@@ -23,7 +24,6 @@ from treadle.interfaces.http.routes import Routes
 from treadle.interfaces.http.stream import MEDIA_TYPE, read_id
 from treadle.model.access import Scope
 from treadle.model.errors import StreamNotFound
-from treadle.service import Service
 
 _OFFSET = Parameter("offset", int, 0, False, Doc("The first offset to send", 0))
 _QUERY = Query((_OFFSET,))
@@ -70,7 +70,7 @@ class RunStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, state: AppState, service: Service, member_id: str, name: str, first: StreamPage) -> None:
+    def __init__(self, state: AppState, service: Operations, member_id: str, name: str, first: StreamPage) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["Content-Length"]
         self._state = state

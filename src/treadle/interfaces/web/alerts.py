@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.options import AlertOptions
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import described, number, options_of, text
 from treadle.interfaces.web.site import Site
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 _FIELDS = described(AlertOptions, ("when", "to"))
 _CONDITIONS = described(AlertOptions)[0].choices
@@ -19,7 +19,7 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/alerts")
-    async def alerts(request: Request, service: Service) -> Response:
+    async def alerts(request: Request, service: Operations) -> Response:
         asked = request.query_params
         return await site.render(
             request,
@@ -33,13 +33,13 @@ def add(site: Site) -> None:
         )
 
     @site.action("/alerts")
-    async def create(request: Request, service: Service) -> Response:
+    async def create(request: Request, service: Operations) -> Response:
         form = await request.form()
         made = await service.alerts.create(text(form, "name") or "", **options_of(form, AlertOptions))
         return site.back(request, f"{made.name} is now active. Send a test message to check its target.", to="/alerts")
 
     @site.action("/alerts/{name}/{act}")
-    async def act(request: Request, service: Service) -> Response:
+    async def act(request: Request, service: Operations) -> Response:
         name = request.path_params["name"]
         match request.path_params["act"]:
             case "test":

@@ -7,10 +7,10 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import Fields, parse_object, text
 from treadle.interfaces.web.site import Site
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 STATES = ("pending", "approved", "denied", "expired", "canceled")
 
@@ -19,7 +19,7 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/approvals")
-    async def inbox(request: Request, service: Service) -> Response:
+    async def inbox(request: Request, service: Operations) -> Response:
         asked = request.query_params
         state = asked.get("state", "pending")
         page = await service.approvals.list(
@@ -32,7 +32,7 @@ def add(site: Site) -> None:
         return await site.render(request, "approvals.html", service=service, page=page, counts=counts, state=state, states=STATES)
 
     @site.action("/approvals")
-    async def decide_many(request: Request, service: Service) -> Response:
+    async def decide_many(request: Request, service: Operations) -> Response:
         form = await request.form()
         ids, decision = [str(each) for each in form.getlist("id")], _decision(form)
         if not ids:
@@ -43,12 +43,12 @@ def add(site: Site) -> None:
         return site.back(request, " ".join([done, *wrong]), to="/approvals", bad=bool(wrong))
 
     @site.page("/approvals/{approval_id}")
-    async def approval(request: Request, service: Service) -> Response:
+    async def approval(request: Request, service: Operations) -> Response:
         found = await service.approvals.get(request.path_params["approval_id"])
         return await site.render(request, "approval.html", service=service, approval=found)
 
     @site.action("/approvals/{approval_id}")
-    async def decide(request: Request, service: Service) -> Response:
+    async def decide(request: Request, service: Operations) -> Response:
         approval_id, form = request.path_params["approval_id"], await request.form()
         reason = text(form, "reason")
         match _decision(form):

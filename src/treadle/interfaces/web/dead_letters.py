@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.dead_letters import BATCH, DeadLettersChanged
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import Fields, number, text, whole
 from treadle.interfaces.web.site import NoSuchPage, Site
 from treadle.model.access import Scope
 from treadle.model.errors import TreadleError
-from treadle.service import Service
 
 AT_ONCE = 10
 """Batches of `BATCH` letters that one request changes; the page then shows the progress and continues."""
@@ -25,7 +25,7 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/dead-letters")
-    async def groups(request: Request, service: Service) -> Response:
+    async def groups(request: Request, service: Operations) -> Response:
         asked = request.query_params
         found = (await service.dead_letters.groups(**_filter(asked))).groups
         if text(asked, "fingerprint") is None:
@@ -34,7 +34,7 @@ def add(site: Site) -> None:
         return await site.render(request, "dead_group.html", service=service, groups=found, page=page, filter=_entered(asked))
 
     @site.page("/dead-letters/{act}")
-    async def preview(request: Request, service: Service) -> Response:
+    async def preview(request: Request, service: Operations) -> Response:
         act, asked = request.path_params["act"], request.query_params
         if act not in WORDS:
             raise NoSuchPage(request.url.path)
@@ -62,7 +62,7 @@ def add(site: Site) -> None:
         )
 
     @site.action("/dead-letters/{act}")
-    async def act(request: Request, service: Service) -> Response:
+    async def act(request: Request, service: Operations) -> Response:
         act, form = request.path_params["act"], await request.form()
         if act not in WORDS:
             raise NoSuchPage(request.url.path)
@@ -81,7 +81,7 @@ def add(site: Site) -> None:
         return site.back(request, f"{done} {WORDS[act]}; more remain.", to=f"/dead-letters/{act}?{rest}")
 
 
-async def _change(service: Service, act: str, which: dict[str, Any], **options: Any) -> DeadLettersChanged:
+async def _change(service: Operations, act: str, which: dict[str, Any], **options: Any) -> DeadLettersChanged:
     change = service.dead_letters.retry if act == "retry" else service.dead_letters.discard
     return await change(**which, everything=not any(value is not None for value in which.values()), **options)
 

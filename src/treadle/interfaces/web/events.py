@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import text, whole
 from treadle.interfaces.web.site import Site
 from treadle.model.states import MACHINES
-from treadle.service import Service
 
 _PAGE = 100
 
@@ -17,7 +17,7 @@ def add(site: Site) -> None:
     """Register the page."""
 
     @site.page("/events")
-    async def events(request: Request, service: Service) -> Response:
+    async def events(request: Request, service: Operations) -> Response:
         asked = request.query_params
         after = whole(asked, "after")
         names = ("entity", "entity_id", "run_id", "move")

@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse, Response
 from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignature
 from treadle.api.options import FunctionOptions
 from treadle.api.wire import to_builtins
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import described, each_field, number, options_of, parse_object, parse_typed, whole
 from treadle.interfaces.web.highlight import highlight
 from treadle.interfaces.web.site import HEADERS, Site
 from treadle.model.access import Scope
 from treadle.model.errors import FunctionNotFound, InvalidInput, RestrictedToken
-from treadle.service import Service
 
 NEW = """\
 namespace hello {
@@ -39,19 +39,19 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/flows")
-    async def flows(request: Request, service: Service) -> Response:
+    async def flows(request: Request, service: Operations) -> Response:
         found = await service.flows.list()
         functions = await service.functions.list()
         return await site.render(request, "flows.html", service=service, flows=found.flows, functions=functions.functions)
 
     @site.page("/editor")
-    async def editor(request: Request, service: Service) -> Response:
+    async def editor(request: Request, service: Operations) -> Response:
         name = request.query_params.get("flow")
         sources = (await service.flows.get(name)).sources if name else [SourceText("main.afl", NEW)]
         return await _edit(site, request, service, name or "", sources)
 
     @site.action("/editor")
-    async def edited(request: Request, service: Service) -> Response:
+    async def edited(request: Request, service: Operations) -> Response:
         """Check, format or publish the sources; the page shows the diagnostics."""
         form = await request.form()
         name, sources, strict = str(form.get("flow") or "").strip(), sources_of(form), _strict(form)
@@ -69,21 +69,21 @@ def add(site: Site) -> None:
         return await _edit(site, request, service, name, sources, strict=strict)
 
     @site.action("/editor/check")
-    async def check(request: Request, service: Service) -> Response:
+    async def check(request: Request, service: Operations) -> Response:
         """The diagnostics alone, for checks while typing."""
         form = await request.form()
         return await _edit(site, request, service, "", sources_of(form), "editor_check.html", strict=_strict(form))
 
     @site.action("/editor/complete")
-    async def complete(request: Request, service: Service) -> Response:
+    async def complete(request: Request, service: Operations) -> Response:
         return await _helped(request, service, "completions")
 
     @site.action("/editor/hover")
-    async def hover(request: Request, service: Service) -> Response:
+    async def hover(request: Request, service: Operations) -> Response:
         return await _helped(request, service, "hover")
 
     @site.page("/flows/{name}")
-    async def flow(request: Request, service: Service) -> Response:
+    async def flow(request: Request, service: Operations) -> Response:
         name, version = request.path_params["name"], whole(request.query_params, "version")
         found = await service.flows.get(name, version=version)
         drawn = await service.flows.graph(name, version=version)
@@ -101,7 +101,7 @@ def add(site: Site) -> None:
         )
 
     @site.page("/functions/{name}/start")
-    async def function(request: Request, service: Service) -> Response:
+    async def function(request: Request, service: Operations) -> Response:
         service.access.check(Scope.ENQUEUE)
         name = request.path_params["name"]
         versions = [each for each in (await service.functions.list()).functions if each.name == name]
@@ -112,7 +112,7 @@ def add(site: Site) -> None:
         )
 
     @site.action("/functions/{name}/start")
-    async def start_function(request: Request, service: Service) -> Response:
+    async def start_function(request: Request, service: Operations) -> Response:
         name, form = request.path_params["name"], await request.form()
         with each_field() as check:
             options: dict[str, Any] = {}
@@ -124,14 +124,14 @@ def add(site: Site) -> None:
         return site.back(request, f"{made.workflow} has started.", to=f"/runs/{made.id}")
 
     @site.page("/flows/{name}/start")
-    async def form(request: Request, service: Service) -> Response:
+    async def form(request: Request, service: Operations) -> Response:
         name, version = request.path_params["name"], whole(request.query_params, "version")
         found = await service.flows.get(name, version=version)
         chosen = _signature(found.workflows, request.query_params.get("workflow"))
         return await site.render(request, "flow_start.html", service=service, name=name, version=version, workflow=chosen)
 
     @site.action("/flows/{name}/start")
-    async def start(request: Request, service: Service) -> Response:
+    async def start(request: Request, service: Operations) -> Response:
         name, form = request.path_params["name"], await request.form()
         version = whole(form, "version")
         chosen = _signature((await service.flows.get(name, version=version)).workflows, str(form.get("workflow") or ""))
@@ -147,7 +147,7 @@ def add(site: Site) -> None:
         return site.back(request, f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")
 
 
-async def _helped(request: Request, service: Service, what: str) -> Response:
+async def _helped(request: Request, service: Operations, what: str) -> Response:
     """Return the language server's answer for a place in the sources, as JSON; null without the extra `lsp`."""
     form = await request.form()
     texts = [each.text for each in sources_of(form)]
@@ -173,7 +173,7 @@ def _strict(form: FormData) -> bool:
 async def _edit(
     site: Site,
     request: Request,
-    service: Service,
+    service: Operations,
     name: str,
     sources: list[SourceText],
     template: str = "editor.html",

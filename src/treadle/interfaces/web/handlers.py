@@ -9,11 +9,11 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import number, parse_object, text
 from treadle.interfaces.web.site import Site
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 TRY_FOR = 30.0
 """Seconds that a test may take."""
@@ -23,24 +23,24 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/handlers")
-    async def handlers(request: Request, service: Service) -> Response:
+    async def handlers(request: Request, service: Operations) -> Response:
         found = (await service.handlers.list()).handlers
         rates = await service.handlers.rates()
         served = {each.name: each.servers for each in (await service.servers.fleet()).handlers}
         return await site.render(request, "handlers.html", service=service, handlers=found, served=served, rates=rates)
 
     @site.page("/handlers/new")
-    async def new(request: Request, service: Service) -> Response:
+    async def new(request: Request, service: Operations) -> Response:
         service.access.check(Scope.REGISTER)
         return await site.render(request, "handler.html", service=service, handler=None, trial=None, payload="{}")
 
     @site.page("/handlers/{facet_name}")
-    async def handler(request: Request, service: Service) -> Response:
+    async def handler(request: Request, service: Operations) -> Response:
         found = await service.handlers.get(request.path_params["facet_name"])
         return await site.render(request, "handler.html", service=service, handler=found, trial=None, payload="{}")
 
     @site.action("/handlers")
-    async def register(request: Request, service: Service) -> Response:
+    async def register(request: Request, service: Operations) -> Response:
         form = await request.form()
         facet_name, module_uri = text(form, "facet_name"), text(form, "module_uri")
         if facet_name is None or module_uri is None:
@@ -49,7 +49,7 @@ def add(site: Site) -> None:
         return site.back(request, f"{made.facet_name} is registered.", to=f"/handlers/{quote(made.facet_name, safe='')}")
 
     @site.action("/handlers/{facet_name}/{act}")
-    async def act(request: Request, service: Service) -> Response:
+    async def act(request: Request, service: Operations) -> Response:
         facet_name, form = request.path_params["facet_name"], await request.form()
         match request.path_params["act"]:
             case "edit":

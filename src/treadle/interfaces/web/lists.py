@@ -7,17 +7,17 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed, number, text, whole
 from treadle.interfaces.web.site import Site
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 
 def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/lists")
-    async def lists(request: Request, service: Service) -> Response:
+    async def lists(request: Request, service: Operations) -> Response:
         found = (await service.lists.list()).lists
         fleet = await if_allowed(service.servers.fleet())
         limits = (await service.lists.limits()).limits
@@ -25,14 +25,14 @@ def add(site: Site) -> None:
         return await site.render(request, "lists.html", service=service, lists=found, serving=serving, limits=limits)
 
     @site.page("/lists/{task_list}")
-    async def one(request: Request, service: Service) -> Response:
+    async def one(request: Request, service: Operations) -> Response:
         name = request.path_params["task_list"]
         found = await service.lists.get(name)
         desired = await service.lists.desired(name)
         return await site.render(request, "list.html", service=service, list=found, desired=desired)
 
     @site.action("/lists/{task_list}/{act}")
-    async def act(request: Request, service: Service) -> Response:
+    async def act(request: Request, service: Operations) -> Response:
         name, form = request.path_params["task_list"], await request.form()
         match request.path_params["act"]:
             case "pause":
@@ -60,7 +60,7 @@ def add(site: Site) -> None:
         return site.back(request, said, to=f"/lists/{quote(name, safe='')}" if "stay" in form else None)
 
     @site.action("/limits")
-    async def limit(request: Request, service: Service) -> Response:
+    async def limit(request: Request, service: Operations) -> Response:
         form = await request.form()
         most, rate, key = whole(form, "max_running"), number(form, "rate"), text(form, "key")
         if key is None:

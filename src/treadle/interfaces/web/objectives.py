@@ -8,23 +8,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.objectives import STATUSES
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import text, whole
 from treadle.interfaces.web.site import Site
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 
 def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/objectives")
-    async def board(request: Request, service: Service) -> Response:
+    async def board(request: Request, service: Operations) -> Response:
         found = await service.objectives.board(limit=25)
         columns = [(status, getattr(found, status)) for status in STATUSES]
         return await site.render(request, "objectives.html", service=service, columns=columns)
 
     @site.action("/objectives")
-    async def new(request: Request, service: Service) -> Response:
+    async def new(request: Request, service: Operations) -> Response:
         form = await request.form()
         levels: dict[str, Any] = {name: level for name in ("importance", "urgency") if (level := whole(form, name)) is not None}
         criteria = [line.strip() for line in (text(form, "criteria") or "").splitlines() if line.strip()]
@@ -34,12 +34,12 @@ def add(site: Site) -> None:
         return site.back(request, f"{made.title} is {made.status}: it needs approval.", to=f"/objectives/{made.objective_id}")
 
     @site.page("/objectives/{objective_id}")
-    async def objective(request: Request, service: Service) -> Response:
+    async def objective(request: Request, service: Operations) -> Response:
         found = await service.objectives.get(request.path_params["objective_id"])
         return await site.render(request, "objective.html", service=service, objective=found)
 
     @site.action("/objectives/{objective_id}/{act}")
-    async def act(request: Request, service: Service) -> Response:
+    async def act(request: Request, service: Operations) -> Response:
         objective_id, form = request.path_params["objective_id"], await request.form()
         match request.path_params["act"]:
             case "approve":

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from treadle.api.system import Status, Throughput
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed
 from treadle.interfaces.web.site import NoSuchPage, Site
 from treadle.model.errors import Forbidden, InvalidInput, NotFound
 from treadle.model.ids import parse_id
-from treadle.service import Service
 
 _SHOWN = 5
 _NEWEST = 8
@@ -32,7 +32,7 @@ class Hour:
     longest_for: int
 
 
-async def _page_of(service: Service, value: str) -> str:
+async def _page_of(service: Operations, value: str) -> str:
     """The path of the page of the record with this id; raises `NoSuchPage`."""
     found: tuple[tuple[str, Callable[[str], Awaitable[object]]], ...] = (
         ("runs", service.runs.get),
@@ -58,12 +58,12 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/go/{value}")
-    async def go(request: Request, service: Service) -> Response:
+    async def go(request: Request, service: Operations) -> Response:
         """The page of the record with an id that a message names."""
         return RedirectResponse(await _page_of(service, parse_id(request.path_params["value"], "id")), 303)
 
     @site.page("/")
-    async def overview(request: Request, service: Service) -> Response:
+    async def overview(request: Request, service: Operations) -> Response:
         status = await if_allowed(service.system.status())
         runs = await service.runs.list(limit=_NEWEST) if not service.access.task_lists else None
         tasks = await if_allowed(service.tasks.list(limit=_NEWEST)) if len(service.access.task_lists) < 2 else None

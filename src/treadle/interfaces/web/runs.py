@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph
 from treadle.api.runs import Run, RunAction, RunCounts, RunPage
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.flows import graph_data
 from treadle.interfaces.web.forms import instant, parse_object, text, whole
 from treadle.interfaces.web.highlight import highlight
@@ -25,7 +26,6 @@ from treadle.model.activity import Doing
 from treadle.model.errors import InvalidInput, InvalidQuery
 from treadle.model.runs import TEXT
 from treadle.model.states import RUN, RunState
-from treadle.service import Service
 
 STATES = tuple(str(state) for state in RunState)
 FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "doing", "where")
@@ -44,7 +44,7 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/runs")
-    async def runs(request: Request, service: Service) -> Response:
+    async def runs(request: Request, service: Operations) -> Response:
         asked = request.query_params
         which = filters_of(asked)
         wrong = None
@@ -68,7 +68,7 @@ def add(site: Site) -> None:
         )
 
     @site.page("/runs/bulk")
-    async def preview(request: Request, service: Service) -> Response:
+    async def preview(request: Request, service: Operations) -> Response:
         """Preview a bulk action."""
         asked = request.query_params
         action, states, which = _action(asked), asked.getlist("state"), filters_of(asked)
@@ -78,7 +78,7 @@ def add(site: Site) -> None:
         return await site.render(request, "runs_bulk.html", service=service, action=action, would=would, found=found)
 
     @site.action("/runs/bulk")
-    async def bulk(request: Request, service: Service) -> Response:
+    async def bulk(request: Request, service: Operations) -> Response:
         form = await request.form()
         action, states, which = _action(form), [str(each) for each in form.getlist("state")], filters_of(form)
         reason, done, refused, before = text(form, "reason"), 0, 0, None
@@ -95,7 +95,7 @@ def add(site: Site) -> None:
         return site.back(request, said, to="/runs", bad=bool(refused and not done))
 
     @site.page("/runs/{run_id}")
-    async def run(request: Request, service: Service) -> Response:
+    async def run(request: Request, service: Operations) -> Response:
         run_id, asked = request.path_params["run_id"], request.query_params
         found = await service.runs.get(run_id)
         view = asked.get("view", VIEWS[0])
@@ -144,7 +144,7 @@ def add(site: Site) -> None:
         return await site.render(request, "run.html", service=service, **values)
 
     @site.page("/runs/{run_id}/steps/{step:path}")
-    async def step(request: Request, service: Service) -> Response:
+    async def step(request: Request, service: Operations) -> Response:
         run_id, name = request.path_params["run_id"], request.path_params["step"]
         found = await service.steps.get(run_id, name)
         asked = "redo" in request.query_params and service.access.may(Scope.OPERATE)
@@ -159,7 +159,7 @@ def add(site: Site) -> None:
         )
 
     @site.action("/runs/{run_id}/{act}")
-    async def act(request: Request, service: Service) -> Response:
+    async def act(request: Request, service: Operations) -> Response:
         run_id, form = request.path_params["run_id"], await request.form()
         step = str(form.get("step") or "") or None
         match request.path_params["act"]:
@@ -192,7 +192,7 @@ def add(site: Site) -> None:
         return site.back(request, f"{done.workflow} is now {done.state}.")
 
 
-async def _partial_answers(service: Service, run_id: str) -> list[tuple[str, str]]:
+async def _partial_answers(service: Operations, run_id: str) -> list[tuple[str, str]]:
     """The steps that wait for a model, by path, with the end of its answer so far."""
     page = await service.steps.list(run_id, state=["running", "pending"], blocks=False, order="stored", limit=_STEPS)
     return [(step.path, str(step.returns[TEXT])) for step in page.steps if isinstance(step.returns, dict) and TEXT in step.returns]

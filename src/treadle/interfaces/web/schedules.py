@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from treadle.api.contract import option_fields
 from treadle.api.options import ScheduleOptions, TimeOptions
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import Fields, described, instant, options_of, text
 from treadle.interfaces.web.site import Site
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 _FIELDS = described(ScheduleOptions)
 _TIMES = {each.name for each in option_fields(TimeOptions)}
@@ -23,20 +23,20 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/schedules")
-    async def schedules(request: Request, service: Service) -> Response:
+    async def schedules(request: Request, service: Operations) -> Response:
         asked = request.query_params
         page = await service.schedules.list(every="every" in asked, before=text(asked, "before"))
         return await site.render(request, "schedules.html", service=service, page=page)
 
     @site.page("/schedules/new")
-    async def new(request: Request, service: Service) -> Response:
+    async def new(request: Request, service: Operations) -> Response:
         asked = request.query_params
         times: Any = {name: value for name, value in options_of(asked, ScheduleOptions).items() if name in _TIMES}
         preview = await service.schedules.preview_new(**times, count=5) if {"cron", "every", "at"} & times.keys() else None
         return await site.render(request, "schedule_form.html", service=service, preview=preview, fields=_FIELDS)
 
     @site.action("/schedules")
-    async def create(request: Request, service: Service) -> Response:
+    async def create(request: Request, service: Operations) -> Response:
         form = await request.form()
         made = await service.schedules.create(
             text(form, "name") or "", **options_of(form, ScheduleOptions), paused="paused" in form
@@ -44,7 +44,7 @@ def add(site: Site) -> None:
         return site.back(request, f"{made.name} is now {made.state}.", to=f"/schedules/{made.id}")
 
     @site.page("/schedules/{name}")
-    async def schedule(request: Request, service: Service) -> Response:
+    async def schedule(request: Request, service: Operations) -> Response:
         name, asked = request.path_params["name"], request.query_params
         found = await service.schedules.get(name)
         is_live = found.state in ("active", "paused")
@@ -64,7 +64,7 @@ def add(site: Site) -> None:
         )
 
     @site.action("/schedules/{name}/{act}")
-    async def act(request: Request, service: Service) -> Response:
+    async def act(request: Request, service: Operations) -> Response:
         name, form = request.path_params["name"], await request.form()
         match request.path_params["act"]:
             case "pause":

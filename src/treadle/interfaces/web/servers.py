@@ -5,12 +5,12 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed
 from treadle.interfaces.web.site import Site
-from treadle.service import Service
 
 
-async def server_names(service: Service) -> dict[str, str]:
+async def server_names(service: Operations) -> dict[str, str]:
     """The names of servers by id; empty if the caller may not see them."""
     found = await if_allowed(service.servers.list())
     return {} if found is None else {each.id: each.name for each in found.servers}
@@ -20,12 +20,12 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/servers")
-    async def servers(request: Request, service: Service) -> Response:
+    async def servers(request: Request, service: Operations) -> Response:
         fleet = await service.servers.fleet()
         found = (await service.servers.list(live="every" not in request.query_params)).servers
         return await site.render(request, "servers.html", service=service, fleet=fleet, servers=found)
 
     @site.page("/servers/{server_id}")
-    async def server(request: Request, service: Service) -> Response:
+    async def server(request: Request, service: Operations) -> Response:
         found = await service.servers.get(request.path_params["server_id"])
         return await site.render(request, "server.html", service=service, server=found)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed, number, text, whole
 from treadle.interfaces.web.site import Site
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 PAGES_AT_ONCE = 10
 """Pages of histories, or steps of pruning, per request; the page then shows the progress and continues."""
@@ -32,12 +32,12 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/settings")
-    async def tokens(request: Request, service: Service) -> Response:
+    async def tokens(request: Request, service: Operations) -> Response:
         found = await if_allowed(service.tokens.list(every="every" in request.query_params))
         return await site.render(request, "settings_tokens.html", service=service, tokens=found, made=None, scopes=_SCOPES)
 
     @site.action("/settings/tokens")
-    async def create(request: Request, service: Service) -> Response:
+    async def create(request: Request, service: Operations) -> Response:
         form = await request.form()
         days, name = number(form, "days"), text(form, "name")
         lists = (text(form, "task_lists") or "").replace(",", " ").split()
@@ -47,19 +47,19 @@ def add(site: Site) -> None:
         return await site.render(request, "settings_tokens.html", service=service, tokens=found, made=made, scopes=_SCOPES)
 
     @site.action("/settings/tokens/{token}/revoke")
-    async def revoke(request: Request, service: Service) -> Response:
+    async def revoke(request: Request, service: Operations) -> Response:
         done = await service.tokens.revoke(request.path_params["token"])
         return site.back(request, f"The token {done.name} is {done.state}.", to="/settings")
 
     @site.page("/settings/retention")
-    async def retention(request: Request, service: Service) -> Response:
+    async def retention(request: Request, service: Operations) -> Response:
         rules = await service.store.keeps()
         return await site.render(
             request, "settings_retention.html", service=service, rules=rules, pruned=None, dry=False, after=None
         )
 
     @site.action("/settings/retention")
-    async def keep(request: Request, service: Service) -> Response:
+    async def keep(request: Request, service: Operations) -> Response:
         form = await request.form()
         task_list = text(form, "task_list")
         if task_list is None:
@@ -73,7 +73,7 @@ def add(site: Site) -> None:
         return site.back(request, f"{rule.task_list} now has its own retention rules.", to="/settings/retention")
 
     @site.action("/settings/prune")
-    async def prune(request: Request, service: Service) -> Response:
+    async def prune(request: Request, service: Operations) -> Response:
         form = await request.form()
         dry, after = "dry" in form, text(form, "after")
         sums = {name: whole(form, name) or 0 for name in SUMS}
@@ -89,7 +89,7 @@ def add(site: Site) -> None:
         )
 
     @site.page("/settings/store")
-    async def store(request: Request, service: Service) -> Response:
+    async def store(request: Request, service: Operations) -> Response:
         service.access.check(Scope.OPERATE)
         system = await if_allowed(service.system.status())
         calls = await service.store.calls()
@@ -97,7 +97,7 @@ def add(site: Site) -> None:
         return await site.render(request, "settings_store.html", service=service, info=info, calls=calls, system=system)
 
     @site.action("/settings/verify")
-    async def verify(request: Request, service: Service) -> Response:
+    async def verify(request: Request, service: Operations) -> Response:
         form = await request.form()
         after, checked = text(form, "after"), whole(form, "checked") or 0
         problems = [str(each) for each in form.getlist("problem")]

@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from treadle.api.contract import PREFIX
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.namespaces import list_places
 from treadle.interfaces.http.problems import http_problem, status_of
@@ -33,7 +34,6 @@ from treadle.kernel.store.records import EffectFilter
 from treadle.model.access import Access
 from treadle.model.errors import NotFound, StoreError, TreadleError, Unauthorized
 from treadle.model.states import ALERT, ALERT_RULE, APPROVAL, EXTERNAL, OBJECTIVE, SCHEDULE, WATCHER
-from treadle.service import Service
 
 STATIC = Path(__file__).with_name("static")
 POLICY = (
@@ -46,7 +46,7 @@ FLASH_COOKIE = "treadle_said"
 HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
 
 
-Page = Callable[[Request, Service], Awaitable[Response]]
+Page = Callable[[Request, Operations], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Site:
 
     async def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template; `service` among the values has the access of the caller."""
-        service: Service | None = values.pop("service", None)
+        service: Operations | None = values.pop("service", None)
         access: Access | None = None if service is None else service.access
         now = None if service is None else (await service.system.time()).now
         flash = "" if "x-live" in request.headers else request.cookies.get(FLASH_COOKIE, "")

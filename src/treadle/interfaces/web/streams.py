@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from treadle.api.streams import StreamEntry, StreamSummary
+from treadle.engine.operations import Operations
 from treadle.model.text import json_text
-from treadle.service import Service
 
 _STREAMS = 3
 """Streams that are shown: a browser holds few connections to a server."""
@@ -32,7 +32,7 @@ class ShownStream(NamedTuple):
     ended: bool
 
 
-async def shown_streams(service: Service, work_id: str) -> list[ShownStream]:
+async def shown_streams(service: Operations, work_id: str) -> list[ShownStream]:
     """The streams of a run or a task, with their last entries."""
     shown = []
     for summary in (await service.streams.list(work_id)).streams[:_STREAMS]:

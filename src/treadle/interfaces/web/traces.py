@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.traces import Trace, TraceEntry
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import text
 from treadle.interfaces.web.site import Site
 from treadle.interfaces.web.waterfall import WIDTH, Bar
-from treadle.service import Service
 
 _LIMIT = 200
 _PAGES = {"run": "/runs/", "task": "/tasks/", "approval": "/approvals/", "external_job": "/external-jobs/"}
@@ -34,7 +34,7 @@ def add(site: Site) -> None:
     """Register the page."""
 
     @site.page("/traces/{any_id}")
-    async def trace(request: Request, service: Service) -> Response:
+    async def trace(request: Request, service: Operations) -> Response:
         asked, any_id = request.query_params, request.path_params["any_id"]
         group = text(asked, "group")
         found = await service.traces.get(any_id, group=group, limit=_LIMIT, after=text(asked, "after"))

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.options import WatcherOptions
+from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import TARGETS, described, options_of, text
 from treadle.interfaces.web.site import Site
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 SOURCES = ("directory", "file", "url")
 """Options that name the source; the form has a selection (`what`) and one place (`place`) for them."""
@@ -20,13 +20,13 @@ def add(site: Site) -> None:
     """Register the pages."""
 
     @site.page("/watchers")
-    async def watchers(request: Request, service: Service) -> Response:
+    async def watchers(request: Request, service: Operations) -> Response:
         asked = request.query_params
         page = await service.watchers.list(every="every" in asked, before=text(asked, "before"))
         return await site.render(request, "watchers.html", service=service, page=page, fields=_FIELDS)
 
     @site.action("/watchers")
-    async def create(request: Request, service: Service) -> Response:
+    async def create(request: Request, service: Operations) -> Response:
         form = await request.form()
         source, given = text(form, "what") or SOURCES[0], options_of(form, WatcherOptions)
         if (place := text(form, "place")) is not None:
@@ -35,14 +35,14 @@ def add(site: Site) -> None:
         return site.back(request, f"{made.name} is now watching.", to=f"/watchers/{made.id}")
 
     @site.page("/watchers/{name}")
-    async def watcher(request: Request, service: Service) -> Response:
+    async def watcher(request: Request, service: Operations) -> Response:
         name = request.path_params["name"]
         found = await service.watchers.get(name)
         seen = await service.watchers.seen(name, after=text(request.query_params, "after"), limit=100)
         return await site.render(request, "watcher.html", service=service, watcher=found, seen=seen)
 
     @site.action("/watchers/{name}/{act}")
-    async def act(request: Request, service: Service) -> Response:
+    async def act(request: Request, service: Operations) -> Response:
         name = request.path_params["name"]
         match request.path_params["act"]:
             case "pause":

@@ -172,7 +172,7 @@ class Declarations:
         for item, (kind, name) in parts.items():
             if kind == SCHEDULE:
                 schedule = await self._schedules.find(name)
-                found[item] = None if schedule is None else definition(schedule.body)
+                found[item] = None if schedule is None else definition(schedule[1])
                 continue
             limit, value = limits.get(name), None
             if limit is not None and kind == RATE and limit.rate is not None:
@@ -198,6 +198,6 @@ class Declarations:
             found = await self._schedules.find(name)
             if found is not None:
                 try:
-                    await self._schedules.remove(found.id, actor=actor)
+                    await self._schedules.remove(found[0], actor=actor)
                 except (ScheduleNotFound, IllegalMove):
                     pass

@@ -7,24 +7,37 @@ ticks, `ticks.py` computes them, and `decide.py` decides on missed and overlappi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
 import msgspec
 
 from treadle.api.options import ScheduleOptions
+from treadle.api.schedules import (
+    Backfilled,
+    DueTicks,
+    Schedule,
+    ScheduleMoves,
+    SchedulePage,
+    SchedulePreview,
+    ScheduleTime,
+    Started,
+)
+from treadle.api.wire import Instant, record_of
+from treadle.kernel.reads.records import move_record
 from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord, read_body, unreadable
 from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, unit_of
-from treadle.kernel.triggers.target import Occasion, Prepared, Starters
+from treadle.kernel.triggers.target import Occasion, Prepared, Starters, named_targets
+from treadle.model import schedules as model
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound
 from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
-from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started, Target, When, describe_catch_up
+from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Target, When, describe_catch_up
 from treadle.model.states import SCHEDULE as MACHINE
 from treadle.model.stored import plain
 from treadle.model.tasks import NewTask, Task
@@ -39,43 +52,11 @@ _BACKFILL = "backfill"
 _BACKFILL_BATCH = 50
 _LATE_FOR = 60_000
 """Milliseconds by which a task may be due after its tick without being replaced."""
-_PAGE = 1000
 _PREVIEW_LIMIT = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """A schedule for display."""
-
-    id: str
-    name: str
-    state: str
-    version: int
-    body: ScheduleBody
-    created_at: int
-    updated_at: int
-    task_id: str | None
-    next_at: int | None
-    """The next tick; None if there is none, or the schedule is paused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backfill:
-    """The result of a backfill, or of its dry run: all ticks of the range, and those that had already started work."""
-
-    ticks: tuple[int, ...]
-    started: tuple[Started, ...]
-    already: tuple[int, ...]
-    dry_run: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """The upcoming actions of a schedule: due ticks that fire now or one after another, and the next ticks."""
-
-    ticks: tuple[int, ...]
-    due: Due
-    policy: str
+_ANY_TARGET = {"task": "preview"}
+"""The target of a previewed schedule without one."""
 
 
 class Schedules(Triggers[ScheduleBody]):
@@ -113,12 +94,15 @@ class Schedules(Triggers[ScheduleBody]):
         encode(body.target.inputs, "inputs")
         return calendar
 
-    async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[ScheduleOptions]) -> Schedule:
-        """Change any option of `create`; omitted options stay. Takes effect immediately.
+    async def edit(
+        self, name: str, *, clear: Sequence[str] = (), actor: str = "python", **options: Unpack[ScheduleOptions]
+    ) -> Schedule:
+        """Change any option of `create`, or remove those in `clear`; omitted options stay. Takes effect immediately.
 
         A new time (cron, zone, every, at, start, end) counts from now on: missed ticks of the old one are dropped. A schedule that
         cannot be read is made anew from the options.
         """
+        changes: dict[str, Any] = dict.fromkeys(clear) | {**options}
         check_options(changes)
 
         def edited(body: ScheduleBody, now: int) -> ScheduleBody:
@@ -144,10 +128,10 @@ class Schedules(Triggers[ScheduleBody]):
         self.check(body)
         await self._put(name, body, paused=False, actor=actor)
 
-    async def find(self, name: str) -> Schedule | None:
-        """Return the live schedule of that name, if there is one."""
+    async def find(self, name: str) -> tuple[str, ScheduleBody] | None:
+        """Return the id and the body of the live schedule of that name, if there is one."""
         record = await self._store.find_record_named(self._namespace, SCHEDULE, name)
-        return None if record is None else self._shown(record)
+        return None if record is None else (record.id, self.load_shown(record)[1])
 
     async def pause(self, name: str, *, actor: str = "python") -> Schedule:
         """Stop firing ticks; started work continues. Pausing a paused schedule is a no-op."""
@@ -163,47 +147,47 @@ class Schedules(Triggers[ScheduleBody]):
 
     async def run_now(self, name: str, *, actor: str = "python") -> Started:
         """Start the target once, now, independently of ticks and of the overlap policy."""
-        schedule = await self.get(name)
+        record = await self._get_record(name)
         tick = await self._store.now()
-        (started,) = await self._start(schedule.id, [(tick, self._ids.new_id())], actor, "run now")
-        return started
+        (started,) = await self._start(record.id, [(tick, self._ids.new_id())], actor, "run now")
+        return record_of(Started, started)
 
     async def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, actor: str = "python"
-    ) -> Backfill:
+    ) -> Backfilled:
         """Start the target for each tick from `start` to `end` that has not started it yet.
 
         Catch-up and overlap policies do not apply, and the schedule's own ticks are not affected. A second backfill of the same
         range starts nothing, unless the work of the first has been pruned.
         """
-        schedule = await self.get(name)
+        record = await self._get_record(name)
+        body = self.load_shown(record)[1]
         since, until = instant(start, "start"), instant(end, "end")
         now = await self._store.now()
         if until > now:
             raise InvalidInput(f"A backfill must be in the past: {as_text(until)} is still to come.")
         if since > until:
             raise InvalidInput(f"The range ends ({as_text(until)}) before it starts ({as_text(since)}).")
-        calendar = make_calendar(schedule.body.when)
+        calendar = make_calendar(body.when)
         ticks = ticks_after(calendar, since - 1, until, BACKFILL_LIMIT + 1)
         if len(ticks) > BACKFILL_LIMIT:
             raise InvalidInput(f"There are more than {BACKFILL_LIMIT} ticks in that range; split it.")
-        kind = self._starters.kind_of(schedule.body.target)
-        ids = {tick: tick_id(schedule.id, tick) for tick in ticks}
-        already = tuple([tick for tick in ticks if await self._starters.was_started(kind, ids[tick])])
-        wanted = [(tick, ids[tick]) for tick in ticks if tick not in already]
+        kind = self._starters.kind_of(body.target)
+        ids = {tick: tick_id(record.id, tick) for tick in ticks}
+        wanted = [(tick, ids[tick]) for tick in ticks if not await self._starters.was_started(kind, ids[tick])]
         if dry_run:
-            would = tuple(Started(kind=kind, id=start_id, tick=tick) for tick, start_id in wanted)
-            return Backfill(tuple(ticks), would, already, dry_run=True)
-        started: list[Started] = []
-        for first in range(0, len(wanted), _BACKFILL_BATCH):
-            started += await self._start(schedule.id, wanted[first : first + _BACKFILL_BATCH], actor, _BACKFILL)
-        done = {each.tick for each in started}
-        return Backfill(tuple(ticks), tuple(started), tuple(tick for tick in ticks if tick not in done))
+            started = [model.Started(kind=kind, id=start_id, tick=tick) for tick, start_id in wanted]
+        else:
+            batches = [wanted[first : first + _BACKFILL_BATCH] for first in range(0, len(wanted), _BACKFILL_BATCH)]
+            started = [work for batch in batches for work in await self._start(record.id, batch, actor, _BACKFILL)]
+        done = {work.tick for work in started}
+        already = [Instant.of(tick) for tick in ticks if tick not in done]
+        return Backfilled(dry_run, [Instant.of(tick) for tick in ticks], [record_of(Started, work) for work in started], already)
 
-    async def _start(self, schedule_id: str, starts: list[tuple[int, str]], actor: str, note: str) -> list[Started]:
+    async def _start(self, schedule_id: str, starts: list[tuple[int, str]], actor: str, note: str) -> list[model.Started]:
         """Start the schedule's target for these ticks on an operator's request; the same unit moves the record."""
 
-        async def attempt() -> list[Started]:
+        async def attempt() -> list[model.Started]:
             record = await self._get_record(schedule_id)
             if MACHINE.target(record.state, "fire") is None:
                 raise IllegalMove("schedule", record.name or record.id, record.state, "fire", MACHINE.possible(record.state))
@@ -245,64 +229,79 @@ class Schedules(Triggers[ScheduleBody]):
 
     # reads
 
+    async def list(self, *, every: bool = False, limit: int = 100, before: str | None = None) -> SchedulePage:
+        """Return a page of schedules, newest first: the live ones, with `every` also those that have ended."""
+        page = [self._shown(record) for record in await self._page(every, limit, before)]
+        return SchedulePage(page, page[-1].id if len(page) == limit else None)
+
     async def get(self, name: str) -> Schedule:
         """Return the live schedule of that name, or the schedule of that id; or raise `ScheduleNotFound`."""
         return self._shown(await self._get_record(name))
 
-    async def list_schedules(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Schedule]:
-        """Return a page of schedules, newest first: the live ones, with `ended` also those that have ended."""
-        return [self._shown(record) for record in await self._page(ended, limit, before_id)]
+    async def moves(self, name: str) -> ScheduleMoves:
+        """Return its moves, oldest first."""
+        return ScheduleMoves([move_record(move) for move in await self.list_moves(name)])
 
-    async def preview(self, name: str, count: int = 10) -> Preview:
+    async def preview(self, name: str, count: int = 10) -> SchedulePreview:
         """Return the upcoming actions of the schedule: due ticks that fire now or one after another, and the next ticks."""
-        return await self._preview(await self.get(name), await self._store.now(), count)
+        record = await self._get_record(name)
+        return await self._preview(record.id, self.load_shown(record)[1], count)
 
-    async def _preview(self, schedule: Schedule, now: int, count: int) -> Preview:
-        busy = False
-        if schedule.body.overlap != ALLOW:
-            busy = any([await self._starters.find_live(each) is not None for each in schedule.body.live])
-        return self.preview_body(schedule.body, now, count, schedule.id, busy=busy)
+    async def preview_new(self, *, count: int = 10, **options: Unpack[ScheduleOptions]) -> SchedulePreview:
+        """Preview a schedule with these options, which need not name a target; nothing is stored."""
+        body = make_body(options if named_targets(options) else {**_ANY_TARGET, **options}, await self._store.now())
+        self.check(body)
+        return await self._preview("", body, count)
 
-    def preview_body(self, body: ScheduleBody, now: int, count: int = 10, schedule_id: str = "", *, busy: bool = False) -> Preview:
-        """Preview a schedule that need not be stored; `busy` is whether work that it started is still live."""
+    async def _preview(self, schedule_id: str, body: ScheduleBody, count: int) -> SchedulePreview:
         if not 0 < count <= _PREVIEW_LIMIT:
             raise InvalidInput(f"A preview has from 1 to {_PREVIEW_LIMIT} ticks, not {count}.")
-        calendar = make_calendar(body.when)
-        due = decide(body, calendar, schedule_id, now, busy=busy)
-        upto = body.end_at if body.end_at is not None else 2**62
-        ticks = ticks_after(calendar, max(due.plan.cursor, now), upto, count)
-        return Preview(tuple(ticks), due, describe_catch_up(body.catch_up, body.overlap))
-
-    async def describe_recovery(self) -> list[Recovery]:
-        """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
         now = await self._store.now()
-        found = []
-        for schedule in map(self._shown, await self._list_active()):
-            preview = await self._preview(schedule, now, 1)
-            due = preview.due
+        due = await self._due(schedule_id, body, now)
+        upto = body.end_at if body.end_at is not None else 2**62
+        ticks = ticks_after(make_calendar(body.when), max(due.plan.cursor, now), upto, count)
+        return SchedulePreview(
+            _time(body.when),
+            body.when.zone,
+            [Instant.of(tick) for tick in ticks],
+            record_of(DueTicks, due),
+            describe_catch_up(body.catch_up, body.overlap),
+        )
+
+    async def _due(self, schedule_id: str, body: ScheduleBody, now: int) -> Due:
+        busy = False
+        if body.overlap != ALLOW:
+            busy = any([await self._starters.find_live(work) is not None for work in body.live])
+        return decide(body, make_calendar(body.when), schedule_id, now, busy=busy)
+
+    async def describe_recovery(self) -> Sequence[Recovery]:
+        """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
+        now, recoveries = await self._store.now(), []
+        for record in await self._list_active():
+            body = self.load(record)
+            due = await self._due(record.id, body, now)
             count = len(due.fire) + due.skipped
             if not count:
                 continue
             fires = f"{len(due.fire)} will fire" if due.fire else "none will fire"
-            text = f"{count} tick(s) are due; {fires}: {preview.policy}"
-            found.append(Recovery(SCHEDULE, schedule.id, schedule.name, due.plan.cursor, count, due.fire, text))
-        return found
+            text = f"{count} tick(s) are due; {fires}: {describe_catch_up(body.catch_up, body.overlap)}"
+            recoveries.append(Recovery(SCHEDULE, record.id, record.name or "", due.plan.cursor, count, due.fire, text))
+        return recoveries
 
     def _shown(self, record: Record) -> Schedule:
         state, body = self.load_shown(record)
         following = make_calendar(body.when).next_after(body.cursor) if state == ACTIVE else None
         if following is not None and body.end_at is not None and following > body.end_at:
             following = None
-        return Schedule(
-            record.id,
-            record.name or "",
-            state,
-            record.version,
+        return record_of(
+            Schedule,
+            record,
             body,
-            record.created_at,
-            record.updated_at,
-            record.task_id,
-            following,
+            name=record.name or "",
+            state=state,
+            next_at=None if following is None else Instant.of(following),
+            when=_time(body.when),
+            zone=body.when.zone,
         )
 
     # records and tasks
@@ -348,9 +347,17 @@ class Schedules(Triggers[ScheduleBody]):
         )
 
 
+def _time(when: When) -> ScheduleTime:
+    """The times of a schedule, without the fields that do not apply."""
+    if when.cron is not None:
+        return ScheduleTime(cron=when.cron, zone=when.zone)
+    unused: dict[str, None] = {"zone": None, "at": None} if when.every_for is not None else {"zone": None, "anchor_at": None}
+    return record_of(ScheduleTime, when, **unused)
+
+
 async def prepare_tick(
     starters: Starters, record: Record, body: ScheduleBody, tick: int, start_id: str | None = None, actor: str | None = None
-) -> tuple[Started, Prepared]:
+) -> tuple[model.Started, Prepared]:
     """Return the work that a tick starts, and its rows."""
     at = as_text(tick)
     start_id = start_id or tick_id(record.id, tick)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -51,14 +51,6 @@ _ANY = -1
 OnAnswer = Callable[[Answer | BaseException], None]
 """Receives the answer of a unit or the error, once, on the event loop."""
 
-OnPreclaimed = Callable[[Answer | BaseException, bool], None]
-"""Receives the answer of a unit with preclaimed tasks or the error, once, after its sender, and whether the unit was sent again:
-then its tasks may be claimed although the answer does not list them."""
-
-Preclaim = Callable[[Sequence[Unit]], Mapping[int, tuple[Unit, OnPreclaimed]]]
-"""Receives the units of a batch that have a claim and new tasks; returns those with tasks to be preclaimed, by position."""
-
-
 T = TypeVar("T")
 
 
@@ -69,7 +61,7 @@ class Stale(Exception):
 class _Submission:
     """A queued unit; its answer goes to a future or to a callback."""
 
-    __slots__ = ("again", "answer", "on_answer", "on_preclaimed", "origin", "sent_at", "unit", "until")
+    __slots__ = ("answer", "on_answer", "origin", "sent_at", "unit", "until")
 
     def __init__(self, unit: Unit, answer: asyncio.Future[Answer] | None, on_answer: OnAnswer | None, until: float | None) -> None:
         self.unit = unit
@@ -77,9 +69,6 @@ class _Submission:
         self.on_answer = on_answer
         self.until = until
         """End of the sender's patience on the monotonic clock; None waits forever."""
-        self.on_preclaimed: OnPreclaimed | None = None
-        self.again = False
-        """Whether it was sent and not answered: the store may have committed it."""
         self.sent_at = 0.0
         self.origin: object = None
         """Trace context of the sender, for units with new tasks while telemetry is observed."""
@@ -100,9 +89,6 @@ class _Submission:
                 self.answer.set_exception(answer)
             else:
                 self.answer.set_result(answer)
-        if self.on_preclaimed is not None:
-            on_preclaimed, self.on_preclaimed = self.on_preclaimed, None
-            on_preclaimed(answer, self.again)
 
 
 class Committer:
@@ -134,8 +120,6 @@ class Committer:
         self.on_fenced: list[Callable[[list[str]], None]] = []
         self.on_streamed: list[Callable[[], None]] = []
         """Called after entries of a stream were stored."""
-        self.preclaims: list[Preclaim] = []
-        """The workers of this process, which claim the tasks that follow from their work with the commit that inserts them."""
         self.on_parked: list[Callable[[int], None]] = []
         """Called with the delay in milliseconds until the first of the committed tasks is due."""
 
@@ -285,15 +269,7 @@ class Committer:
                 effects.add(unit.guard.task_id)
             batch.append(self._queue.popleft())
             self._waiting_rows -= 1 + len(unit.tasks)
-        if self.preclaims and (made := [each for each in batch if each.unit.tasks and type(each.unit.guard) is Claim]):
-            self._preclaim(made)
         return batch
-
-    def _preclaim(self, made: Sequence[_Submission]) -> None:
-        for preclaim in self.preclaims:
-            for position, (unit, on_preclaimed) in preclaim([each.unit for each in made]).items():
-                made[position].unit, made[position].on_preclaimed = unit, on_preclaimed
-            made = [each for each in made if each.on_preclaimed is None]
 
     async def _send(self, batch: list[_Submission]) -> None:
         """Send the batch until each unit has its answer or its sender's patience has ended."""
@@ -303,8 +279,6 @@ class Committer:
                 try:
                     self._answer(batch, await self._commit([each.unit for each in batch]))
                 except StoreError as error:
-                    for each in batch:
-                        each.again = True
                     self._refuse_impatient(batch, error)
                     self._trouble = True
                     self._emit(StoreTrouble("committing", str(error), delay))

@@ -11,7 +11,6 @@ POINTS = (
     "enqueue.before_commit",
     "enqueue.after_commit",
     "claim.after",
-    "preclaim.after",
     "handler.before",
     "handler.after",
     "stream.before_commit",

@@ -284,9 +284,8 @@ class Answer(msgspec.Struct, frozen=True):
     made a task ready, and, whatever the verdict, those in which the commit held a ready task that claims skipped meanwhile.
     `lost` lists, for a unit with several claims, the tasks with a lost claim. `same` maps the id of each new task with a
     taken idempotency key to the task that it identifies. `held` means that the claim stays (Keep, or no settlement) but the
-    run was paused meanwhile: the worker should stop at its next opportunity. `claimed` are the preclaimed tasks that this commit
-    inserted as claimed, except those with a limit key or a fairness key; the answer to a repeated unit lists none. `is_signaled`
-    means that the store has already signaled the lanes, so that the caller need not `notify` of them.
+    run was paused meanwhile: the worker should stop at its next opportunity. `is_signaled` means that
+    the store has already signaled the lanes, so that the caller need not `notify` of them.
     """
 
     verdict: Verdict
@@ -295,7 +294,6 @@ class Answer(msgspec.Struct, frozen=True):
     lost: tuple[str, ...] = ()
     same: dict[str, str] = {}
     held: bool = False
-    claimed: tuple[Task, ...] = ()
     is_signaled: bool = False
 
 

@@ -6,20 +6,31 @@ the scans, and `decide.py` decides which differences are changes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Unpack
 
 import msgspec
 
-from treadle.api.options import SourceOptions, WatcherOptions
+from treadle.api.options import SourceOptions, WatcherChanges, WatcherOptions
+from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage
+from treadle.api.wire import record_of
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.records import ChangeRecord, read_body
 from treadle.kernel.store.units import Unit
 from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, replacing
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.options import check_options, edit_body, make_body
-from treadle.model.errors import IllegalMove, InvalidWatcher, LookFailed, UnreadableValue, WatcherExists, WatcherNotFound
+from treadle.model.access import Access, Scope
+from treadle.model.addresses import is_allowed
+from treadle.model.errors import (
+    IllegalMove,
+    InvalidWatcher,
+    LookFailed,
+    UnreadableValue,
+    WatcherExists,
+    WatcherNotFound,
+    WatchForbidden,
+)
 from treadle.model.names import ENGINE_LIST, WATCHER, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import GRACE_FOR, Target
@@ -27,28 +38,12 @@ from treadle.model.states import WATCHER as MACHINE
 from treadle.model.stored import plain, read, write
 from treadle.model.tasks import NewTask
 from treadle.model.values import encode
-from treadle.model.watchers import HTTP, SEEN, Item, Source, WatcherBody
+from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Source, WatcherBody
 
 BASELINE_LIMIT = 1000
 """Maximum number of files that count as seen because they were listed when the watcher was created."""
 RECENT = 20
 """Number of recent changes kept in the record."""
-
-_PAGE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Watcher:
-    """A watcher for display."""
-
-    id: str
-    name: str
-    state: str
-    version: int
-    body: WatcherBody
-    created_at: int
-    updated_at: int
-    task_id: str | None
 
 
 class Watchers(Triggers[WatcherBody]):
@@ -59,6 +54,8 @@ class Watchers(Triggers[WatcherBody]):
     exists = WatcherExists
     survey: Callable[[Source], Awaitable[Scan]] | None = None
     """Lists the files of a source on this machine, or raises `LookFailed`."""
+    allowed: tuple[str, ...] = ()
+    """The sources that callers without the scope `admin` may watch (`TREADLE_WATCH_ALLOW`)."""
 
     # changes by operators
 
@@ -73,6 +70,12 @@ class Watchers(Triggers[WatcherBody]):
         self.check(body)
         body, items = await self._baseline(body)
         return await self.get(await self._put(name, body, paused=paused, actor=actor, items=items))
+
+    async def permit_create(self, access: Access, name: str, paused: bool, **options: Any) -> None:
+        """Only administrators may watch places that the settings do not allow."""
+        place = make_body({option: value for option, value in options.items() if value is not None}).source.place
+        if not access.may(Scope.ADMIN) and not is_allowed(place, self.allowed):
+            raise WatchForbidden(place)
 
     async def _baseline(self, body: WatcherBody) -> tuple[WatcherBody, tuple[tuple[str, str | None], ...]]:
         """Return the files that exist now as seen items, if this machine has the path and there are not too many.
@@ -96,8 +99,14 @@ class Watchers(Triggers[WatcherBody]):
         self._starters.check(body.target)
         encode(body.target.inputs, "inputs")
 
-    async def edit(self, name: str, *, actor: str = "python", **changes: Unpack[WatcherOptions]) -> Watcher:
-        """Change the interval, the options or the target; takes effect immediately. The source is fixed: create another watcher."""
+    async def edit(
+        self, name: str, *, clear: Sequence[str] = (), actor: str = "python", **options: Unpack[WatcherChanges]
+    ) -> Watcher:
+        """Change the interval, the options or the target, or remove the options in `clear`; takes effect immediately.
+
+        The source is fixed: create another watcher.
+        """
+        changes: dict[str, Any] = dict.fromkeys(clear) | {**options}
         check_options(changes)
         if fixed := [each for each in SourceOptions.__annotations__ if each in changes]:
             raise InvalidWatcher(f"The source of a watcher cannot change ({fixed[0]}): remove it, and create another.")
@@ -109,19 +118,19 @@ class Watchers(Triggers[WatcherBody]):
             self.check(new)
             return new
 
-        return _shown(await self._operate(name, "edit", actor, edited), self.load_shown)
+        return self._shown(await self._operate(name, "edit", actor, edited))
 
     async def pause(self, name: str, *, actor: str = "python") -> Watcher:
         """Stop scanning; started work continues."""
-        return _shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED), self.load_shown)
+        return self._shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED))
 
     async def resume(self, name: str, *, actor: str = "python") -> Watcher:
         """Resume a paused watcher immediately; it reports the changes made meanwhile."""
-        return _shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE), self.load_shown)
+        return self._shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE))
 
     async def remove(self, name: str, *, actor: str = "python") -> Watcher:
         """End the watcher; started work continues, and the name becomes free."""
-        return _shown(await self._operate(name, "remove", actor, lambda body, _: body), self.load_shown)
+        return self._shown(await self._operate(name, "remove", actor, lambda body, _: body))
 
     async def look(self, name: str, *, actor: str = "python") -> Watcher:
         """Scan as soon as a worker is free, instead of when it is due."""
@@ -132,7 +141,7 @@ class Watchers(Triggers[WatcherBody]):
                 raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
             task = None if record.task_id is None else await self._store.find_task(record.task_id)
             if task is not None and task.owner_id is not None:
-                return _shown(record, self.load_shown)  # a worker is scanning now
+                return self._shown(record)  # a worker is scanning now
             new = self.next_task(record.id, self.load(record), await self._store.now())
             guard, settlement = replacing(task, actor, f"The watcher {record.name} scans immediately, on request of {actor}.")
             change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
@@ -145,21 +154,24 @@ class Watchers(Triggers[WatcherBody]):
 
     async def get(self, name: str) -> Watcher:
         """Return the live watcher of that name, or the watcher of that id; or raise `WatcherNotFound`."""
-        return _shown(await self._get_record(name), self.load_shown)
+        return self._shown(await self._get_record(name))
 
-    async def list_watchers(self, *, ended: bool = False, limit: int = _PAGE, before_id: str | None = None) -> list[Watcher]:
-        """Return a page of watchers, newest first: the live ones, with `ended` also those that have ended."""
-        return [_shown(record, self.load_shown) for record in await self._page(ended, limit, before_id)]
+    async def list(self, *, every: bool = False, limit: int = 100, before: str | None = None) -> WatcherPage:
+        """Return a page of watchers, newest first: the live ones, with `every` also those that have ended."""
+        page = [self._shown(record) for record in await self._page(every, limit, before)]
+        return WatcherPage(page, page[-1].id if len(page) == limit else None)
 
-    async def list_seen(self, name: str, *, after: str | None = None, limit: int = 100) -> list[tuple[str, Item]]:
+    async def seen(self, name: str, *, after: str | None = None, limit: int = 100) -> SeenPage:
         """Return a page of seen items, in order of name."""
         check_limit(limit)
         if after is not None:
             encode(after, "cursor")  # refuses text that the stores cannot compare
         record = await self._get_record(name)
-        return [(key, read_item(value)) for key, value in await self._store.list_items(record.id, after, limit)]
+        items = [(key, read_item(value)) for key, value in await self._store.list_items(record.id, after, limit)]
+        seen = [record_of(SeenItem, item, name=key, settling=item.pending is not None) for key, item in items]
+        return SeenPage(seen, seen[-1].name if len(seen) == limit else None)
 
-    async def describe_recovery(self) -> list[Recovery]:
+    async def describe_recovery(self) -> Sequence[Recovery]:
         """Return the watchers with overdue scans, for start-up; their next scan reports all changes."""
         now = await self._store.now()
         found = []
@@ -173,6 +185,16 @@ class Watchers(Triggers[WatcherBody]):
             text = f"{missed} scan(s) are due; one is made, and reports all changes since the last ({body.items} item(s) seen then)"
             found.append(Recovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
         return found
+
+    def _shown(self, record: Record) -> Watcher:
+        state, body = self.load_shown(record)
+        source = record_of(
+            WatchedSource,
+            body.source,
+            pattern=body.source.pattern if body.source.kind == DIRECTORY else None,
+            timeout_for=body.source.timeout_for if body.source.kind == HTTP else None,
+        )
+        return record_of(Watcher, record, body, name=record.name or "", state=state, source=source)
 
     # records and tasks
 
@@ -204,17 +226,3 @@ def read_item(text: str) -> Item:
         return read(Item, text)
     except UnreadableValue:
         return Item()
-
-
-def _shown(record: Record, load: Any) -> Watcher:
-    state, body = load(record)
-    return Watcher(
-        record.id,
-        record.name or "",
-        state,
-        record.version,
-        body,
-        record.created_at,
-        record.updated_at,
-        record.task_id,
-    )

@@ -11,38 +11,24 @@ import msgspec
 from treadle.kernel.store.units import Answer, Unit, Verdict
 from treadle.model.errors import BacklogFull, ListDraining
 from treadle.model.names import Lane
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import NewTask
 from treadle.stores.statements import COLUMN_SETS
 
 Preclaim = tuple[str, str, int]
 """The id of a new task, its owner, and the milliseconds of its lease."""
 
-_PLAIN = attrgetter(*(column.name for column in COLUMN_SETS["given"][3:-3]))
-"""The values of a new task after its id and lane and before those of a preclaimed one, in the order of the set `given`."""
+_REST = attrgetter(*(column.name for column in COLUMN_SETS["given"][3:]))
+"""The values of a new task after its id and lane, in the order of the set `given`."""
 
-LANE, HOLD, HOLDER, LEASE, YIELDS = (
-    [column.name for column in COLUMN_SETS["given"]].index(name) for name in ("lane_id", "hold", "holder_id", "lease_for", "yields")
-)
-"""Positions of values of a new task in the set `given`."""
+_HOLD = [column.name for column in COLUMN_SETS["given"]].index("hold")
 
 
 def values_of(task: NewTask, lane_id: int) -> list[Any]:
     """Return the values of a new task in the order of the set `given`; a task with a limit key waits to be admitted."""
-    taken = task.preclaimed
-    if taken is None or task.fairness_key is not None:
-        values = [task.id, lane_id, task.lane.namespace, *_PLAIN(task), None, None, None]
-    else:
-        values = [task.id, lane_id, task.lane.namespace, *_PLAIN(task), taken.owner_id, taken.lease_for, bool(taken.after_lane_ids)]
+    values = [task.id, lane_id, task.lane.namespace, *_REST(task)]
     if task.limit_key is not None:
-        values[HOLD] |= 1
+        values[_HOLD] |= 1
     return values
-
-
-def waiting_before(tasks: Iterable[NewTask]) -> tuple[list[int], int]:
-    """Return the lanes in which tasks may wait, and how many at most, if the new tasks are to be preclaimed."""
-    preclaims = {each for task in tasks if (each := task.preclaimed) is not None and each.after_lane_ids}
-    lane_ids = {lane_id for each in preclaims for lane_id in each.after_lane_ids}
-    return sorted(lane_ids), min([each.room for each in preclaims], default=0)
 
 
 class GuardedLane(NamedTuple):
@@ -103,76 +89,32 @@ class NewTasks(Protocol):
     def holders(self) -> Mapping[str, str]:
         """The live task that has the unique key, by the id of each task with a taken one."""
 
-    @property
-    def claimed(self) -> Mapping[str, int]:
-        """The time of the claim, by the id of each task that was inserted as claimed."""
-
 
 def note_inserted(answer: Answer, tasks: Iterable[NewTask], inserted: NewTasks, lane_ids: Mapping[Lane, int]) -> Answer:
-    """Add to the answer the lanes in which new tasks are ready, the claimed ones, and the live tasks that have the unique keys
-    of refused ones."""
-    ready, existing, claimed = set(answer.lane_ids), {}, []
+    """Add to the answer the lanes in which new tasks are ready, and the live tasks that have the unique keys of refused ones."""
+    ready, existing = set(answer.lane_ids), {}
     for task in tasks:
-        if task.id in inserted.claimed:
-            claimed.append(_claimed_task(task, lane_ids[task.lane], inserted.claimed[task.id]))
-        elif task.id in inserted.ids:
+        if task.id in inserted.ids:
             if is_ready(task):
                 ready.add(lane_ids[task.lane])
         elif task.unique_key is not None and task.id in inserted.holders:
             existing[task.unique_key] = inserted.holders[task.id]
-    if not existing and not claimed and len(ready) == len(answer.lane_ids):
+    if not existing and len(ready) == len(answer.lane_ids):
         return answer
-    return msgspec.structs.replace(answer, existing=existing, lane_ids=tuple(sorted(ready)), claimed=tuple(claimed))
-
-
-def _claimed_task(new: NewTask, lane_id: int, now: int) -> Task:
-    """Return the stored form of a task that was inserted as claimed."""
-    assert new.preclaimed is not None
-    namespace, kind, task_list, name = new.lane
-    return Task(
-        id=new.id,
-        lane_id=lane_id,
-        namespace=namespace,
-        kind=kind,
-        task_list=task_list,
-        name=name,
-        priority=new.priority,
-        due_at=now + new.delay,
-        wake_at=now + new.preclaimed.lease_for,
-        owner_id=new.preclaimed.owner_id,
-        claim_version=1,
-        claimed_at=now,
-        heartbeat_at=now,
-        created_at=now,
-        deadline_at=None if new.deadline_for is None else now + new.deadline_for,
-        timeout_for=new.timeout_for,
-        progress_for=new.progress_for,
-        progress_at=now,
-        run_id=new.run_id,
-        step_id=new.step_id,
-        flow_id=new.flow_id,
-        scope=new.scope,
-        root_id=new.root_id or new.id,
-        trace_id=new.trace_id,
-        unique_key=new.unique_key,
-        policy=new.policy,
-        payload=new.payload,
-        created_by=new.created_by,
-    )
+    return msgspec.structs.replace(answer, existing=existing, lane_ids=tuple(sorted(ready)))
 
 
 def has_preclaims(units: Sequence[Unit]) -> bool:
-    """Whether a preclaimed task of the units may have a limit key or a fairness key, so that `preclaim` must claim it."""
-    return any(task.preclaimed is not None and not task.preclaimed.after_lane_ids for unit in units for task in unit.tasks)
+    """Whether a task of the units is to be claimed for its creator."""
+    return any(task.preclaimed is not None for unit in units for task in unit.tasks)
 
 
 def list_preclaims(units: Sequence[Unit], answers: Sequence[Answer]) -> list[Preclaim]:
-    """Return the tasks of applied units that `preclaim` must claim: those that are not claimed and do not yield to others."""
+    """Return the tasks of applied units that are to be claimed for their creators."""
     return [
         (task.id, task.preclaimed.owner_id, task.preclaimed.lease_for)
         for unit, answer in zip(units, answers, strict=True)
         if answer.verdict is Verdict.DONE
-        for claimed in [{task.id for task in answer.claimed}]
         for task in unit.tasks
-        if task.preclaimed is not None and not task.preclaimed.after_lane_ids and task.id not in claimed
+        if task.preclaimed is not None
     ]

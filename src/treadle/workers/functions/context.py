@@ -6,54 +6,113 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from treadle.kernel.effects.decide import check_reaction, current_keys
 from treadle.kernel.functions.decide import check_policy
-from treadle.kernel.functions.steps import ASK, NOW, PATCH, TAG, check_version
+from treadle.kernel.functions.steps import ASK, NOW, PATCH, PUBLISH, TAG, check_version
 from treadle.kernel.queue.service import check_priority
 from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.conversion import plain_object
-from treadle.model.errors import InvalidApproval, MisusedContext
+from treadle.model.conversion import is_raw, plain_object
+from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
 from treadle.model.lists import check_count
 from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
 from treadle.model.reports import log_line
-from treadle.model.retry import RetryPolicy
+from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
 from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
+from treadle.model.tasks import Task
 from treadle.model.user_values import CODE_LIMIT, storable, type_name
 from treadle.model.values import Json, decode, encode
 from treadle.workers.code import unwrapped
-from treadle.workers.functions.conversation import Conversation
-from treadle.workers.functions.determinism import executing
-from treadle.workers.functions.effects import EffectOperation
-from treadle.workers.functions.first import Winner, first
-from treadle.workers.functions.hosts import Operation, host_of
-from treadle.workers.functions.operations import (
+from treadle.workers.functions.driver import Driver
+from treadle.workers.functions.execution import executing
+from treadle.workers.functions.group_operations import Winner, first, gather
+from treadle.workers.functions.journal import error_of
+from treadle.workers.functions.step_operations import EffectOperation, StepOperation
+from treadle.workers.functions.wait_operations import (
+    PUBLISHED_LIMIT,
     CallOperation,
     ChildRun,
+    Operation,
+    SignalOperation,
     SleepOperation,
     StartOperation,
-    gather,
+    Update,
+    UpdateOperation,
+    host_of,
+    run_hosted,
+    typed_loader,
+    valid_update,
 )
-from treadle.workers.functions.options import (
-    CallOptions,
-    ChildOptions,
-    StepOptions,
-    key_of,
-    milliseconds_of,
-    name_of,
-    payload_of,
-    policy_of,
-    task_list_of,
-)
-from treadle.workers.functions.steps import StepOperation
 from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS
 from treadle.workers.references import Function as FunctionReference
 from treadle.workers.references import Handler as HandlerReference
 from treadle.workers.streams import StreamWriter
+
+
+class StepOptions(TypedDict, total=False):
+    """Options of a step."""
+
+    name: str | None
+    key: str | None
+    retry: RetryPolicy | int | None
+    timeout: Duration | None
+    limit_key: str | None
+
+
+class ChildOptions(TypedDict, total=False):
+    """Options of a child run."""
+
+    version: int | None
+    key: str | None
+    task_list: str | None
+    priority: int | None
+    on_parent_close: Literal["cancel", "terminate", "abandon"] | None
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of a child task."""
+
+    key: str | None
+    task_list: str | None
+    priority: int | None
+    retry: RetryPolicy | int | None
+    timeout: Duration | None
+    deadline: Duration | None
+    limit_key: str | None
+    limit: int | None
+
+
+def policy_of(retry: RetryPolicy | int | None) -> RetryPolicy | None:
+    return None if retry is None else as_policy(retry)
+
+
+def milliseconds_of(duration: Duration | None, name: str) -> int | None:
+    return None if duration is None else milliseconds(duration, name, positive=True)
+
+
+def key_of(key: str | None, name: str = "step key") -> str | None:
+    return None if key is None else check_key(key, name)
+
+
+def name_of(name: str | None) -> str | None:
+    if name is not None and not isinstance(name, str):
+        raise InvalidInput(f"The name of a step must be text, not a {type_name(name)}.")
+    return None if name is None else storable(name)
+
+
+def task_list_of(task: Task, chosen: str | None) -> str:
+    return task.task_list if chosen is None else check_name(chosen, "task list")
+
+
+def payload_of(payload: Mapping[str, Json] | None) -> dict[str, Json]:
+    if payload is not None and not isinstance(payload, Mapping):
+        raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
+    return dict(payload or {})
+
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -62,7 +121,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 _NO_KWARGS: dict[str, Any] = {}
-
 
 current: ContextVar[FunctionContext | None] = ContextVar("function_context", default=None)
 """The run that this code belongs to; also inside steps, and in asyncio tasks that its code creates."""
@@ -74,14 +132,17 @@ def current_function() -> FunctionContext | None:
     return ctx if place is not None and place[2].busy is None else None
 
 
-class FunctionContext(Conversation):
+class FunctionContext:
     """One run of a durable function.
 
     The code between two operations must be deterministic, as a replay executes it again: use `now` and `random` of this class,
     and do everything else that may differ between executions in a `step`.
     """
 
-    __slots__ = ()
+    __slots__ = ("_driver",)
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
 
     @property
     def run_id(self) -> str:
@@ -304,7 +365,7 @@ class FunctionContext(Conversation):
         numbered in the order of the calls. While all such operations wait for approvals, calls or timers, the run occupies no
         worker.
         """
-        return host_of(self._driver).run(name, cast("Operation[R]", operation))
+        return run_hosted(self._driver, host_of(self._driver), name, cast("Operation[R]", operation))
 
     @overload
     def first(self, one: Awaitable[A], two: Awaitable[B], /) -> Coroutine[Any, Any, Winner[A | B]]: ...
@@ -374,6 +435,69 @@ class FunctionContext(Conversation):
             await driver.execution.wait_while_held()
         driver.successor = payload
         await driver.execution.suspend()
+
+    # callers
+
+    @overload
+    def wait_for(self, signal: str, timeout: Duration | None = None) -> Awaitable[Json]: ...
+    @overload
+    def wait_for(self, signal: str, timeout: Duration | None = None, *, type: type[R]) -> Awaitable[R]: ...
+    def wait_for(self, signal: str, timeout: Duration | None = None, *, type: Any = Any) -> Awaitable[Any]:  # noqa: A002
+        """Wait for the next signal of that name and return its payload; earlier signals are consumed first, in order.
+
+        With a `type`, the payload arrives as that type, or `InvalidPayload` is raised; if that fails the run, a retry
+        waits for the next signal. Raises `SignalTimeout` if none arrives within `timeout`.
+        """
+        timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
+        operation = SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
+        if not is_raw(type):
+            again = f". `treadle runs retry {self._driver.execution.run_id}` waits for it again; then send one that matches."
+            operation.load = typed_loader(type, f"The signal {signal}", again)
+        return operation
+
+    @overload
+    def update(self, name: str, timeout: Duration | None = None) -> Awaitable[Update[Any]]: ...
+    @overload
+    def update(self, name: str, timeout: Duration | None = None, *, type: type[R]) -> Awaitable[Update[R]]: ...
+    def update(self, name: str, timeout: Duration | None = None, *, type: Any = Any) -> Awaitable[Any]:  # noqa: A002
+        """Wait for the next update of that name: a request whose caller waits for `await update.reply(...)` or `.reject(...)`.
+
+        `update.value` is the caller's payload. With a `type` it arrives as that type; updates that do not match it are rejected.
+        Raises `SignalTimeout` if none arrives within `timeout`.
+        """
+        timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
+        check_name(name, "update name")
+        if is_raw(type):
+            return UpdateOperation(self._driver, name, timeout_for)
+        return valid_update(self._driver, name, timeout_for, typed_loader(type, f"The update {name}"))
+
+    def publish(self, name: str, value: Any) -> None:
+        """Set a value that `handle.query(name)` returns to any caller, without a worker and also after the end.
+
+        The value is any JSON or an instance of a supported class; it is stored with the next step, or when the run waits or ends.
+        The run that `continue_as_new` starts keeps it. A run publishes up to 100 names, together up to the limit on payloads.
+        """
+        driver = self._driver
+        check_name(name, "name of a published value")
+        limit = driver.execution.runtime.payload_limit
+        stored = decode(encode(plain_object(value), "published value", limit))
+        journal, branch = driver.journal, driver.branches.enter()
+        step_name = branch.number(name)
+        place, recorded = journal.reach(branch, PUBLISH, step_name)
+        if recorded is None:
+            recorded, unit = journal.new_step(place, PUBLISH, step_name, StepState.COMPLETED), branch.next_unit()
+            known = {**journal.published, name: {"value": stored, "at": driver.execution.now()}}
+            try:  # depends on other branches and earlier runs, so a refusal is recorded
+                if len(known) > PUBLISHED_LIMIT:
+                    raise InvalidInput(f"A run publishes values under up to {PUBLISHED_LIMIT} names.")
+                encode(known, "published values", limit)
+            except InvalidInput as error:
+                recorded.state, recorded.error = StepState.FAILED, {"code": error.code, "message": str(error)}
+            else:
+                journal.published, unit.publishes = known, True
+            journal.write(recorded, unit)
+        if (refused := error_of(recorded)) is not None:
+            raise refused
 
     # values
 

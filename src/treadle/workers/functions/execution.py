@@ -1,4 +1,4 @@
-"""The execution of a run in this process: its claim, its clock, and whether any of its code still executes.
+"""The execution of a run in this process: its claim, its clock, its branches, and whether any of its code still executes.
 
 The parts of a driver share it. A branch that waits durably is suspended in a future; when no branch is active, the driver parks.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from treadle.kernel.functions.decide import CancelRequest, read_request
@@ -15,17 +17,224 @@ from treadle.kernel.functions.reads import StepInProgress, note_steps
 from treadle.kernel.functions.steps import step_id
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
 from treadle.model.ids import Ids
 from treadle.model.outcomes import Problem
-from treadle.model.tasks import Task
+from treadle.model.runs import Step
+from treadle.model.tasks import NewTask, Task
 from treadle.settings import Settings
 from treadle.workers.call import Executor
 from treadle.workers.context import Context
-from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.determinism import executing
 from treadle.workers.functions.registry import Function
+from treadle.workers.streams import Streams
+
+executing: ContextVar[tuple[str, CodeType | None, Branch] | None] = ContextVar("executing", default=None)
+"""The function whose code this context executes: its name, its code, and the branch."""
+
+
+def current_code() -> tuple[str, CodeType] | None:
+    """Return the name and the code of the function that executes in this context, outside its steps."""
+    current = executing.get()
+    if current is None or current[1] is None or current[2].busy is not None:
+        return None
+    return current[0], current[1]
+
+
+class PendingUnit:
+    """Rows that branches have decided and that the next unit commits."""
+
+    __slots__ = ("consumed", "guarded", "publishes", "rows", "starts", "steps", "tasks")
+
+    def __init__(self) -> None:
+        self.steps: dict[str, Step] = {}
+        """By id; the last version of a step counts."""
+        self.tasks: list[NewTask] = []
+        self.rows: list[Row] = []
+        self.consumed: list[str] = []
+        """Ids of messages that ended waits."""
+        self.starts: list[tuple[NewTask, tuple[Row, ...], Step]] = []
+        """Child runs with the steps that start them. They start only if the run has not changed since it was last read, so
+        that a pause or a cancellation reaches them."""
+        self.guarded = False
+        """Whether the unit must raise the run's version."""
+        self.publishes = False
+        """Whether the unit stores the published values, as they are when it is committed."""
+
+    def __bool__(self) -> bool:
+        return bool(self.steps or self.tasks or self.rows or self.consumed or self.starts)
+
+    def take(self, other: PendingUnit) -> None:
+        """Add all rows of another unit."""
+        self.steps.update(other.steps)
+        self.tasks += other.tasks
+        self.rows += other.rows
+        self.consumed += other.consumed
+        self.starts += other.starts
+        self.guarded = self.guarded or other.guarded
+        self.publishes = self.publishes or other.publishes
+
+
+class Branch:
+    """The position of one branch, and the rows that it has decided. Its places begin with `scope`."""
+
+    __slots__ = (
+        "busy",
+        "committing",
+        "dropped",
+        "host",
+        "hosting",
+        "names",
+        "parent",
+        "pending",
+        "place",
+        "position",
+        "randoms",
+        "scope",
+        "streams",
+        "told",
+        "waiting",
+    )
+
+    def __init__(self, scope: str = "", parent: Branch | None = None) -> None:
+        self.scope = scope
+        self.parent = parent
+        self.position = 0
+        self.randoms = 0
+        self.names: dict[str, int] = {}
+        self.pending: PendingUnit | None = None
+        self.busy: str | None = None
+        """The step whose code it executes, in which `ctx` cannot be used, except for streams."""
+        self.host: Host | None = None
+        """The host whose operation it is."""
+        self.hosting: Host | None = None
+        """The host of the operations that other asyncio tasks await for it."""
+        self.waiting: asyncio.Future[None] | None = None
+        """The future that an operation of a host awaits while it waits durably."""
+        self.place = ""
+        """The place of that step."""
+        self.streams: Streams | None = None
+        """The streams of that step, once it has opened one."""
+        self.committing = False
+        """Whether it waits for a commit, which must not be interrupted: the unit may have rows of other branches."""
+        self.dropped = False
+        """Whether nothing waits for it any more: it ends at its next operation, and nothing that it does is recorded."""
+        self.told: bool = parent is not None and parent.told
+        """Whether `Canceled` was raised in it, or in a branch inside it."""
+
+    def tell(self) -> None:
+        """Note that `Canceled` is raised in the branch: it ends the gathers around it, too."""
+        branch: Branch | None = self
+        while branch is not None and not branch.told:
+            branch.told = True
+            branch = branch.parent
+
+    def next_unit(self) -> PendingUnit:
+        """Return the unit that collects its rows until its next commit."""
+        if self.pending is None:
+            self.pending = PendingUnit()
+        return self.pending
+
+    def number(self, name: str) -> str:
+        """Return the name, with a number from the second use in this branch."""
+        count = self.names.get(name, 0) + 1
+        self.names[name] = count
+        return name if count == 1 else f"{name}#{count}"
+
+
+_MOMENT = 0.05
+"""Seconds without a new operation after which a branch rests. A wrong guess costs a replay, nothing else."""
+
+
+class Host:
+    """The operations of one branch that other asyncio tasks await: their places by name, and whether all of them wait.
+
+    The order in which such tasks reach their operations differs between executions, so a replay finds their steps by name instead
+    of by position: the steps of a host share one place of its branch, each in a scope of its own.
+
+    While the framework's code executes, the branch counts as active. When all operations of the host wait durably and none has
+    begun for a moment, the branch rests: the run parks and is closed, as nobody can see whether the framework does anything else
+    meanwhile. A replay continues it. So a run that waits for an approval in a tool occupies no worker.
+    """
+
+    def __init__(self, execution: Execution, branch: Branch, place: str, recorded: dict[str, int], width: int) -> None:
+        self._execution = execution
+        self._branch = branch
+        self._place = place
+        self._recorded = recorded
+        """Indexes of recorded operations that are not begun here, by name."""
+        self._next = width
+        self._names = Branch()
+        self._operations = 0
+        self._waiting = 0
+        self._resting = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def number(self, name: str) -> str:
+        """Return an id that is unique in the run, the same in every replay if the calls come in the same order."""
+        return f"{self._place}/{self._names.number(name)}"
+
+    def branch_for(self, name: str) -> tuple[str, Branch]:
+        """Return the operation's name and branch; a name that is used again is numbered, in the order of the calls."""
+        name = self._names.number(name)
+        index = self._recorded.pop(name, None)
+        if index is None:
+            index, self._next = self._next, self._next + 1
+        branch = Branch(f"{self._place}.{index}.", self._branch)
+        branch.host = self
+        return name, branch
+
+    def begin(self) -> None:
+        """Count an operation that begins."""
+        self._operations += 1
+        self._execution.active += 1
+        self._wake()
+
+    def end(self, branch: Branch) -> None:
+        """Count an operation as ended."""
+        self._operations -= 1
+        if branch.waiting is not None:  # the framework canceled a task that waits
+            self._execution.abandon(branch.waiting)
+        self._execution.active -= 1
+        if not self._execution.closed:
+            self._consider()
+
+    def suspended(self) -> None:
+        """Count an operation that begins to wait durably."""
+        self._waiting += 1
+        self._consider()
+
+    def resumed(self) -> None:
+        """Count an operation that continues."""
+        self._waiting -= 1
+        self._wake()
+
+    def _consider(self) -> None:
+        if self._is_idle() and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._rest)
+
+    def _is_idle(self) -> bool:
+        return 0 < self._operations == self._waiting
+
+    def _rest(self) -> None:
+        self._timer = None
+        execution = self._execution
+        if self._is_idle() and not self._resting and not execution.closed:
+            self._resting = True
+            execution.resting += 1
+            execution.active -= 1
+            execution.schedule()
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._resting:
+            self._resting = False
+            self._execution.resting -= 1
+            self._execution.active += 1
+
 
 _LONG_FOR = 1000
 """Milliseconds after which a step in progress is stored for display."""

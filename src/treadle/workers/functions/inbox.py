@@ -1,4 +1,4 @@
-"""The inbox of a run: its messages and timers, and the waits that they end.
+"""The waits of a run: for messages and timers, which its inbox delivers, and for permits to start steps with a limit key.
 
 The version of the run up to which its messages were read guards parking, so that no message is missed.
 """
@@ -6,22 +6,146 @@ The version of the run up to which its messages were read guards parking, so tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, make_step
+from treadle.kernel.store.units import LimitTask
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import MisusedContext, StoreError, TreadleError
 from treadle.model.records import Message
 from treadle.model.runs import Run
 from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.values import decode
-from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.errors import error_of
-from treadle.workers.functions.execution import Execution
-from treadle.workers.functions.journal import Journal
-from treadle.workers.functions.waits import NEVER, Need, Wait, need_of
+from treadle.workers.functions.execution import Branch, Execution, PendingUnit
+from treadle.workers.functions.journal import Journal, error_of
+
+NEVER = 2**62
+NO_MESSAGES = 1_000_000_000
+"""A number of messages that never arrives: only a timer can wake the function."""
+
+
+class Wait:
+    """A durable wait for a message (the end of a child, or a signal), for an instant (`wake_at`), or for the first of both."""
+
+    __slots__ = (
+        "branch",
+        "child_step_id",
+        "done",
+        "error",
+        "future",
+        "group",
+        "index",
+        "on_done",
+        "recorded",
+        "signal",
+        "value",
+        "wake_at",
+    )
+
+    def __init__(
+        self,
+        branch: Branch,
+        recorded: Recorded,
+        *,
+        child_step_id: str | None = None,
+        signal: str | None = None,
+        wake_at: int | None = None,
+    ) -> None:
+        self.branch = branch
+        self.recorded = recorded
+        self.child_step_id = child_step_id
+        self.signal = signal
+        self.wake_at = wake_at
+        self.group: Group | None = None
+        self.index = 0
+        self.future: asyncio.Future[None] | None = None
+        self.on_done: Callable[[Wait], None] | None = None
+        self.done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    @classmethod
+    def over(cls, branch: Branch, recorded: Recorded) -> Wait:
+        """Return a wait that has ended as its step records."""
+        wait = cls(branch, recorded)
+        wait.done, wait.value, wait.error = True, recorded.value, error_of(recorded)
+        return wait
+
+    @property
+    def by_message(self) -> bool:
+        """Whether a message can end it."""
+        return self.child_step_id is not None or self.signal is not None
+
+    def next_unit(self) -> PendingUnit:
+        """Return the unit for the row of the ended wait: that of the branch that continues because of it."""
+        parent = self.branch.parent
+        return parent.next_unit() if self.group is not None and parent is not None else self.branch.next_unit()
+
+    def result(self) -> Any:
+        """Return the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Group:
+    """A gather: the results of its branches in order, and the number of branches that have not ended."""
+
+    __slots__ = ("coded", "future", "left", "results")
+    needs_all = True
+    """Whether it continues after the last branch, not after the first."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self.coded = 0
+        """Branches that execute code of their own: until they end, no message or timer alone can end the gather."""
+        self.results: list[tuple[Any, BaseException | None]] = [(None, None)] * size
+        self.future: asyncio.Future[None] | None = None
+
+    def end(self, index: int, value: Any, error: BaseException | None, execution: Execution) -> None:
+        """Store the result of a branch; after the last one the gather continues."""
+        self.results[index] = (value, error)
+        self.left -= 1
+        if not self.left:
+            execution.resume(self.future)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The events that wake a parked function: that many messages, or that instant, whichever comes first."""
+
+    messages: int
+    wake_at: int
+
+
+def need_of(waits: Iterable[Wait]) -> Need:
+    """Return the fewest messages and the first instant that could let a branch continue; never too many or too late."""
+    messages, wake_at = NO_MESSAGES, NEVER
+    counts: dict[int, int] = {}
+    instants: dict[int, int] = {}
+    for wait in waits:
+        group = wait.group
+        if group is not None and (not group.needs_all or (wait.by_message and wait.wake_at is not None)):
+            group = None  # it counts by itself
+        if group is None:
+            if wait.by_message:
+                messages = 1
+            if wait.wake_at is not None:
+                wake_at = min(wake_at, wait.wake_at)
+        elif not group.coded:
+            key = id(group)
+            counts[key] = counts.get(key, 0) + wait.by_message
+            if wait.wake_at is not None:
+                instants[key] = max(instants.get(key, 0), wait.wake_at)
+    for key, count in counts.items():
+        if count:
+            messages = min(messages, count)
+        else:
+            wake_at = min(wake_at, instants.get(key, NEVER))
+    return Need(messages, wake_at)
+
 
 _POLL_EVERY = 1.0
 """Seconds between reads of messages while some branches wait and others execute."""
@@ -300,3 +424,53 @@ class Inbox:
         if self._polling is not None and not self._polling.done():
             self._polling.cancel()
         self._waits.clear()
+
+
+class Permits:
+    """The permits of one run in this process."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._unused: str | None = None
+        self._held = False
+        """Whether the task has a limit key in the store."""
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+
+    def claimed(self) -> None:
+        """Let the first branch continue that waits for the key of the new claim."""
+        self._unused = self._execution.task.limit_key
+        self._held = self._unused is not None
+        for waiting in self._waiting:
+            if waiting[0] == self._unused:
+                self._waiting.remove(waiting)
+                self._execution.resume(waiting[1])
+                break
+
+    async def acquire(self, key: str) -> None:
+        """Suspend the calling branch until a claim permits one start under the key."""
+        while self._unused != key:
+            future = self._execution.suspend()
+            waiting = (key, future)
+            self._waiting.append(waiting)
+            try:
+                await self._execution.suspended(future)
+            finally:
+                if waiting in self._waiting:
+                    self._waiting.remove(waiting)
+        self._unused = None
+
+    def release(self, branch: Branch) -> None:
+        """Give the permit back with the next commit of the branch."""
+        self._held = False
+        branch.next_unit().rows.append(LimitTask(self._execution.task.id, None))
+
+    @property
+    def wanted(self) -> str | None:
+        """The key that a branch waits for."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def change(self) -> tuple[LimitTask, ...]:
+        """Return the row for a park: it takes the key that a branch waits for, or gives back an unused one."""
+        if self.wanted is None and not self._held:
+            return ()
+        return (LimitTask(self._execution.task.id, self.wanted),)

@@ -1,4 +1,4 @@
-"""The recorder: commits the decisions of a run's branches under the claim of its task, while the task stays claimed.
+"""The branches of a function, and the recorder, which commits their decisions while the run's task stays claimed.
 
 The driver commits the last unit of a claim, which parks or ends the task.
 """
@@ -6,19 +6,151 @@ The driver commits the last unit of a claim, which parks or ends the task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+import inspect
+import threading
+from collections.abc import Awaitable, Coroutine
+from contextvars import copy_context
+from itertools import count
+from typing import Any, TypeVar
 
 from treadle.kernel.effects.decide import UNKNOWN, UNRESOLVED, Begin
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.records import PutOutcome, TakeMessages
 from treadle.kernel.store.units import DONE, Answer, Keep, PutSteps, Row, RunGuard, Unit, Verdict
+from treadle.model.errors import ClaimLost, MisusedContext
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
-from treadle.workers.functions.branches import Branch, Branches, PendingUnit
-from treadle.workers.functions.execution import Execution
-from treadle.workers.functions.inbox import Inbox
+from treadle.workers.activity import task_name
+from treadle.workers.functions.execution import Branch, Execution, PendingUnit, executing
+from treadle.workers.functions.inbox import Group, Inbox
 from treadle.workers.functions.journal import Journal
+from treadle.workers.interruptions import stops_caller
+from treadle.workers.streams import Outlet, Streams
+
+
+class Branches:
+    """The branches of one run that have not ended."""
+
+    def __init__(self, execution: Execution, journal: Journal) -> None:
+        self._execution = execution
+        self._journal = journal
+        self._branches: dict[asyncio.Task[Any], Branch] = {}
+
+    def enter(self) -> Branch:
+        """Return the branch of the caller; raises `MisusedContext` where `ctx` cannot be used."""
+        task = asyncio.current_task()
+        branch = self._branches.get(task) if task is not None else None
+        if self._execution.closed:
+            raise asyncio.CancelledError
+        if branch is None:
+            raise MisusedContext(
+                f"An operation of ctx was awaited outside the function {self._execution.function.lane_name}, e.g. in a separate "
+                "asyncio task. Use `ctx.gather(...)` to do things concurrently."
+            )
+        if branch.busy is not None:
+            raise MisusedContext(f"ctx cannot be used inside the step {branch.busy}; a step is one unit of work.")
+        branch.hosting = None
+        return branch
+
+    def enter_as(self, task: asyncio.Task[Any], branch: Branch) -> Branch | None:
+        """Let the task continue as that branch; return the branch that it was."""
+        before = self._branches.get(task)
+        if before is not None and before.busy is not None:
+            raise MisusedContext(f"ctx cannot be used inside the step {before.busy}; a step is one unit of work.")
+        self._branches[task] = branch
+        return before
+
+    def leave(self, task: asyncio.Task[Any], before: Branch | None) -> None:
+        """Let the task be the branch again that it was."""
+        if before is not None and not self._execution.closed:
+            self._branches[task] = before
+        else:
+            self._branches.pop(task, None)
+
+    def is_abandoned(self) -> bool:
+        """Return whether a framework cancels the calling task, which awaits an operation of a host."""
+        task = asyncio.current_task()
+        branch = None if task is None else self._branches.get(task)
+        return task is not None and branch is not None and branch.host is not None and task.cancelling() > 0
+
+    def start(self, branch: Branch, code: Coroutine[Any, Any, None]) -> None:
+        """Execute the code as that branch; the code calls `ended` at its end."""
+        self._execution.active += 1
+        function = self._execution.function
+        context = copy_context()
+        context.run(executing.set, (function.name, function.code, branch))
+        task = asyncio.get_running_loop().create_task(code, name=task_name(function.lane_name), context=context)
+        self._branches[task] = branch
+
+    def ended(self) -> None:
+        """Count the calling branch as ended."""
+        self._execution.active -= 1
+        self._execution.schedule()
+
+    def fork(self, group: Group, index: int, branch: Branch, awaitable: Any) -> None:
+        """Execute an argument of a gather as its own branch."""
+        group.coded += 1
+        self.start(branch, self._run(group, index, branch, awaitable))
+
+    async def _run(self, group: Group, index: int, branch: Branch, awaitable: Any) -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = await awaitable
+        except BaseException as raised:
+            if branch.dropped:
+                self._forget(asyncio.current_task())
+                return
+            if self._execution.closed if isinstance(raised, asyncio.CancelledError) else stops_caller(raised):
+                raise
+            error = raised
+        self._journal.reach_end(branch)
+        task = asyncio.current_task()
+        if task is not None:
+            self._branches.pop(task, None)
+        if branch.pending is not None and branch.parent is not None:
+            branch.parent.next_unit().take(branch.pending)
+        group.coded -= 1
+        group.end(index, value, error, self._execution)
+        self.ended()
+
+    def drop(self, branch: Branch) -> None:
+        """Stop a branch for whose result nothing waits; a commit in progress ends first."""
+        branch.dropped = True
+        task = next((task for task, each in self._branches.items() if each is branch), None)
+        if task is None or task.done():
+            return
+        if inspect.getcoroutinestate(task.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
+            self._forget(task)
+        if not branch.committing:
+            task.cancel()
+
+    def _forget(self, task: asyncio.Task[Any] | None) -> None:
+        if task is not None:
+            self._branches.pop(task, None)
+        self.ended()
+
+    async def join(self, group: Group) -> None:
+        """Wait until a gather can continue."""
+        if group.left:
+            group.future = self._execution.suspend()
+            await self._execution.suspended(group.future)
+
+    def collect(self, unit: PendingUnit) -> PendingUnit:
+        """Move the rows of all branches to the unit."""
+        for branch in self._branches.values():
+            if branch.pending is not None:
+                unit.take(branch.pending)
+                branch.pending = None
+        return unit
+
+    def close(self) -> None:
+        """Cancel all branches."""
+        for task in self._branches:
+            if not task.done():
+                task.cancel()
+        self._branches.clear()
+
 
 T = TypeVar("T")
 
@@ -231,3 +363,64 @@ class Recorder:
         """Stop a flush in progress."""
         if self._flushing is not None and not self._flushing.done():
             self._flushing.cancel()
+
+
+class FunctionStreams:
+    """The streams that one run writes in this process."""
+
+    def __init__(self, execution: Execution, journal: Journal) -> None:
+        self._execution = execution
+        self._journal = journal
+        self._outlet: Outlet | None = None
+        self._of_code: dict[str, Streams] = {}
+        """By the scope of the branch."""
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+
+    def add(self, name: str, text: str | None) -> None:
+        """Append an entry (as JSON) for the step or the code that calls this; None only opens the stream."""
+        self._current().add(name, text)
+
+    async def flush(self) -> None:
+        """Wait until all entries are stored; raises `ClaimLost`."""
+        if self._outlet is not None:
+            await self._outlet.flush()
+
+    def _current(self) -> Streams:
+        """Return the streams of the calling step, or of the calling branch of the function's code."""
+        execution = self._execution
+        found = executing.get(None)
+        if found is None or execution.context is None:
+            raise MisusedContext(f"A stream of {execution.function.lane_name} was written to outside the function.")
+        branch, version = found[2], execution.token.version
+        with self._lock:
+            if self._outlet is None:
+                self._outlet = Outlet(execution.context.stream_kernel, execution.task, lambda: execution.token)
+            if branch.busy is not None:
+                if branch.streams is None:
+                    branch.streams = Streams(self._outlet, self._journal.ids.at(branch.place), f"{version}.{next(self._numbers)}")
+                return branch.streams
+            if execution.closed:
+                raise asyncio.CancelledError
+            if branch.scope not in self._of_code:
+                writer = f"{execution.run_id}/{branch.scope}".rstrip("/.")
+                self._of_code[branch.scope] = Streams(self._outlet, writer, "", replays=version > 1)
+            return self._of_code[branch.scope]
+
+    async def end_step(self, branch: Branch) -> tuple[Row, ...]:
+        """End the session of the branch's step; return the rows to commit with the step."""
+        with self._lock:
+            streams, branch.streams = branch.streams, None
+        return () if streams is None else await streams.outlet.close(streams)
+
+    async def settle(self) -> None:
+        """Store all entries before the task parks or ends."""
+        try:
+            await self.flush()
+        except ClaimLost:
+            self._execution.lose()
+
+    def close(self) -> None:
+        """Forget all entries that are not stored."""
+        if self._outlet is not None:
+            self._outlet.drop()

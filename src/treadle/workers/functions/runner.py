@@ -1,4 +1,4 @@
-"""Runs the tasks of functions for a worker, and keeps a bounded number of suspended functions in memory (warm)."""
+"""Runs the tasks of functions for a worker, keeps a bounded number of suspended functions in memory, and runs declarative plans."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from treadle.kernel.functions.decide import read_request
+from treadle.model.errors import InvalidPlan, NonRetryable
+from treadle.model.names import PLAN
+from treadle.model.plans import INPUTS, read_plan, resolve
 from treadle.model.tasks import Task
+from treadle.model.values import Json
 from treadle.workers.context import Context
 from treadle.workers.functions.context import FunctionContext, current
-from treadle.workers.functions.determinism import watch
 from treadle.workers.functions.driver import Driver, SetSettling, Settled
-from treadle.workers.functions.execution import Runtime
-from treadle.workers.functions.registry import Function, FunctionRegistry
+from treadle.workers.functions.execution import Runtime, current_code
+from treadle.workers.functions.registry import Function, FunctionRegistry, make_function, watch
 from treadle.workers.handlers import Handler
 
 WARM_LIMIT = 1000
 """Suspended functions that a process keeps warm; it replays all others when they continue."""
-
 
 MakeDriver = Callable[[Runtime, Function, Task], Driver]
 
@@ -33,7 +35,7 @@ class FunctionRunner:
         self.runtime = runtime
         self._warm_limit = warm_limit
         self._driver = driver
-        watch()
+        watch(current_code)
         self._warm: OrderedDict[str, Driver] = OrderedDict()
 
     def find(self, lane_name: str) -> Handler | None:
@@ -90,3 +92,27 @@ class FunctionRunner:
         for driver in self._warm.values():
             driver.close()
         self._warm.clear()
+
+
+async def run_plan(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, Json]:
+    """Run the steps in order, and return their results by name."""
+    known: dict[str, Json] = {INPUTS: payload.get("inputs") or {}}
+    for step in read_plan(payload["steps"]):
+        try:
+            arguments = resolve(step.arguments, known)
+        except InvalidPlan as error:
+            raise NonRetryable(str(error), error.code) from None
+        if step.approval is not None:
+            options = dict(step.approval)
+            question = options.pop("question", f"May {step.name} ({step.handler}) go ahead?")
+            decision = await ctx.approval(question, context=arguments, **options)
+            if options.get("edits") and isinstance(decision.get("context"), dict):
+                arguments = decision["context"]
+        known[step.name] = await ctx.call(step.handler, arguments, name=step.name, retry=step.retry, task_list=step.task_list)
+    del known[INPUTS]
+    return known
+
+
+def plan_function() -> Function:
+    """Return the function, which every process registers."""
+    return make_function(PLAN, run_plan, max_steps=25_000, cleanup_timeout=0)

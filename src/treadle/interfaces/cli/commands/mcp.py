@@ -114,8 +114,8 @@ async def _far_desk(session: Session, toolsets: frozenset[str]) -> AsyncIterator
 async def _near_desk(
     session: Session, scopes: Sequence[Scope] | None, engines: Sequence[Engine], work: _Work, toolsets: frozenset[str]
 ) -> AsyncIterator[RequestContext]:
+    from treadle.engine.operations import Operations
     from treadle.interfaces.mcp.request_context import RequestContext
-    from treadle.service import Service
 
     actor = f"mcp:{session.actor.removeprefix('cli:')}"
     access = Access(actor, granted(parse_scopes(scopes)) if scopes else frozenset(Scope), for_model=True)
@@ -124,7 +124,7 @@ async def _near_desk(
         _working(engines, work) as engine,
         worker_starter(engine, _GRACE, served=served, registered=work.wanted and _is_shared(engine)) as start_worker,
     ):
-        yield RequestContext(Service(engine, access), access, toolsets=toolsets, start_worker=start_worker)
+        yield RequestContext(Operations(engine, access), access, toolsets=toolsets, start_worker=start_worker)
 
 
 async def _over_http(

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from treadle.engine.operations import Operations
 from treadle.interfaces.cli.process.worker import worker_starter
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.middleware import BODY_OVERHEAD
@@ -24,7 +25,6 @@ from treadle.interfaces.http.oauth import add_oauth
 from treadle.interfaces.http.problems import problem
 from treadle.model.access import OPEN
 from treadle.model.errors import InvalidInput
-from treadle.service import Service
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -115,7 +115,7 @@ class McpMount:
                 toolsets = parse_toolsets(ctx.request.query_params.get("toolsets", ""))
             except InvalidInput as error:
                 raise MCPError(INVALID_PARAMS, str(error)) from error
-            service = Service(state.engine, access)
+            service = Operations(state.engine, access)
             return RequestContext(service, access, partial(state.wait, access), toolsets=toolsets, start_worker=self._start_worker)
 
         return StreamableHTTPSessionManager(

@@ -13,7 +13,7 @@ from treadle.stores.postgres.connection.connect import Connection, plain, sparse
 from treadle.stores.postgres.lanes import check_entrance, lock_guarded
 from treadle.stores.postgres.limits import Key
 from treadle.stores.postgres.turns import take_turns
-from treadle.stores.rules.inserts import Preclaim, is_entrance, values_of, waiting_before, with_lane_key
+from treadle.stores.rules.inserts import Preclaim, is_entrance, values_of, with_lane_key
 from treadle.stores.statements import COLUMN_SETS, LONG, load_statements
 
 _SQL = load_statements(__package__, "inserts.sql")
@@ -29,8 +29,6 @@ class Inserted:
     """The tasks to insert, with the limit keys of their lanes."""
     ids: set[str] = field(default_factory=set)
     holders: dict[str, str] = field(default_factory=dict)
-    claimed: dict[str, int] = field(default_factory=dict)
-    """The times of claims of new tasks that were inserted as claimed."""
     shut: bool = False
     """Nothing was inserted, because one of the lanes is guarded and must be checked first."""
 
@@ -86,17 +84,15 @@ async def insert_tasks(
     Unless guarded lanes have been `checked`, inserts nothing if there is one.
     """
     inserted = Inserted(tasks)
-    before = waiting_before(tasks)
     to_check = [] if checked else list({lane_ids[task.lane] for task in tasks})
     # Keys in one order, so that two transactions that insert the same keys never wait for each other.
     wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or ""))
     for _ in range(_TRIES):
-        if len(wanted) == 1 and wanted[0].preclaimed is None:
+        if len(wanted) == 1:
             rows = await connection.fetch(_SQL["insert_task"], *values_of(wanted[0], lane_ids[wanted[0].lane]), to_check)
         else:
-            rows = await connection.fetch(_SQL["insert_tasks"], *_columns(wanted, lane_ids), to_check, *before)
+            rows = await connection.fetch(_SQL["insert_tasks"], *_columns(wanted, lane_ids), to_check)
         inserted.ids.update([row[0] for row in rows])
-        inserted.claimed.update([(task_id, claimed_at) for task_id, claimed_at in rows if claimed_at is not None])
         if None in inserted.ids:
             return Inserted(shut=True)
         refused = {task.id: task for task in wanted if (task.unique_key or task.step_id) and task.id not in inserted.ids}

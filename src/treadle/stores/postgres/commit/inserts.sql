@@ -1,33 +1,26 @@
 -- name: insert_tasks
--- Insert the tasks whose id is new and whose unique key is free, as claimed if they have a holder and any worker could claim them
--- now; return their ids and the times of the claims. If one of the lanes in the parameter after the tasks is guarded, insert
--- nothing and return null. A task that yields is not claimed while a task of the same or a higher priority waits in the lanes of
--- the next parameter, unless no more tasks wait there than the last parameter says. Every snapshot has a stored task in one of the two tables;
--- the index of `tasks` alone would not refuse a repeated task that ends meanwhile. (`version` prevents reading all ids from the
--- index alone.)
+-- Insert the tasks whose id is new and whose unique key is free; return their ids. If one of the lanes in the parameter after the
+-- tasks is guarded, insert nothing and return null. Every snapshot has a stored task in one of the two tables; the index of `tasks`
+-- alone would not refuse a repeated task that ends meanwhile. (`version` prevents reading all ids from the index alone.)
 with gate as materialized (
-  select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut, {sql:postgres_first_waiting} as waiting
+  select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
 ), made as (
-  insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, owner_id, claim_version, claimed_at, heartbeat_at,
-    progress_at, attempt, failures, takeovers, version, created_at)
-  select {given.new}, (select treadle_now()) + given.delay,
-    case when given.delay > 0 then (select treadle_now()) + given.delay when taken then (select treadle_now()) + given.lease_for end,
-    (select treadle_now()) + given.deadline_for, coalesce(given.root_id, given.id), 'pending', case when taken then given.holder_id end,
-    taken::integer, case when taken then (select treadle_now()) end, case when taken then (select treadle_now()) end,
-    case when taken then (select treadle_now()) end, 1, 0, 0, 0, (select treadle_now())
+  insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version,
+    created_at)
+  select {given.new}, (select treadle_now()) + given.delay, case when given.delay > 0 then (select treadle_now()) + given.delay end,
+    (select treadle_now()) + given.deadline_for, coalesce(given.root_id, given.id), 'pending', 0, 1, 0, 0, 0, (select treadle_now())
   from unnest({array:given}) as given ({given})
-  cross join lateral (select {sql:postgres_is_taken} as taken) as preclaimed
   where not (select shut from gate) and not exists (select from tasks where tasks.id = any (array[given.id]))
     and not exists (select from finished where finished.id = any (array[given.id]) and version >= 0)
   on conflict do nothing
-  returning id, claimed_at
+  returning id
 )
-select id::text, claimed_at from made
+select id::text from made
 union all
-select null, null from gate where shut;
+select null from gate where shut;
 
 -- name: insert_task
--- Insert one task that is not preclaimed like `insert_tasks`; parameters for its columns cost a third less than arrays.
+-- Insert one task like `insert_tasks`; parameters for its columns cost a third less than arrays.
 with gate as materialized (
   select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
 ), made as (
@@ -41,13 +34,12 @@ with gate as materialized (
   on conflict do nothing
   returning id
 )
-select id::text, null::bigint as claimed_at from made
+select id::text from made
 union all
-select null, null from gate where shut;
+select null from gate where shut;
 
 -- name: preclaim
--- Claim new tasks ($1 ids, $2 owners, $3 leases) with a limit key or a fairness key for their creators, if any worker could claim
--- them now.
+-- Claim new tasks ($1 ids, $2 owners, $3 leases) for their creators, if any worker could claim them now.
 with taken as materialized (
   select tasks.id, tasks.namespace, tasks.limit_key, given.owner_id, given.lease_for
   from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)

@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
-from treadle.stores.rules.inserts import HOLD, HOLDER, LANE, LEASE, YIELDS, Preclaim, values_of, waiting_before
+from treadle.stores.rules.inserts import Preclaim, values_of
 from treadle.stores.sqlite.connection.connect import read_value, to_json
 from treadle.stores.sqlite.limits import charge
 from treadle.stores.statements import load_statements
@@ -24,8 +24,6 @@ class Inserted(NamedTuple):
 
     ids: set[str]
     holders: dict[str, str]
-    claimed: dict[str, int]
-    """The times of claims of tasks that were inserted as claimed."""
 
 
 def preclaim(connection: apsw.Connection, preclaims: Sequence[Preclaim], now: int) -> None:
@@ -39,39 +37,18 @@ def preclaim(connection: apsw.Connection, preclaims: Sequence[Preclaim], now: in
 def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], now: int) -> Inserted:
     """Insert the tasks with a new id and a free unique key, inside the caller's transaction."""
     values = [values_of(task, lane_ids[task.lane]) for task in tasks]
-    claimed = dict.fromkeys(_choose_claimed(connection, tasks, values), now)
     rows = to_json(values)
     connection.execute(_SQL["insert_tasks"], {"rows": rows, "now": now})
     count = connection.changes()
     if count == len(tasks):
-        return Inserted({task.id for task in tasks}, {}, claimed)
+        return Inserted({task.id for task in tasks}, {})
     # SQLite numbers new rows after the greatest rowid, so these are the rows inserted just now.
     last_before = connection.last_insert_rowid() - count if count else _LAST
     explained = msgspec.json.decode(read_value(connection, _SQL["explain_inserts"], {"rows": rows, "last_before": last_before}))
-    inserted = Inserted(set(), {}, {})
+    inserted = Inserted(set(), {})
     for task, (new, holder_id) in zip(tasks, explained, strict=True):
         if new:
             inserted.ids.add(task.id)
-            if task.id in claimed:
-                inserted.claimed[task.id] = now
         elif holder_id is not None:
             inserted.holders[task.id] = holder_id
     return inserted
-
-
-def _choose_claimed(connection: apsw.Connection, tasks: Sequence[NewTask], values: Sequence[list[Any]]) -> list[str]:
-    """Return the tasks to insert as claimed, because any worker could claim them now; remove the holders of others."""
-    if all(row[HOLDER] is None for row in values):
-        return []
-    lane_ids, room = waiting_before(tasks)
-    found: list[Any] = connection.execute(_SQL["first_waiting"], {"lane_ids": to_json(lane_ids), "room": room}).fetchall()
-    waiting, slowed = found[0]
-    closed = set(msgspec.json.decode(slowed))
-    claimed = []
-    for task, row in zip(tasks, values, strict=True):
-        yields = row[YIELDS] and waiting is not None and waiting <= task.priority
-        if row[HOLDER] is None or task.delay > 0 or row[HOLD] or row[LANE] in closed or yields:
-            row[HOLDER] = row[LEASE] = None
-        else:
-            claimed.append(task.id)
-    return claimed

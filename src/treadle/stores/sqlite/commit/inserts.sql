@@ -1,45 +1,15 @@
 -- name: insert_tasks
--- Insert the tasks whose id is new and whose unique key is free, as claimed if they have a holder.
-insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, owner_id, claim_version, claimed_at, heartbeat_at, progress_at,
-  attempt, failures, takeovers, version, created_at)
-select {value:r.new}, :now + ({value:r.delay}), iif({value:r.delay} > 0, :now + ({value:r.delay}), :now + ({value:r.lease_for})),
-  :now + ({value:r.deadline_for}), coalesce({value:r.root_id}, {value:r.id}), 'pending', {value:r.holder_id},
-  {value:r.holder_id} is not null, iif({value:r.holder_id} is null, null, :now), iif({value:r.holder_id} is null, null, :now),
-  iif({value:r.holder_id} is null, null, :now), 1, 0, 0, 0, :now
+-- Insert the tasks whose id is new and whose unique key is free.
+insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version, created_at)
+select {value:r.new}, :now + ({value:r.delay}), iif({value:r.delay} > 0, :now + ({value:r.delay}), null),
+  :now + ({value:r.deadline_for}), coalesce({value:r.root_id}, {value:r.id}), 'pending', 0, 1, 0, 0, 0, :now
 from jsonb_each(:rows) as r
 where not exists (select 1 from finished as f where f.id = {value:r.id})
 on conflict (id) do nothing
 on conflict (namespace, unique_key) where unique_key is not null do nothing;
 
--- name: first_waiting
--- Return the first priority of the ready tasks in the lanes, except paused ones, or null if there are at most `room` of them, and the
--- ids of all lanes that are slowed.
-select
-  (
-    select min((
-      select priority
-      from tasks
-      where lane_id = wanted.value and owner_id is null and wake_at is null and hold = 0
-      order by priority
-      limit 1
-    ))
-    from json_each(:lane_ids) as wanted
-    where wanted.value not in (select id from lanes where slowed and paused)
-      and :room < (
-        select count(*)
-        from (
-          select 1
-          from json_each(:lane_ids) as wanted
-          cross join tasks on lane_id = wanted.value and owner_id is null and wake_at is null and hold = 0
-          where wanted.value not in (select id from lanes where slowed and paused)
-          limit :room + 1
-        )
-      )
-  ),
-  (select json_group_array(id) from lanes where slowed);
-
 -- name: preclaim
--- Claim new tasks (id, owner, lease) with a limit key or a fairness key for their creators, if any worker could claim them now.
+-- Claim new tasks (id, owner, lease) for their creators, if any worker could claim them now.
 update tasks
 set owner_id = r.value ->> 1, claim_version = 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
   wake_at = :now + (r.value ->> 2)

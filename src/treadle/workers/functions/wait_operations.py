@@ -1,31 +1,45 @@
-"""Operations of `ctx` besides steps: durable waits, child tasks and child runs. Each starts when it is awaited or gathered."""
+"""Operations of `ctx` besides steps: durable waits, updates, child tasks and child runs. Each starts when it is awaited."""
 
 from __future__ import annotations
 
-import inspect
+import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from treadle.kernel.functions.decide import new_run
-from treadle.kernel.functions.steps import ASK, CALL, RESULT, SLEEP, START, WAIT, Recorded, child_run_id, make_step
+from treadle.kernel.functions.steps import (
+    ANSWER,
+    ASK,
+    CALL,
+    REPLY,
+    RESULT,
+    SLEEP,
+    START,
+    UPDATE,
+    UPDATE_PREFIX,
+    WAIT,
+    Recorded,
+    answer_id,
+    child_run_id,
+    make_step,
+)
 from treadle.kernel.store.units import Row
 from treadle.model.arguments import arguments_text
-from treadle.model.errors import Canceled, InvalidInput, InvalidPayload
+from treadle.model.conversion import Converter, plain_object
+from treadle.model.errors import InvalidInput, InvalidPayload, MisusedContext, UpdateRejected
 from treadle.model.ids import derived_id
 from treadle.model.names import Lane
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask
-from treadle.model.values import Json, encode
-from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.cleanup import interrupted, is_interrupted
-from treadle.workers.functions.errors import blamed, blamed_steps, error_of
-from treadle.workers.functions.steps import StepOperation
-from treadle.workers.functions.waits import Group, Wait
-
-if TYPE_CHECKING:
-    from treadle.workers.functions.driver import Driver
+from treadle.model.user_values import shown, storable, text_of
+from treadle.model.values import Json, decode, encode
+from treadle.workers.functions.driver import Driver, add_row
+from treadle.workers.functions.execution import Branch, Host, executing
+from treadle.workers.functions.inbox import Wait
+from treadle.workers.functions.journal import blamed, error_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -140,6 +154,93 @@ class SignalOperation(WaitOperation):
 
     def _wait(self, branch: Branch, recorded: Recorded) -> Wait:
         return Wait(branch, recorded, signal=self.name, wake_at=recorded.wake_at)
+
+
+R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
+
+PUBLISHED_LIMIT = 100
+"""Limit on the names that a run publishes."""
+_REASON_LIMIT = 16 * 1024
+
+
+class Update(Generic[T_co]):
+    """A request that a caller waits for. Answer it once, with `reply` or `reject`."""
+
+    __slots__ = ("_driver", "id", "name", "value")
+
+    def __init__(self, driver: Driver, update_id: str, name: str, value: T_co) -> None:
+        self._driver = driver
+        self.id, self.name, self.value = update_id, name, value
+
+    async def reply(self, result: Any = None) -> None:
+        """Answer with a value (any JSON, or an instance of a supported class); when this returns, the answer is durable."""
+        limit = self._driver.execution.runtime.payload_limit
+        await self._answer(decode(encode(plain_object(result), "answer", limit)), None)
+
+    async def reject(self, reason: str) -> None:
+        """Reject it: `UpdateRejected` with the reason is raised to the caller."""
+        await self._answer(None, {"code": UpdateRejected.code, "message": storable(text_of(reason), _REASON_LIMIT)})
+
+    async def _answer(self, value: Json, error: dict[str, Json] | None) -> None:
+        driver = self._driver
+        branch = driver.branches.enter()
+        if driver.execution.held:
+            await driver.execution.wait_while_held()
+        if self.id not in driver.updates:
+            raise MisusedContext(f"The update {self.name} was answered before; each is answered once.")
+        del driver.updates[self.id]
+        name = branch.number(self.name)
+        place, recorded = driver.journal.reach(branch, REPLY, name)
+        if recorded is None:
+            unit = branch.next_unit()
+            driver.journal.write(driver.journal.new_step(place, REPLY, name, StepState.COMPLETED), unit)
+            add_row(driver, unit, answer_id(self.id), ANSWER, self.name, value, error)
+            await driver.recorder.commit_decided(branch)
+
+
+class UpdateOperation(SignalOperation):
+    """`ctx.update`."""
+
+    __slots__ = ()
+    kind = UPDATE
+
+    def __init__(self, driver: Driver, name: str, timeout_for: int | None) -> None:
+        super().__init__(driver, name, timeout_for)
+        self.load = self._load
+
+    def _wait(self, branch: Branch, recorded: Recorded) -> Wait:
+        return Wait(branch, recorded, signal=f"{UPDATE_PREFIX}{self.name}", wake_at=recorded.wake_at)
+
+    def _load(self, message: Any) -> Update[Any]:
+        self.driver.updates[message["id"]] = self.name
+        return Update(self.driver, message["id"], self.name, message["value"])
+
+
+async def valid_update(driver: Driver, name: str, timeout_for: int | None, load: Callable[[Json], Any]) -> Update[Any]:
+    """Wait for the next update whose value matches its type; reject all others."""
+    while True:
+        update: Update[Any] = await UpdateOperation(driver, name, timeout_for)
+        try:
+            return Update(driver, update.id, name, load(update.value))
+        except InvalidPayload as error:
+            await update.reject(str(error))
+
+
+def typed_loader(annotation: Any, what: str, hint: str = "") -> Callable[[Json], Any]:
+    """Return a function that converts JSON to the type; raises `InvalidInput` for a type that cannot be stored."""
+    try:
+        converter = Converter(annotation)
+    except Exception as error:
+        raise InvalidInput(f"{what} cannot have the type {shown(annotation)}: {error}.") from None
+
+    def load(value: Json) -> Any:
+        try:
+            return converter.load(value)
+        except InvalidPayload as error:
+            raise InvalidPayload(f"{what} does not match its type: {error}{hint}") from None
+
+    return load
 
 
 class CallOperation(WaitOperation):
@@ -305,52 +406,60 @@ class ResultOperation(WaitOperation):
         self.child._outcome = wait.recorded
 
 
-async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
-    """Run all concurrently, wait for ALL of them, then raise the first failure in the order of the arguments."""
+def is_interrupted(driver: Driver, branch: Branch, recorded: Recorded | None) -> bool:
+    """Return whether `Canceled` is raised at the operation with this step, and note it in the branch."""
+    if recorded is not None and recorded.state == StepState.CANCELED:
+        branch.tell()
+        return True
+    ended = recorded is not None and recorded.state in (StepState.COMPLETED, StepState.FAILED)
+    if driver.execution.cancel is None or branch.told or ended:
+        return False
+    branch.tell()
+    return True
+
+
+def interrupted(driver: Driver, branch: Branch, recorded: Recorded) -> Recorded:
+    """Record that `Canceled` is raised at the operation with this step."""
+    if recorded.state != StepState.CANCELED:
+        assert driver.execution.cancel is not None
+        recorded.state, recorded.wake_at, recorded.ended_at = StepState.CANCELED, None, driver.execution.now()
+        recorded.error = {"code": driver.execution.cancel.code, "message": driver.execution.cancel.message}
+        driver.journal.write(recorded, branch.next_unit())
+    return recorded
+
+
+class Operation(Awaitable[T_co], Protocol[T_co]):
+    """An operation of `ctx`, not yet awaited."""
+
+    name: str
+
+
+async def run_hosted(driver: Driver, host: Host, name: str, operation: Operation[T_co]) -> T_co:
+    """Await the operation in the calling task as a branch of the host."""
+    execution, task = driver.execution, asyncio.current_task()
+    if execution.closed or task is None:
+        raise asyncio.CancelledError
+    operation.name, branch = host.branch_for(name)
+    before = driver.branches.enter_as(task, branch)
+    token = executing.set((execution.function.name, execution.function.code, branch))
+    host.begin()
     try:
-        branch = driver.branches.enter()
-        if driver.execution.held:
-            await driver.execution.wait_while_held()
-        place = driver.journal.reach_gather(branch, len(awaitables))
-        await driver.recorder.commit_decided(branch)
-        _check_gathered(awaitables)
-    except BaseException:
-        for each in awaitables:
-            if inspect.iscoroutine(each):
-                each.close()
-        raise
-    group = Group(len(awaitables))
-    branches = [Branch(f"{place}.{index}.", branch) for index in range(len(awaitables))]
-    for index, (each, own) in enumerate(zip(awaitables, branches, strict=True)):
-        if not isinstance(each, WaitOperation):
-            driver.branches.fork(group, index, own, each)
-            continue
-        try:
-            wait = each.begin(own)
-        except Exception as error:
-            group.end(index, None, error, driver.execution)
-            continue
-        if wait.done:
-            if own.pending is not None:
-                branch.next_unit().take(own.pending)
-            group.end(index, wait.value, wait.error, driver.execution)
-        else:
-            wait.group, wait.index = group, index
-    await driver.branches.join(group)
-    errors = [error for _, error in group.results if error is not None]
-    if errors:
-        if (canceled := next((each for each in errors if isinstance(each, Canceled)), None)) is not None:
-            raise canceled
-        steps = [each for error in errors for each in blamed_steps(error)]
-        raise blamed(errors[0], *steps) if steps else errors[0]
-    pairs = zip(awaitables, group.results, strict=True)
-    return [each.loaded(value) if isinstance(each, WaitOperation) else value for each, (value, _) in pairs]
+        return await operation
+    finally:
+        executing.reset(token)
+        driver.branches.leave(task, before)
+        if not execution.closed:
+            driver.recorder.share(branch)
+        host.end(branch)
 
 
-def _check_gathered(awaitables: tuple[Any, ...]) -> None:
-    for each in awaitables:
-        if not (inspect.iscoroutine(each) or isinstance(each, StepOperation | WaitOperation | StartOperation)):
-            raise InvalidInput(
-                f"ctx.gather takes operations of ctx and coroutines, not {type(each).__name__}: everything it waits for must be "
-                "durable."
-            )
+def host_of(driver: Driver) -> Host:
+    """Return the host of the branch that the calling task belongs to; the next operation of the branch itself ends it."""
+    current = executing.get()
+    if current is None or current[2].host is not None:
+        raise MisusedContext("ctx.hosted was called outside a function, or inside another operation.")
+    branch, journal = current[2], driver.journal
+    if branch.hosting is None:
+        place = journal.reach_gather(branch, sys.maxsize)
+        branch.hosting = Host(driver.execution, branch, place, journal.history.named(place), journal.history.width(place))
+    return branch.hosting

@@ -1,8 +1,8 @@
-"""`ctx.first`: the first of several operations to end.
+"""Operations of `ctx` for several others: `ctx.gather` waits for all of them, `ctx.first` for the first.
 
-Each operation has a branch, as in a gather. When the first one ends, one unit records the winner, marks the steps of the others as
-canceled, and stores the task that cancels their tasks and runs. The function continues after that commit, so that every replay
-sees the same winner.
+In a `first`, each operation has a branch, as in a gather. When the first one ends, one unit records the winner, marks the steps of
+the others as canceled, and stores the task that cancels their tasks and runs. The function continues after that commit, so that
+every replay sees the same winner.
 """
 
 from __future__ import annotations
@@ -10,22 +10,75 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from treadle.kernel.functions.decide import ABANDON
 from treadle.kernel.functions.steps import ASK, CALL, RESULT, Recorded, is_finished
 from treadle.kernel.queue.engine_tasks import cancel_task
 from treadle.model.errors import Canceled, InvalidInput, MisusedContext
 from treadle.model.states import StepState
-from treadle.workers.functions.branches import Branch
-from treadle.workers.functions.effects import EffectOperation
-from treadle.workers.functions.operations import ResultOperation, StartOperation, WaitOperation
-from treadle.workers.functions.steps import StepOperation
-from treadle.workers.functions.waits import Group, Wait
+from treadle.workers.functions.driver import Driver
+from treadle.workers.functions.execution import Branch, Execution
+from treadle.workers.functions.inbox import Group, Wait
+from treadle.workers.functions.journal import blamed, blamed_steps
+from treadle.workers.functions.step_operations import EffectOperation, StepOperation
+from treadle.workers.functions.wait_operations import (
+    ResultOperation,
+    StartOperation,
+    WaitOperation,
+)
 
-if TYPE_CHECKING:
-    from treadle.workers.functions.driver import Driver
-    from treadle.workers.functions.execution import Execution
+
+async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
+    """Run all concurrently, wait for ALL of them, then raise the first failure in the order of the arguments."""
+    try:
+        branch = driver.branches.enter()
+        if driver.execution.held:
+            await driver.execution.wait_while_held()
+        place = driver.journal.reach_gather(branch, len(awaitables))
+        await driver.recorder.commit_decided(branch)
+        _check_gathered(awaitables)
+    except BaseException:
+        for each in awaitables:
+            if inspect.iscoroutine(each):
+                each.close()
+        raise
+    group = Group(len(awaitables))
+    branches = [Branch(f"{place}.{index}.", branch) for index in range(len(awaitables))]
+    for index, (each, own) in enumerate(zip(awaitables, branches, strict=True)):
+        if not isinstance(each, WaitOperation):
+            driver.branches.fork(group, index, own, each)
+            continue
+        try:
+            wait = each.begin(own)
+        except Exception as error:
+            group.end(index, None, error, driver.execution)
+            continue
+        if wait.done:
+            if own.pending is not None:
+                branch.next_unit().take(own.pending)
+            group.end(index, wait.value, wait.error, driver.execution)
+        else:
+            wait.group, wait.index = group, index
+    await driver.branches.join(group)
+    errors = [error for _, error in group.results if error is not None]
+    if errors:
+        if (canceled := next((each for each in errors if isinstance(each, Canceled)), None)) is not None:
+            raise canceled
+        steps = [each for error in errors for each in blamed_steps(error)]
+        raise blamed(errors[0], *steps) if steps else errors[0]
+    pairs = zip(awaitables, group.results, strict=True)
+    return [each.loaded(value) if isinstance(each, WaitOperation) else value for each, (value, _) in pairs]
+
+
+def _check_gathered(awaitables: tuple[Any, ...]) -> None:
+    for each in awaitables:
+        if not (inspect.iscoroutine(each) or isinstance(each, StepOperation | WaitOperation | StartOperation)):
+            raise InvalidInput(
+                f"ctx.gather takes operations of ctx and coroutines, not {type(each).__name__}: everything it waits for must be "
+                "durable."
+            )
+
 
 R_co = TypeVar("R_co", covariant=True)
 

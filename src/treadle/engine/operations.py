@@ -1,0 +1,74 @@
+"""The operations of `treadle.api` on an engine, for one caller: the facade that HTTP, MCP, commands and pages use.
+
+`Implementations` names the service that performs each group; `treadle.kernel.guard` is in front of it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from treadle.api.contract import Call
+from treadle.api.facade import Api, protocol_of
+from treadle.kernel.guard import Guard, check_route
+from treadle.model.access import Access
+
+if TYPE_CHECKING:
+    from treadle.api.schedules import SchedulesApi
+    from treadle.api.watchers import WatchersApi
+    from treadle.engine.engine import Engine
+    from treadle.engine.wiring.kernel import Kernel
+
+
+class Implementations:
+    """The service that performs each group of operations; mypy compares its methods with the declarations."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    @property
+    def schedules(self) -> SchedulesApi:
+        return self._kernel.trigger_services.schedules
+
+    @property
+    def watchers(self) -> WatchersApi:
+        return self._kernel.trigger_services.watchers
+
+
+class Operations(Api):
+    """The operations on an engine, for one caller."""
+
+    def __init__(self, engine: Engine, access: Access) -> None:
+        self.engine = engine
+        self.access = access
+
+    def make_group(self, name: str) -> Any:
+        """Return the guarded operations of a group."""
+        guard = self._guard(name)
+        return _class_of(name)(self.engine, self.access) if guard is None else guard.bind(self.access)
+
+    def check(self, call: Call) -> None:
+        """Raise `Forbidden` unless the caller may make the call at all; the call itself checks that again, and its arguments."""
+        check_route(self.access, call.route)
+
+    async def permit(self, call: Call, **arguments: Any) -> None:
+        """Raise `Forbidden` unless the caller may make the call with these arguments; changes nothing."""
+        guard = self._guard(call.group)
+        if guard is None:
+            await getattr(self, call.group).permit(call.name, **arguments)
+        else:
+            await guard.operations[call.name].permit(self.access, **arguments)
+
+    def _guard(self, group: str) -> Guard | None:
+        kernel = self.engine.kernel
+        if group not in kernel.guards and hasattr(Implementations, group):
+            service = getattr(Implementations(kernel), group)
+            kernel.guards[group] = Guard(group, protocol_of(group), service, kernel.store, kernel.settings.namespace)
+        return kernel.guards.get(group)
+
+
+@cache
+def _class_of(group: str) -> Any:
+    """The class of a group that its kernel service does not perform yet."""
+    return getattr(import_module(f"treadle.service.{group}"), group.title().replace("_", ""))

@@ -1,0 +1,521 @@
+"""Steps and effects of a function: code that is executed once, and whose recorded result every replay returns.
+
+An effect is recorded before it happens, so that a takeover knows which outcomes are unknown (D22). The outcome is committed with
+the step. An effect that began and has not ended therefore belongs to a process that died, or ended without an answer: it is
+repeated under the key of the next attempt. So is an effect that ended as unknown, if the function catches the error and requests
+the same effect again, at whatever place: it is the same effect, with the same dedupe key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Generator
+from contextvars import copy_context
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from treadle.kernel.effects.decide import (
+    ASK,
+    REPEAT,
+    UNRESOLVED,
+    Begin,
+    Effect,
+    failed,
+    is_definite,
+    making,
+    no_response,
+    stable_hash,
+    succeeded,
+    succeeded_without_response,
+    unrepeated,
+)
+from treadle.kernel.functions import steps
+from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, completed_body, fold_text, make_step, question_place, step_id
+from treadle.kernel.store.crashpoints import reach
+from treadle.model.approvals import ApprovalRequest
+from treadle.model.arguments import arguments_text, call_text
+from treadle.model.conversion import Converter
+from treadle.model.errors import EffectUnknown, InvalidInput, InvalidPayload, NonRetryable, StepFailed, TreadleError
+from treadle.model.names import APPROVAL, Lane
+from treadle.model.outcomes import Problem, Retry
+from treadle.model.retry import NO_RETRY, RetryPolicy
+from treadle.model.runs import Step
+from treadle.model.states import StepState
+from treadle.model.user_values import error_text, type_name
+from treadle.model.values import Json, decode, encode
+from treadle.workers.call import outcome_of_error
+from treadle.workers.functions.driver import Driver
+from treadle.workers.functions.execution import Branch
+from treadle.workers.functions.inbox import Wait
+from treadle.workers.functions.journal import UNKNOWN_OUTCOME, error_of
+from treadle.workers.functions.wait_operations import CallOperation, interrupted, is_interrupted
+from treadle.workers.handlers import Handler
+from treadle.workers.injection import is_async
+from treadle.workers.interruptions import stops_caller
+from treadle.workers.signatures import result_converter
+
+_COROUTINE = inspect.CO_COROUTINE
+_TRACEBACK = 8 * 1024
+"""Characters of a traceback that the step's row keeps: its end, which names the cause."""
+_SHORT = {None: "null", True: "true", False: "false"}
+_PLAIN = (type(None), bool, int, float, str)
+
+
+class StepOperation:
+    """`ctx.step(...)`. Nothing happens until it is awaited or gathered."""
+
+    __slots__ = ("args", "converter", "driver", "fn", "key", "kwargs", "limit_key", "name", "retry", "timeout_for")
+    kind = STEP
+
+    def __init__(
+        self,
+        driver: Driver,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        key: str | None,
+        retry: RetryPolicy | None,
+        timeout_for: int | None,
+        limit_key: str | None,
+    ) -> None:
+        self.limit_key = limit_key
+        self.driver, self.fn, self.args, self.kwargs = driver, fn, args, kwargs
+        self.name, self.key, self.retry, self.timeout_for = name, key, retry, timeout_for
+        self.converter = result_converter(fn)
+        """Converts a result whose type is annotated; None for any JSON."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.run(self.driver.branches.enter()).__await__()
+
+    async def run(self, branch: Branch) -> Any:
+        driver = self.driver
+        if driver.execution.held:
+            await driver.execution.wait_while_held()
+        name = driver.journal.step_name(branch, self.name, self.key)
+        place, recorded = driver.journal.reach(branch, STEP, name)
+        if (recorded is not None or driver.execution.cancel is not None) and is_interrupted(driver, branch, recorded):
+            await self._interrupt(branch, recorded or driver.journal.new_step(place, STEP, name, StepState.PENDING))
+        if recorded is not None:
+            if recorded.state == StepState.COMPLETED:
+                return self._loaded(recorded.value)
+            if (error := error_of(recorded)) is not None:
+                raise error
+            await self._wait_for_retry(branch, recorded)
+        about = call_text(self.fn, self.args, self.kwargs)
+        self.fn = driver.execution.runtime.wire(self.fn)
+        while True:
+            if self.limit_key is not None:
+                await driver.permits.acquire(self.limit_key)
+            branch.busy, branch.place = name, place
+            began_at = driver.start(self.kind, place, name, recorded, about)
+            try:
+                code = getattr(self.fn, "__code__", None)
+                if self.timeout_for is None and code is not None and code.co_flags & _COROUTINE:
+                    value = await self.fn(*self.args, **self.kwargs)  # the fast path of most steps
+                else:
+                    value = await self._call()
+                value = value if self.converter is None else self._converted(value, self.converter)
+                text = _SHORT.get(value) if value is None or type(value) is bool else None
+                if text is None:
+                    text = self._encoded(value)
+            except BaseException as error:
+                if self._is_stopped_by(error):
+                    raise
+                driver.execution.executing.pop(place, None)
+                await self._end_streams(branch)
+                recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
+                continue
+            finally:
+                branch.busy = None
+                driver.execution.executing.pop(place, None)
+            break
+        if self.limit_key is not None:
+            driver.permits.release(branch)
+        streamed = branch.streams is not None
+        if streamed:
+            await self._end_streams(branch)
+        await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value, began_at, about))
+        if streamed:
+            driver.execution.runtime.committer.streamed()
+        return self._loaded(value if type(value) in _PLAIN else decode(text))
+
+    async def _end_streams(self, branch: Branch) -> None:
+        """Commit the step's last entries of streams with the step."""
+        if branch.streams is not None:
+            rows = await self.driver.streams.end_step(branch)
+            branch.next_unit().rows += rows
+
+    async def _interrupt(self, branch: Branch, recorded: Recorded) -> None:
+        """Record that the run is canceled before the step has ended, and raise `Canceled`."""
+        error = error_of(interrupted(self.driver, branch, recorded))
+        await self.driver.recorder.commit_decided(branch)
+        assert error is not None
+        raise error
+
+    def _loaded(self, value: Any) -> Any:
+        return value if self.converter is None else self.converter.load(value)
+
+    def _converted(self, value: Any, converter: Converter) -> Any:
+        try:
+            return converter.dump(value)
+        except InvalidPayload as error:
+            raise NonRetryable(f"The step's result does not match its annotation: {error}", "invalid_result") from None
+
+    def _encoded(self, value: Any) -> str:
+        try:
+            return encode(value, "result", self.driver.execution.runtime.payload_limit)
+        except InvalidInput as error:
+            raise NonRetryable(f"The step's result cannot be stored: {error}", "invalid_result") from None
+
+    def _is_stopped_by(self, error: BaseException) -> bool:
+        """Return whether the branch itself is stopped; otherwise the code of the step raised the error."""
+        if isinstance(error, asyncio.CancelledError):
+            return self.driver.execution.closed or self.driver.branches.is_abandoned()
+        return stops_caller(error)
+
+    async def _call(self) -> Any:
+        if self.timeout_for is None:
+            return await self._invoke()
+        try:
+            async with asyncio.timeout(self.timeout_for / 1000) as limit:
+                return await self._invoke()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise _TimedOut(f"The attempt took longer than {self.timeout_for / 1000:g} s and was stopped.") from None
+
+    async def _invoke(self) -> Any:
+        fn, execution = self.fn, self.driver.execution
+        if is_async(fn):
+            return await fn(*self.args, **self.kwargs)
+        call = partial(copy_context().run, fn, *self.args, **self.kwargs)
+        value = await execution.runtime.executor.in_thread(Handler(execution.function.lane_name, call, 0, "thread"), ())
+        return await value if inspect.isawaitable(value) else value
+
+    def _completed(
+        self, branch: Branch, place: str, name: str, recorded: Recorded | None, text: str, value: Any, began_at: int, about: str
+    ) -> Step:
+        execution, journal = self.driver.execution, self.driver.journal
+        value_store = execution.runtime.value_store
+        if type(value) not in _PLAIN or len(text) > 1000:
+            text, blobs = fold_text(text, value, execution.root_id, value_store)
+            if blobs:
+                branch.next_unit().rows += blobs
+        redo = recorded.redo if recorded is not None else journal.redo(place)
+        return Step(
+            id=step_id(execution.run_id, place, redo) if redo else journal.ids.at(place),
+            run_id=execution.run_id,
+            parent_id=None,
+            ordinal=journal.count if recorded is None else recorded.ordinal,
+            kind=STEP,
+            name=name,
+            facet=None,
+            state=StepState.COMPLETED,
+            body=value_store.seal(
+                completed_body(place, text, began_at, about, redo, None if recorded is None else recorded.more or None)
+            ),
+        )
+
+    async def _wait_for_retry(self, branch: Branch, recorded: Recorded) -> None:
+        wait = Wait(branch, recorded, wake_at=recorded.wake_at)
+        self.driver.inbox.register(wait)
+        await self.driver.inbox.block(wait)
+
+    async def _failed(
+        self, branch: Branch, place: str, name: str, recorded: Recorded | None, error: BaseException, began_at: int, about: str
+    ) -> Recorded:
+        """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
+        execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
+        if branch.dropped:
+            raise asyncio.CancelledError
+        if self.limit_key is not None:
+            self.driver.permits.release(branch)
+        outcome = outcome_of_error(error)
+        problem = outcome.problem
+        if isinstance(error, _TimedOut):
+            problem = Problem("timeout", str(error))
+        elif problem.code == "handler_error":
+            problem = Problem("step_error", problem.message, problem.type, problem.traceback)
+        if recorded is None:
+            recorded = journal.new_step(place, self.kind, name, StepState.PENDING)
+        recorded.failures += 1
+        recorded.began_at, recorded.ended_at = began_at, execution.now()
+        recorded.about = about or None
+        recorded.error = problem.as_json()
+        if problem.traceback is not None:
+            recorded.error["traceback"] = problem.traceback[-_TRACEBACK:]
+        policy = self.retry or NO_RETRY
+        jitter = execution.runtime.ids.random() if policy.jitter else 0.0
+        delay_for = policy.delay_for(recorded.failures, jitter) if isinstance(outcome, Retry) else None
+        recorded.state = StepState.PENDING
+        if delay_for is None:
+            recorded.state, recorded.wake_at = StepState.FAILED, None
+            await recorder.checkpoint(branch, make_step(execution.run_id, recorded, execution.runtime.value_store))
+            failed = error_of(recorded)
+            assert failed is not None
+            raise failed from error
+        recorded.wake_at = execution.now() + delay_for
+        journal.write(recorded, recorder.share(branch))
+        branch.busy = None
+        await self._wait_for_retry(branch, recorded)
+        if execution.held:
+            await execution.wait_while_held()
+        return recorded
+
+
+class _TimedOut(TimeoutError):
+    """The step's own timeout."""
+
+
+class EffectOperation(StepOperation):
+    """`ctx.effect(...)`."""
+
+    __slots__ = ("action", "on_unknown", "request", "unknown")
+    kind = EFFECT
+
+    def __init__(
+        self,
+        driver: Driver,
+        action: str,
+        fn: Callable[..., Any],
+        request: Json,
+        key: str | None,
+        retry: RetryPolicy | None,
+        timeout_for: int | None,
+        unknown: tuple[type[BaseException], ...],
+        on_unknown: str,
+        limit_key: str | None,
+    ) -> None:
+        super().__init__(driver, fn, (), {}, action, key, retry, timeout_for, limit_key)
+        self.action, self.request, self.unknown, self.on_unknown = action, request, unknown, on_unknown
+
+    async def run(self, branch: Branch) -> Any:
+        execution, journal = self.driver.execution, self.driver.journal
+        if execution.held:
+            await execution.wait_while_held()
+        what = (self.action, stable_hash(self.request, "request"), self.key)
+        name = journal.step_name(branch, self.name, self.key)
+        place, recorded = journal.reach(branch, EFFECT, name)
+        request = self.request if isinstance(self.request, dict) else {"request": self.request}
+        about = "" if self.request is None else arguments_text(request)
+        first = journal.ids.at(place) if recorded is None or recorded.of is None else recorded.of
+        lost = recorded is not None and recorded.state == StepState.RUNNING
+        if recorded is not None:
+            journal.history.take_questions(place, recorded.attempt - lost)
+        if is_interrupted(self.driver, branch, recorded):
+            step = recorded or journal.new_step(place, EFFECT, name, StepState.PENDING)
+            step.doubtful = step.doubtful or lost
+            journal.history.take_questions(place, step.attempt)
+            if step.doubtful:
+                journal.note_unknown(what, first, place, step.attempt)
+            await self._interrupt(branch, step)
+        if recorded is None:
+            recorded = journal.new_step(place, EFFECT, name, StepState.RUNNING)
+            recorded.about = about or None
+            first = self._repeat(recorded, what)
+        elif recorded.state == StepState.COMPLETED:
+            return self._loaded(recorded.value)
+        elif (error := error_of(recorded)) is not None:
+            if recorded.doubtful:
+                journal.note_unknown(what, first, place, recorded.attempt)
+            raise error
+        elif recorded.state == StepState.PENDING:
+            await self._wait_for_retry(branch, recorded)
+        else:
+            recorded.doubtful = True
+        effect = Effect.of(execution.run_id, first, execution.root_id, self.action, self.request, held_by=execution.task.id)
+        doubts = Doubts(self, branch, effect)
+        if lost and self.on_unknown != REPEAT:
+            await self.driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
+            cause = "its process ended before the answer."
+            if (known := await self._resolve(doubts, recorded, cause, what, first)) is not None:
+                return await self._succeeded(branch, Begin(effect, recorded.attempt), recorded, known.response)
+        while True:
+            if self.limit_key is not None:
+                await self.driver.permits.acquire(self.limit_key)
+            begin = await self._begin(branch, recorded, effect)
+            branch.busy, branch.place = name, place
+            began_at = self.driver.start(EFFECT, place, name, recorded, about)
+            try:
+                with making(begin.keys):
+                    value = await self._call()
+            except BaseException as error:
+                if self._is_stopped_by(error):
+                    raise
+                recorded.doubtful = not is_definite(error, self.unknown)
+                if recorded.doubtful:
+                    await self.driver.recorder.log_unknown(*begin.unknown)
+                else:
+                    branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
+                execution.executing.pop(place, None)
+                await self._end_streams(branch)
+                branch.busy = None
+                if recorded.doubtful and self.on_unknown != REPEAT:
+                    recorded.began_at, recorded.ended_at = began_at, execution.now()
+                    if self.limit_key is not None:
+                        self.driver.permits.release(branch)
+                    cause = f"it raised {type_name(error)}: {error_text(error)}."
+                    if (known := await self._resolve(doubts, recorded, cause, what, first)) is None:
+                        continue
+                    return await self._succeeded(branch, begin, recorded, known.response)
+                try:
+                    recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
+                except StepFailed:
+                    if recorded.doubtful:
+                        journal.note_unknown(what, first, place, recorded.attempt)
+                    raise
+                continue
+            finally:
+                branch.busy = None
+                execution.executing.pop(place, None)
+            recorded.began_at, recorded.ended_at = began_at, execution.now()
+            await self._end_streams(branch)
+            reach("effect.made")
+            if self.limit_key is not None:
+                self.driver.permits.release(branch)
+            return await self._succeeded(branch, begin, recorded, value)
+
+    async def _resolve(
+        self, doubts: Doubts, recorded: Recorded, cause: str, what: tuple[str, str, str | None], first: str
+    ) -> Known | None:
+        try:
+            return await doubts.resolve(recorded, cause)
+        except EffectUnknown:
+            self.driver.journal.note_unknown(what, first, recorded.place, recorded.attempt)
+            raise
+
+    def _repeat(self, recorded: Recorded, what: tuple[str, str, str | None]) -> str:
+        """Continue the count of attempts if the new step repeats an unknown effect; return the step of the first attempt."""
+        journal, place = self.driver.journal, recorded.place
+        if (before := journal.history.replaced(place)) is not None:
+            recorded.of, recorded.doubtful = before.of, before.doubtful or before.state == StepState.RUNNING
+            recorded.attempt = max(before.attempt, journal.history.begun.get(before.of or journal.ids.at(place), 0))
+        elif (found := journal.find_unknown(what, place)) is not None:
+            recorded.of, recorded.attempt = found
+            recorded.doubtful = True
+        return recorded.of or journal.ids.at(place)
+
+    async def _begin(self, branch: Branch, recorded: Recorded, effect: Effect) -> Begin:
+        """Commit that the effect is about to happen."""
+        driver = self.driver
+        begin = Begin(effect, recorded.attempt + 1, UNRESOLVED if recorded.doubtful else None)
+        driver.journal.history.begun[effect.step_id or ""] = begin.attempt
+        if recorded.doubtful:
+            await driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
+        recorded.attempt, recorded.state, recorded.doubtful = begin.attempt, StepState.RUNNING, False
+        recorded.wake_at = None
+        unit = branch.next_unit()
+        unit.rows += begin.rows
+        driver.journal.write(recorded, unit)
+        reach("effect.before_begin")
+        await driver.recorder.commit_decided(branch)
+        reach("effect.begun")
+        return begin
+
+    async def _succeeded(self, branch: Branch, begin: Begin, recorded: Recorded, value: Any) -> Any:
+        """Commit the outcome with the step, and return the value as a replay would."""
+        driver, runtime = self.driver, self.driver.execution.runtime
+        unit = branch.next_unit()
+        try:
+            value = value if self.converter is None else self.converter.dump(value)
+            rows = succeeded(begin, value, runtime.value_store)
+            text = encode(value, "response", runtime.payload_limit)
+        except InvalidInput as error:
+            unit.rows.append(succeeded_without_response(begin))
+            recorded.state = StepState.FAILED
+            unstorable = no_response(error)
+            recorded.error = {"code": unstorable.error_code, "message": str(unstorable)}
+            driver.journal.write(recorded, unit)
+            await driver.recorder.commit_decided(branch)
+            raised = error_of(recorded)
+            assert raised is not None
+            raise raised from error
+        unit.rows += rows
+        recorded.state, recorded.value, recorded.error = StepState.COMPLETED, decode(text), None
+        driver.journal.write(recorded, unit)
+        await driver.recorder.commit_decided(branch)
+        reach("effect.recorded")
+        return self._loaded(recorded.value)
+
+
+_RESPONSE = "response"
+_CONTEXT = {"action", "request", "attempt", "dedupe_key", "cause"}
+
+
+class Known(NamedTuple):
+    """The response of an effect that a person found to have happened."""
+
+    response: object
+
+
+class Doubts:
+    """The unknown outcomes of one effect with `on_unknown="ask"` or `"fail"`."""
+
+    __slots__ = ("_branch", "_effect", "_operation")
+
+    def __init__(self, operation: EffectOperation, branch: Branch, effect: Effect) -> None:
+        self._operation, self._branch, self._effect = operation, branch, effect
+
+    async def resolve(self, recorded: Recorded, cause: str) -> Known | None:
+        """Return the response if a person knows it, or None to repeat the effect; otherwise record and raise `EffectUnknown`."""
+        if self._operation.on_unknown != ASK:
+            await self._fail(recorded, cause)
+        try:
+            decision = await self._ask(recorded, cause)
+        except TreadleError as refused:  # denied, expired, or its task was canceled
+            await self._fail(recorded, f"{cause} {refused}")
+        context = decision.get("context")
+        if not isinstance(context, dict) or _RESPONSE not in context:
+            if isinstance(context, dict) and not decision.get("edited") and context.keys() <= _CONTEXT:
+                return None
+            await self._fail(recorded, f'{cause} The decision has an edit without the key "{_RESPONSE}", which has no meaning.')
+        converter = self._operation.converter
+        try:
+            return Known(context[_RESPONSE] if converter is None else converter.load(context[_RESPONSE]))
+        except InvalidPayload as error:
+            await self._fail(recorded, f"{cause} The response in the decision does not match its type: {error}")
+
+    async def _ask(self, recorded: Recorded, cause: str) -> dict[str, Json]:
+        operation, effect = self._operation, self._effect
+        driver = operation.driver
+        task = driver.execution.task
+        context: dict[str, Json] = {
+            "action": effect.action,
+            "request": operation.request,
+            "attempt": recorded.attempt,
+            "dedupe_key": effect.dedupe_key,
+            "cause": cause,
+        }
+        asked = ApprovalRequest.of(
+            f"Repeat the effect {effect.action}? It is unknown whether it happened. Deny to fail it; if it happened, approve with "
+            'its response as an edit: {"response": ...}.',
+            context=context,
+            edits=True,
+        )
+        asked = msgspec.structs.replace(asked, edit_keys=(_RESPONSE,))
+        lane = Lane(driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
+        name = f"decide {effect.action}"
+        question = CallOperation(driver, lane, asked.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
+        below = Branch(question_place(recorded.place, recorded.attempt)[:-1], self._branch)
+        try:
+            wait = question.begin(below)
+            await driver.inbox.block(wait)
+        finally:
+            if below.pending is not None:
+                self._branch.next_unit().take(below.pending)
+        return wait.result()  # type: ignore[no-any-return]
+
+    async def _fail(self, recorded: Recorded, cause: str) -> NoReturn:
+        driver = self._operation.driver
+        execution = driver.execution
+        error = unrepeated(self._effect.action, f"treadle effects list --run {execution.run_id}", cause)
+        recorded.state, recorded.wake_at, recorded.doubtful = StepState.FAILED, None, True
+        recorded.error = {"code": error.code, "message": str(error), "state": UNKNOWN_OUTCOME}
+        await driver.recorder.checkpoint(self._branch, make_step(execution.run_id, recorded, execution.runtime.value_store))
+        raised = error_of(recorded)
+        assert raised is not None
+        raise raised
