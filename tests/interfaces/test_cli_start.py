@@ -90,7 +90,7 @@ def test_listing_tasks_loads_no_service_that_it_does_not_use(tmp_path: Path):
         "treadle.workers.call",
         "treadle.workers.functions.context",
         "treadle.workers.specialists",
-        "treadle.workers.webhooks",
+        "treadle.workers.notifications",
     }
     assert not modules & unused
 

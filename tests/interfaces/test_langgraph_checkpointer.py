@@ -27,7 +27,7 @@ from treadle.model.states import THREAD
 from treadle.model.tasks import Task
 from treadle.model.threads import ThreadItem
 from treadle.settings import Settings
-from treadle.workers.holder import holder
+from treadle.workers.context import holder
 
 
 class State(TypedDict, total=False):

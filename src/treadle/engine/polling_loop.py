@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.telemetry.events import Event, LoopError, StoreTrouble, TickFailed
 from treadle.model.names import DEFAULT_LIST
-from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.handlers import Catalog
 from treadle.workers.loop import Worker
+from treadle.workers.resources import Resources, Services, WorkerOptions
 
 if TYPE_CHECKING:
     from treadle.engine import Engine

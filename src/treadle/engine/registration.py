@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from treadle.model.errors import InvalidInput
-from treadle.workers.code import unwrapped
 from treadle.workers.functions.registry import RegistrationOptions, make_function
 from treadle.workers.handlers import HandlerOptions, make_handler
 from treadle.workers.references import Function, Handler
-from treadle.workers.signatures import Kind
+from treadle.workers.signatures import Kind, unwrapped
 
 if TYPE_CHECKING:
     from treadle.engine.decorators import FunctionDecorator, HandlerDecorator, TaskDecorator

@@ -30,7 +30,7 @@ from treadle.engine.engine import use_store
 from treadle.integrations.processes import open_engine
 from treadle.integrations.worker import run_worker
 from treadle.model.errors import NotOpen, TreadleError
-from treadle.workers.injection import is_async
+from treadle.workers.signatures import is_async
 
 if TYPE_CHECKING:
     from treadle.engine.sync import BlockingEngine

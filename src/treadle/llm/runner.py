@@ -29,10 +29,9 @@ from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Preclaimed, Task
 from treadle.model.values import Json, decode
-from treadle.workers.call import outcome_of, outcome_of_error
+from treadle.workers.call import outcome_of, outcome_of_error, stops_caller
 from treadle.workers.context import Context
 from treadle.workers.effects import EffectKernel
-from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
     from treadle.engine import Engine

@@ -27,10 +27,9 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.usage import micros
 from treadle.model.values import Json
-from treadle.workers.call import outcome_of, outcome_of_error
+from treadle.workers.call import outcome_of, outcome_of_error, stops_caller
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, make_handler
-from treadle.workers.interruptions import stops_caller
 
 if TYPE_CHECKING:
     from treadle.engine import Engine

@@ -16,7 +16,7 @@ from treadle.llm.tool_names import ToolNames
 from treadle.model.names import short_name
 from treadle.model.user_values import error_text, type_name
 from treadle.model.values import Json
-from treadle.workers.interruptions import caught, origin, result_of, stops_caller
+from treadle.workers.call import caught, origin, result_of, stops_caller
 
 _LONGEST_RESULT = 100_000
 """Maximum number of characters of a tool's result that the model sees."""

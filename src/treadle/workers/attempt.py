@@ -34,15 +34,13 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.user_values import error_code, error_text, shown, type_name
-from treadle.workers.activity import task_name
-from treadle.workers.call import attempt_handler
+from treadle.workers.call import attempt_handler, task_name
 from treadle.workers.claimer import LaneGroup
-from treadle.workers.context import Context
-from treadle.workers.dependencies import Resources, Services, WorkerOptions
+from treadle.workers.context import Context, holder
 from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.handlers import Handler, Settled
-from treadle.workers.holder import holder
 from treadle.workers.lease_renewer import LeaseRenewer
+from treadle.workers.resources import Resources, Services, WorkerOptions
 
 _NO_HANDLER_FOR = 30_000
 """Milliseconds until a task that was claimed without a handler is claimed again."""
@@ -175,7 +173,7 @@ class AttemptRunner:
                 return
             if attempt.context.cancelled:
                 raise asyncio.CancelledError
-            if self._resources.hears_all:
+            if self._is_heard():
                 self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             services = self._services
             if task.state == TaskState.AWAITING_APPROVAL and services.tend is not None:
@@ -422,9 +420,13 @@ class AttemptRunner:
         else:
             self.handled += 1
             self.failed += move == "fail"
-        if error is not None or self._resources.hears_all:
+        if error is not None or self._is_heard():
             took_ms = (self._clock.monotonic() - started_at) * 1000
             self._emit(TaskSettled.of(task, move, took_ms, error))
+
+    def _is_heard(self) -> bool:
+        """Return whether a subscriber wants an event for every task, including those that succeed."""
+        return self._emit is not self._telemetry or self._telemetry.hears_all
 
     def _measured_at(self) -> float | None:
         return None if self._telemetry.observe is None else self._clock.monotonic()

@@ -14,14 +14,14 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled, make_handler
+from treadle.workers.notifications import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
-from treadle.workers.webhooks import NOTIFY_RETRY, SEND_WITHIN, Notifier
 
 if TYPE_CHECKING:
     from treadle.kernel.alerts.evaluate import AlertEvaluator
     from treadle.kernel.schedules.fire import Firer
     from treadle.kernel.watchers.scan import WatcherScanner
-    from treadle.workers.alerts import AlertSender
+    from treadle.workers.notifications import AlertSender
 
 SCAN_CONCURRENCY = 4
 """Maximum number of watchers that scan concurrently in one process, each in a thread."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Literal
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from treadle.kernel.effects.decide import current_keys
 from treadle.kernel.store.units import Row
@@ -21,6 +22,17 @@ from treadle.workers.streams import Outlet, Streams, StreamWriter
 
 if TYPE_CHECKING:
     from treadle.kernel.external.service import ExternalJobs
+
+
+class Holder(Protocol):
+    """An attempt, or a run in this process, whose claim changes each time that it continues."""
+
+    task: Task
+    token: Claim
+
+
+holder: ContextVar[Holder | None] = ContextVar("treadle_holder", default=None)
+"""The holder that this code runs for; copied into tasks and threads that it starts, None outside of held work."""
 
 _flagging = threading.Lock()
 """Guards the creation of a context's cancellation flag, which most attempts never need."""

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from treadle.workers.activity import noted_in_thread
+from treadle.workers.call import caught, noted_in_thread, result_of
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler
-from treadle.workers.interruptions import caught, result_of
 
 
 class SystemExecutor:

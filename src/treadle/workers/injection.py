@@ -17,7 +17,7 @@ import msgspec
 
 from treadle.model.errors import HandlerExists, InvalidInput, TreadleError
 from treadle.model.user_values import error_text, shown
-from treadle.workers.code import importable
+from treadle.workers.signatures import importable, is_async
 
 Scope = Literal["worker", "task"]
 Hook = Callable[[], Any]
@@ -253,11 +253,6 @@ def _wired(dependencies: Dependencies, call: Callable[..., Any], needs: Needs) -
                 "the dependency the scope 'worker'."
             )
     return _Sync(dependencies, call, needs)
-
-
-def is_async(call: object) -> bool:
-    """Whether a call of the object returns a coroutine."""
-    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
 
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

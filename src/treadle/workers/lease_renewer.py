@@ -23,7 +23,7 @@ from treadle.kernel.telemetry.observer import StoreCalled, telemetry_of
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
-from treadle.workers.activity import handler_in
+from treadle.workers.call import handler_in
 from treadle.workers.context import Context
 from treadle.workers.keeper.board import margin_of
 from treadle.workers.keeper.link import KeptBy, KeptSession, open_session

@@ -14,9 +14,9 @@ from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Task
 from treadle.workers.attempt import Attempt, AttemptRunner
 from treadle.workers.claimer import Claimer, LaneGroup
-from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.handlers import Catalog, Handler
 from treadle.workers.lease_renewer import LeaseRenewer
+from treadle.workers.resources import Resources, Services, WorkerOptions
 
 LAST_WAIT = 10.0
 """Seconds that a stopping worker gives its last commits after stopping its handlers; then it lets leases expire."""

@@ -27,8 +27,25 @@ from treadle.model.external import ExternalProductionHandle
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
 from treadle.model.user_values import type_name
 from treadle.model.values import Json, decode
-from treadle.workers.code import importable, unwrapped
-from treadle.workers.injection import is_async
+
+
+def unwrapped(code: Any) -> Any:
+    """Return the plain function of a reference; everything else as it is."""
+    return getattr(code, "__treadle_code__", code)
+
+
+def importable(fn: Any) -> Any:
+    """Return the object that the function's module has under its name: the function, or the reference that replaced it."""
+    found: Any = sys.modules.get(getattr(fn, "__module__", None) or "")
+    for part in getattr(fn, "__qualname__", "").split("."):
+        found = getattr(found, part, None)
+    return found if found is not None and unwrapped(found) is fn else fn
+
+
+def is_async(call: object) -> bool:
+    """Whether a call of the object returns a coroutine."""
+    return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
+
 
 Kind = Literal["raw", "handler", "function", "task"]
 """The code of a handler of the engine, of a handler (its result is an object), of a function (any value), or of a task."""

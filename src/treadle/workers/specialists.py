@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from treadle.kernel.external.decide import unregistered_text
-from treadle.kernel.external.service import CANCEL_RETRY, ExternalJobs
+import msgspec
+
+from treadle.kernel.external.decide import copy_of, problem_of, unregistered_text
+from treadle.kernel.external.service import CANCEL_RETRY, ExternalJobs, Intent
+from treadle.kernel.store.crashpoints import reach
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, HandlerExists, InvalidInput, InvalidPolicy, StoreError
-from treadle.model.external import UNREGISTERED
+from treadle.model.external import (
+    FATE_UNKNOWN,
+    LOST,
+    OUTCOME_UNKNOWN,
+    UNEXPECTED_POLL,
+    UNREGISTERED,
+    ExternalJobLost,
+    ExternalProductionFailure,
+    ExternalProductionHandle,
+    InvalidHandle,
+    Production,
+    UnexpectedSpecialistResultError,
+    check_handle,
+)
 from treadle.model.names import check_key, check_name
-from treadle.model.outcomes import Failed, Outcome, Problem, Released, Waiting
+from treadle.model.outcomes import AwaitingExternal, Failed, Outcome, Problem, Produced, Released, StillWorking, Waiting
 from treadle.model.states import TaskState
-from treadle.model.user_values import shown
-from treadle.model.values import Json
+from treadle.model.user_values import error_text, shown, text_of, type_name
+from treadle.model.values import Json, decode
+from treadle.workers.call import origin, stops_caller
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Isolation, Registry
-from treadle.workers.specialist_jobs import RETRY_FOR, MethodCaller, SpecialistMethods, cancel_job, poll_job, start_job
 
 if TYPE_CHECKING:
     from treadle.workers.call import Executor
+
 
 CALL_TIMEOUT = 60
 """Default timeout of one `start` or `poll`, in seconds."""
@@ -205,3 +223,271 @@ def register(
         registry.specialists[name] = specialists
     else:
         registry.put(handler)
+
+
+RETRY_FOR = 30_000
+"""Milliseconds until the next attempt to find a job at its service, or a worker that serves its scope."""
+
+_START_KEYWORDS = ("payload", "ctx", "job_id", "engagement_id", "confirmed_shape_event_ref", "triggered_by", "trigger", "db")
+_POLL_KEYWORDS = ("external_job_id", "ctx", "render_job_id", "job_id", "engagement_id", "payload", "db")
+_FIND_KEYWORDS = ("token", "ctx", "job_id", "engagement_id", "payload", "db")
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialistMethods:
+    """The methods of a registered specialist, and its options."""
+
+    name: str
+    start: Callable[..., Any]
+    poll: Callable[..., Any] | None
+    find: Callable[..., Any] | None
+    cancel: Callable[..., Any] | None
+    specialist: str
+    """The name of its class."""
+    idempotent_start: bool
+    deadline_for: int | None
+
+    def __post_init__(self) -> None:
+        known = ((self.start, _START_KEYWORDS), (self.poll, _POLL_KEYWORDS), (self.find, _FIND_KEYWORDS))
+        for method, keywords in (*known, (self.cancel, _POLL_KEYWORDS)):
+            if method is not None:
+                self._check_keywords(method, keywords)
+
+    def _check_keywords(self, method: Callable[..., Any], known: tuple[str, ...]) -> None:
+        for parameter in _keyword_only(method):
+            if parameter.default is inspect.Parameter.empty and parameter.name not in known:
+                raise InvalidInput(
+                    f"The specialist {self.name} has a parameter {parameter.name!r} in {method.__name__}; "
+                    f"available are {', '.join(known)}."
+                )
+
+    @property
+    def is_async(self) -> bool:
+        """Whether none of the methods needs a thread."""
+        methods = [method for method in (self.start, self.poll, self.find, self.cancel) if method is not None]
+        return all(inspect.iscoroutinefunction(method) for method in methods)
+
+
+class MethodCaller:
+    """Calls methods of a specialist in one attempt: async ones on the event loop, sync ones in a thread."""
+
+    def __init__(self, ctx: Context, executor: Executor, handler: Handler) -> None:
+        self._ctx, self._executor, self._handler = ctx, executor, handler
+
+    async def __call__(self, method: Callable[..., Any], first: Any, **named: Any) -> Any:
+        """Call the method with (first, ctx), or with the keyword-only parameters that it declares."""
+        ctx = self._ctx
+        if wanted := _keyword_only(method):
+            known = _keyword_values(ctx) | named
+            keywords = {parameter.name: known[parameter.name] for parameter in wanted if parameter.name in known}
+            bound = _bind(method, (), keywords)
+        else:
+            bound = _bind(method, (first, ctx)[: _positional_count(method)], {})
+        if inspect.iscoroutinefunction(method):
+            return await bound()
+        returned = await self._executor.in_thread(msgspec.structs.replace(self._handler, call=bound), ())
+        return await returned if inspect.isawaitable(returned) else returned
+
+
+def _bind(method: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Callable[[], Any]:
+    return lambda: method(*arguments, **named)
+
+
+def _keyword_only(method: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = inspect.signature(method).parameters.values()
+    return [parameter for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
+def _positional_count(method: Callable[..., Any]) -> int:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(method).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
+        return 2
+    return sum(parameter.kind in kinds for parameter in parameters)
+
+
+def _keyword_values(ctx: Context) -> dict[str, Any]:
+    task = ctx.task
+    payload = decode(task.payload)
+    return {
+        "payload": payload,
+        "ctx": ctx,
+        "db": ctx,
+        "job_id": task.id,
+        "render_job_id": task.id,
+        "engagement_id": task.scope,
+        "confirmed_shape_event_ref": payload.get("confirmed_shape_event_ref"),
+        "triggered_by": payload.get("triggered_by"),
+        "trigger": payload.get("trigger"),
+    }
+
+
+# start
+
+
+async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: ExternalJobs, call: MethodCaller) -> Outcome:
+    """Submit the job, or find the one that an earlier attempt submitted."""
+    intent = await external_jobs.begin(ctx.task, ctx.token)
+    ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
+    if intent.again:
+        outcome = await _reattach(methods, ctx, call, intent)
+        if outcome is not None:
+            return outcome
+        intent = await external_jobs.begin_anew(
+            ctx.task, ctx.token, msgspec.structs.replace(intent, asked=methods.find is not None)
+        )
+        ctx.dispatch_token, ctx.callback_token = intent.token, intent.callback
+    payload = decode(ctx.task.payload)
+    try:
+        returned = await call(methods.start, payload, payload=payload)
+    except ClaimLost:
+        raise
+    except BaseException as error:
+        if stops_caller(error):
+            raise
+        error = origin(error)
+        return Failed(Problem("specialist_raised", f"specialist raised: {error_text(error)}", type_name(error)))
+    reach("external.after_start")
+    outcome = _started(methods, ctx, returned, intent.token)
+    if isinstance(outcome, Failed) and outcome.problem.code not in FATE_UNKNOWN:
+        await external_jobs.resolve_submission(ctx.task, ctx.token)
+    return outcome
+
+
+async def _reattach(methods: SpecialistMethods, ctx: Context, call: MethodCaller, intent: Intent) -> Outcome | None:
+    """Find the job that an earlier attempt may have submitted, or fail if that is impossible. None: submit it now.
+
+    An operator who retries a task has checked a service that cannot find jobs.
+    """
+    if methods.find is None and (intent.retried or methods.idempotent_start):
+        return None
+    if methods.find is None:
+        return Failed(
+            Problem(
+                OUTCOME_UNKNOWN,
+                f"A worker was lost while it submitted the job, and the specialist {methods.name} cannot find it (it has no method "
+                "find(token)), so the service may or may not have the job. Check the service, then retry or cancel the task.",
+            )
+        )
+    try:
+        found = await call(methods.find, intent.token, token=intent.token)
+    except BaseException as error:
+        if stops_caller(error):
+            raise
+        ctx.log(f"The service did not report whether it has the job: {error_text(error)}", "warning")
+        return Waiting(RETRY_FOR)
+    return None if found is None else _started(methods, ctx, found, intent.token, reattached=True)
+
+
+def _started(methods: SpecialistMethods, ctx: Context, returned: Any, token: str, *, reattached: bool = False) -> Outcome:
+    """Return the outcome for the result of `start` or `find`."""
+    try:
+        match returned:
+            case Production() | dict():
+                return _produced(ctx, returned)
+            case ExternalProductionHandle():
+                if methods.poll is None:
+                    message = f"The specialist {methods.name} returned a handle, but has no method poll(external_job_id, ctx)."
+                    return Failed(Problem("poll_not_supported", message))
+                return AwaitingExternal(check_handle(returned), token, methods.specialist, methods.deadline_for, reattached)
+            case ExternalProductionFailure():
+                return Failed(problem_of(returned))
+            case None:
+                return Failed(Problem("specialist_failed", f"The specialist {methods.name} returned None: it could not start."))
+            case _:
+                raise UnexpectedSpecialistResultError(
+                    f"The specialist's start returned unexpected type {type_name(returned)}; expected a Production, a dict, "
+                    "ExternalProductionHandle, ExternalProductionFailure or None."
+                )
+    except InvalidHandle as error:
+        return Failed(Problem(error.reason, str(error), type(error).__name__))
+    except (UnexpectedSpecialistResultError, InvalidInput) as error:
+        return Failed(Problem(error.code, str(error), type(error).__name__))
+    except Exception as error:  # attributes of the returned object may raise anything
+        return Failed(_unreadable(returned, error))
+
+
+def _unreadable(returned: object, error: Exception) -> Problem:
+    message = f"The specialist returned a {type_name(returned)} that cannot be read: {error_text(error)}"
+    return Problem(UnexpectedSpecialistResultError.code, message, type_name(error))
+
+
+def _produced(ctx: Context, returned: Production | dict[str, Json]) -> Outcome:
+    """Return all appended productions; the returned one comes last, whether or not it was appended.
+
+    Each is a copy, so that a specialist may return one object for several tasks.
+    """
+    productions = (*(each for each in ctx.produced if each is not returned), returned)
+    return Produced(tuple(copy_of(each) for each in productions))
+
+
+# poll
+
+
+async def poll_job(methods: SpecialistMethods, ctx: Context, external_jobs: ExternalJobs, call: MethodCaller) -> Outcome:
+    """Poll the job; an error of the poll does not fail it."""
+    record = await external_jobs.open(ctx.task)
+    ctx.dispatch_token, ctx.callback_token = record.token, external_jobs.callback_of(ctx.task)
+    if record.deadline_at is not None and record.deadline_at <= (ctx.task.claimed_at or 0):
+        return Failed(Problem("deadline_exceeded", "The job's deadline passed before its service finished it."))
+    if methods.poll is None:
+        return Failed(Problem("poll_not_supported", f"The specialist {methods.name} has no method poll(external_job_id, ctx)."))
+    job_id = record.external_job_id
+    external_jobs.count_poll(ctx.task)
+    try:
+        returned = await call(methods.poll, job_id, external_job_id=job_id)
+        reach("external.after_poll")
+    except ExternalJobLost as error:
+        return Failed(Problem(LOST, text_of(error) or f"The service no longer knows the job {job_id}."))
+    except UnexpectedSpecialistResultError as error:
+        return Failed(Problem(UNEXPECTED_POLL, error_text(error), type_name(error)))
+    except BaseException as error:
+        if stops_caller(error):
+            raise
+        text, kind = text_of(error), type_name(error)
+        return StillWorking(None, f"{kind}: {text}" if text else kind)
+    try:
+        return _polled(ctx, returned)
+    except UnexpectedSpecialistResultError as error:
+        return Failed(Problem(UNEXPECTED_POLL, str(error), type(error).__name__))
+    except InvalidHandle as error:
+        if isinstance(returned, ExternalProductionFailure):  # the service is done with the job
+            return Failed(Problem(error.reason, f"{text_of(returned.failure_detail)} ({error})", type(error).__name__))
+        return StillWorking(None, f"{error.reason}: {error}")
+    except InvalidInput as error:
+        return Failed(Problem(error.code, str(error), type(error).__name__))
+    except Exception as error:  # attributes of the returned object may raise anything
+        return Failed(_unreadable(returned, error))
+
+
+def _polled(ctx: Context, returned: Any) -> Outcome:
+    match returned:
+        case Production() | dict():
+            return _produced(ctx, returned)
+        case ExternalProductionHandle():
+            return StillWorking(check_handle(returned))
+        case ExternalProductionFailure():
+            return Failed(problem_of(returned))
+        case _:
+            raise UnexpectedSpecialistResultError(
+                f"Specialist returned unexpected type {type_name(returned)}; expected a Production (RenderEvent), a dict, "
+                "ExternalProductionHandle, or ExternalProductionFailure."
+            )
+
+
+# cancel
+
+
+async def cancel_job(methods: SpecialistMethods, ctx: Context, call: MethodCaller) -> dict[str, Json]:
+    """Cancel the job at its service; an exception makes the worker retry."""
+    payload = decode(ctx.task.payload)
+    job_id: str | None = payload["external_job_id"]
+    if methods.cancel is None:
+        return {"canceled": False, "reason": f"The specialist {methods.name} has no method cancel(external_job_id, ctx)."}
+    if job_id is None and methods.find is not None:
+        found = await call(methods.find, payload["token"], token=payload["token"])
+        job_id = check_handle(found).external_job_id if isinstance(found, ExternalProductionHandle) else None
+    if job_id is None:
+        return {"canceled": False, "reason": "No job was found at the service."}
+    await call(methods.cancel, job_id, external_job_id=job_id)
+    return {"canceled": True, "external_job_id": job_id}

@@ -17,10 +17,10 @@ from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.tasks import LogLine, Task
 from treadle.testing import ManualClock, SeededIds
 from treadle.workers.context import Context
-from treadle.workers.dependencies import Resources, Services, WorkerOptions
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.handlers import Catalog, Registry, make_handler
 from treadle.workers.loop import Worker
+from treadle.workers.resources import Resources, Services, WorkerOptions
 
 E = TypeVar("E")
 H = TypeVar("H", bound=Callable[..., Any])

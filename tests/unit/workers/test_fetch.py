@@ -11,7 +11,7 @@ import pytest
 
 from treadle.model.errors import LookFailed
 from treadle.model.watchers import Source
-from treadle.workers.fetch import fetch
+from treadle.workers.scanner import fetch
 
 
 @pytest.fixture

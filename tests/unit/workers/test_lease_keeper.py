@@ -15,7 +15,7 @@ from tests.limits import BOUND
 
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.telemetry.events import Event, InterpreterHeld, LoopError
-from treadle.workers.activity import handler_in, noted, noted_in_thread
+from treadle.workers.call import handler_in, noted, noted_in_thread
 from treadle.workers.keeper.board import UNKNOWN, Board, SessionState
 from treadle.workers.keeper.link import KeeperProcess
 from treadle.workers.keeper.process import Claims, Keeper, patience_of

@@ -20,7 +20,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.workers.claimer import FIRST_CLAIM, LaneGroup
 from treadle.workers.context import Context
-from treadle.workers.dependencies import WorkerOptions
+from treadle.workers.resources import WorkerOptions
 from treadle_conformance.task_steps import claim, new_task, put
 
 MakeShop = Callable[..., Workshop]

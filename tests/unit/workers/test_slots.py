@@ -9,8 +9,7 @@ from tests.limits import BOUND
 
 from treadle import Engine, TaskSpec
 from treadle.settings import Settings
-from treadle.workers.claimer import CLAIM_LIMIT
-from treadle.workers.slots import LEAST, Slots
+from treadle.workers.claimer import CLAIM_LIMIT, MIN_CONCURRENCY, Slots
 
 
 def run(slots: Slots, count: int, seconds: float) -> None:
@@ -29,12 +28,12 @@ def test_a_given_concurrency_is_exactly_that() -> None:
 
 
 def test_a_new_worker_starts_with_the_least() -> None:
-    assert Slots(None).limit == LEAST
+    assert Slots(None).limit == MIN_CONCURRENCY
 
 
 def test_quick_handlers_get_many_slots_soon() -> None:
     slots = Slots(None)
-    run(slots, 2 * LEAST, 0.0001)
+    run(slots, 2 * MIN_CONCURRENCY, 0.0001)
     assert slots.limit == 2000
 
 
@@ -49,13 +48,13 @@ def test_a_few_slow_handlers_return_it_to_the_least() -> None:
     slots = Slots(None)
     run(slots, 1000, 0.0)
     run(slots, 2, 10.0)
-    assert slots.limit == LEAST
+    assert slots.limit == MIN_CONCURRENCY
 
 
 def test_nothing_is_claimed_while_many_handlers_execute() -> None:
     slots = Slots(None)
     run(slots, 1000, 0.0)
-    for _ in range(LEAST):
+    for _ in range(MIN_CONCURRENCY):
         slots.begin()
     assert not slots.claimable
     assert slots.end(None)
@@ -66,12 +65,12 @@ def test_nothing_is_claimed_while_many_handlers_execute() -> None:
 @pytest.mark.parametrize("most", [1, 50, 500])
 def test_the_limit_stays_below_the_bound(most: int) -> None:
     slots = Slots(None, most)
-    assert slots.limit == min(most, LEAST)
+    assert slots.limit == min(most, MIN_CONCURRENCY)
     run(slots, 1000, 0.0)
     assert slots.limit == most
 
 
-@pytest.mark.parametrize(("concurrency", "most"), [(3, 3), (None, LEAST + 2 * CLAIM_LIMIT)])
+@pytest.mark.parametrize(("concurrency", "most"), [(3, 3), (None, MIN_CONCURRENCY + 2 * CLAIM_LIMIT)])
 async def test_slow_handlers_after_quick_ones_stay_within_the_limit(concurrency: int | None, most: int) -> None:
     """Handlers that wait come after many that do not: the default exceeds 100 by two claims, a given number never."""
     engine = Engine("memory://", settings=Settings(max_concurrency=1000))
@@ -88,7 +87,7 @@ async def test_slow_handlers_after_quick_ones_stay_within_the_limit(concurrency:
         nonlocal running, peak
         running += 1
         peak = max(peak, running)
-        if running == min(most, LEAST):
+        if running == min(most, MIN_CONCURRENCY):
             gate.set()
         await gate.wait()
         running -= 1
@@ -100,4 +99,4 @@ async def test_slow_handlers_after_quick_ones_stay_within_the_limit(concurrency:
             await engine.enqueue_many(TaskSpec(name="slow") for _ in range(count))
             await host.worker.drained()
             assert host.worker.handled == 2 * count
-    assert min(most, LEAST) <= peak <= most
+    assert min(most, MIN_CONCURRENCY) <= peak <= most

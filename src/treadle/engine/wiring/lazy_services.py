@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from treadle.kernel.telemetry.observer import CallTimer
     from treadle.kernel.threads.service import Threads
     from treadle.kernel.traces.reads import TraceReads
-    from treadle.workers.alerts import AlertSender
-    from treadle.workers.webhooks import Notifier
+    from treadle.workers.notifications import AlertSender, Notifier
 
 
 class LazyServices:
@@ -130,7 +129,7 @@ class LazyServices:
     @cached_property
     def notifier(self) -> Notifier:
         """The sender of notifications about approvals."""
-        from treadle.workers.webhooks import Notifier
+        from treadle.workers.notifications import Notifier
 
         settings = self.settings
         return Notifier(
@@ -258,7 +257,7 @@ class LazyServices:
     @cached_property
     def alert_sender(self) -> AlertSender:
         """The sender of alert messages."""
-        from treadle.workers.alerts import AlertSender
+        from treadle.workers.notifications import AlertSender
 
         settings = self.settings
         alerts, allowed = self.trigger_services.alerts, settings.webhook_allow

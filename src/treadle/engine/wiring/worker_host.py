@@ -29,7 +29,6 @@ from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
 from treadle.version import VERSION
 from treadle.workers.builtins import SCAN_CONCURRENCY, builtin_handlers
-from treadle.workers.dependencies import Resources, Services, Settle, WorkerOptions
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.runner import FunctionRunner
@@ -37,6 +36,7 @@ from treadle.workers.handlers import Catalog, Handler, Registry
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.log_writer import LogWriter
 from treadle.workers.loop import Worker
+from treadle.workers.resources import Resources, Services, Settle, WorkerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

@@ -18,7 +18,7 @@ from treadle.engine import Engine
 from treadle.integrations.processes import open_engine
 from treadle.integrations.store_url import store_url
 from treadle.settings import load_settings
-from treadle.workers.injection import is_async
+from treadle.workers.signatures import is_async
 
 if TYPE_CHECKING:
     from treadle.engine.sync import BlockingEngine

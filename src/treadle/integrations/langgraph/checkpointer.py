@@ -38,7 +38,7 @@ from treadle.kernel.threads.service import Items
 from treadle.model.errors import InvalidInput, MisusedContext, NotOpen
 from treadle.model.tasks import Claim, Task
 from treadle.model.threads import ThreadItem, text
-from treadle.workers.holder import holder
+from treadle.workers.context import holder
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from treadle.llm.ledger import TaskMeter
 from treadle.llm.prices import Prices, parse_prices
 from treadle.model.tasks import Claim
 from treadle.model.usage import Usage, micros
-from treadle.workers.holder import holder
+from treadle.workers.context import holder
 
 MOST_OUTPUT = 4096
 """The tokens that are reserved for the response of a model that does not tell its limit."""

@@ -26,7 +26,6 @@ from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
 from treadle.model.tasks import Task
 from treadle.model.user_values import CODE_LIMIT, storable, type_name
 from treadle.model.values import Json, decode, encode
-from treadle.workers.code import unwrapped
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import executing
 from treadle.workers.functions.group_operations import Winner, first, gather
@@ -50,6 +49,7 @@ from treadle.workers.functions.wait_operations import (
 from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS
 from treadle.workers.references import Function as FunctionReference
 from treadle.workers.references import Handler as HandlerReference
+from treadle.workers.signatures import unwrapped
 from treadle.workers.streams import StreamWriter
 
 

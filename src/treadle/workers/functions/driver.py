@@ -53,15 +53,13 @@ from treadle.model.runs import Run, Step
 from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
-from treadle.workers.call import outcome_of_error
-from treadle.workers.context import Context
+from treadle.workers.call import outcome_of_error, stops_caller
+from treadle.workers.context import Context, holder
 from treadle.workers.functions.execution import Branch, Execution, PendingUnit, Runtime, diverged
 from treadle.workers.functions.inbox import Inbox, Permits
 from treadle.workers.functions.journal import Journal, blamed_steps
 from treadle.workers.functions.recorder import Branches, FunctionStreams, Recorder
 from treadle.workers.functions.registry import Function
-from treadle.workers.holder import holder
-from treadle.workers.interruptions import stops_caller
 
 SAFETY_NET_FOR = 86_400_000
 """Milliseconds after which a function that waits only for messages is woken anyway."""

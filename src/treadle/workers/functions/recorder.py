@@ -20,11 +20,10 @@ from treadle.kernel.store.units import DONE, Answer, Keep, PutSteps, Row, RunGua
 from treadle.model.errors import ClaimLost, MisusedContext
 from treadle.model.runs import Step
 from treadle.model.tasks import NewTask
-from treadle.workers.activity import task_name
+from treadle.workers.call import stops_caller, task_name
 from treadle.workers.functions.execution import Branch, Execution, PendingUnit, executing
 from treadle.workers.functions.inbox import Group, Inbox
 from treadle.workers.functions.journal import Journal
-from treadle.workers.interruptions import stops_caller
 from treadle.workers.streams import Outlet, Streams
 
 

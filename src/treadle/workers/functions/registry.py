@@ -29,9 +29,8 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name
 from treadle.model.user_values import shown
-from treadle.workers.code import unwrapped
 from treadle.workers.handlers import Handler, make_handler
-from treadle.workers.injection import is_async
+from treadle.workers.signatures import is_async, unwrapped
 
 MAX_STEPS = 10_000
 """Default maximum number of steps of a run; the cost of a replay grows with them."""

@@ -46,16 +46,14 @@ from treadle.model.runs import Step
 from treadle.model.states import StepState
 from treadle.model.user_values import error_text, type_name
 from treadle.model.values import Json, decode, encode
-from treadle.workers.call import outcome_of_error
+from treadle.workers.call import outcome_of_error, stops_caller
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import Branch
 from treadle.workers.functions.inbox import Wait
 from treadle.workers.functions.journal import UNKNOWN_OUTCOME, error_of
 from treadle.workers.functions.wait_operations import CallOperation, interrupted, is_interrupted
 from treadle.workers.handlers import Handler
-from treadle.workers.injection import is_async
-from treadle.workers.interruptions import stops_caller
-from treadle.workers.signatures import result_converter
+from treadle.workers.signatures import is_async, result_converter
 
 _COROUTINE = inspect.CO_COROUTINE
 _TRACEBACK = 8 * 1024

@@ -96,8 +96,7 @@ def _check_here(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
 def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     """Print the items that a scan would find on this machine now."""
     from treadle.model.watchers import HTTP, NEW
-    from treadle.workers.fetch import fetch
-    from treadle.workers.scanner import scan
+    from treadle.workers.scanner import fetch, scan
 
     if session.chosen.remote:
         raise NotOverHttp("A dry run scans this machine, not the server's: omit --server (and TREADLE_SERVER).")

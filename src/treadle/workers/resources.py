@@ -23,7 +23,9 @@ from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.runner import FunctionRunner
-from treadle.workers.slots import MOST
+
+MAX_CONCURRENCY = 2_000
+"""Tasks in progress that a worker without a given concurrency allows at most, unless its settings say otherwise."""
 
 POLL_EVERY = 5.0
 """Seconds after which a worker polls the store even if no signal arrived."""
@@ -40,7 +42,7 @@ class WorkerOptions(msgspec.Struct):
 
     concurrency: int | None = None
     """Maximum number of tasks in progress in this process; None adapts it to the handlers (`Slots`)."""
-    most_concurrency: int = MOST
+    most_concurrency: int = MAX_CONCURRENCY
     """Upper bound of an adapted concurrency."""
     threads: int = 16
     """Maximum number of these in sync handlers."""
@@ -76,11 +78,6 @@ class Resources(msgspec.Struct):
     owner_id: str
     """Identifies the worker in claims."""
     namespace: str = DEFAULT_NAMESPACE
-
-    @property
-    def hears_all(self) -> bool:
-        """Whether a subscriber wants an event for every task, including those that succeed."""
-        return self.emit is not self.telemetry or self.telemetry.hears_all
 
 
 class Services(msgspec.Struct):
