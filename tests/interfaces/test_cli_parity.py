@@ -45,6 +45,8 @@ STORE_ONLY: dict[str, tuple[str, ...]] = {
     "store compact": (),  # changes the store's own file
     "store backup": ("copy.db",),  # copies the store's own file
     "store accept": (),  # concerns the store's own files
+    "store export": ("red.jsonl",),  # writes a file on this machine
+    "store import": ("red.jsonl",),  # reads a file into the store
     "import mongodump": ("dump",),  # reads files into the store
     "namespaces list": (),  # looks at the stores
 }

@@ -225,6 +225,8 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
             Leaf("accept", "commands.store:accept", store_only="it concerns the store's own files"),
             Leaf("compact", "commands.store:compact", store_only="it changes the store's own file on this machine"),
             Leaf("backup", "commands.store:backup", store_only="it copies the store's own files to this machine"),
+            Leaf("export", "commands.store:export", store_only="it writes a file on this machine"),
+            Leaf("import", "commands.store:import_file", store_only="it reads a file of this machine into the store"),
         ),
     ),
     Branch(

@@ -1,4 +1,4 @@
-"""`treadle store ...`: schema, log, contents, pruning and backup."""
+"""`treadle store ...`: schema, log, contents, pruning, backup, and a namespace as a file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from treadle.api.facade import Api
     from treadle.api.store import PruneStep, StoreHealth, StoreInfo
     from treadle.engine import Engine
+    from treadle.kernel.store.transfer import Header
 
 
 async def migrate(
@@ -256,6 +258,38 @@ async def backup(session: Session, path: Annotated[str, argument(metavar="PATH",
         size = await engine.kernel.store.backup(path)
         url = engine.kernel.store.url
     session.show({"store": url, "path": path, "bytes": size}, lambda: plain(f"{url} copied to {path} ({size // 1024} KiB)"))
+
+
+async def export(
+    session: Session, path: Annotated[str, argument(metavar="FILE", help="A new file; compressed if its name ends with .gz")]
+) -> None:
+    """Write the namespace with its history to a file, for `store import`. Stop its workers before."""
+    from treadle.kernel.store.transfer import export_namespace
+
+    namespace = session.settings.namespace
+    async with session.engine() as engine:
+        header = await export_namespace(engine.kernel.store, namespace, Path(path), lambda line: tell_progress(session, line))
+    _show_transfer(session, header, path, f"Exported the namespace {namespace} to {path}")
+
+
+async def import_file(
+    session: Session, path: Annotated[str, argument(metavar="FILE", help="A file that `store export` has written")]
+) -> None:
+    """Import a namespace into a store, of any kind, that has nothing of it: all of the file or nothing."""
+    from treadle.kernel.store.transfer import import_namespace
+
+    namespace = session.settings.namespace
+    async with session.engine(migrate=True) as engine:
+        header = await import_namespace(engine.kernel.store, namespace, Path(path), lambda line: tell_progress(session, line))
+        url = engine.kernel.store.url
+    _show_transfer(session, header, path, f"Imported the namespace {namespace} into {url}")
+
+
+def _show_transfer(session: Session, header: Header, path: str, text: str) -> None:
+    end_progress(session)
+    rows = {name: digest.rows for name, digest in header.tables.items()}
+    value = {"namespace": header.treadle_namespace, "path": path, "rows": rows}
+    session.show(value, lambda: plain(f"{text} ({sum(rows.values())} rows)"))
 
 
 async def accept(
