@@ -250,7 +250,7 @@ async def test_a_submission_of_unknown_outcome_is_logged_and_listed_until_the_se
         task_id = await start_and_die(stage)
     if lost_by == "cancel":
         await stage.engine.cancel(task_id)
-    (effect,) = (await stage.engine.kernel.effects.list_unknown()).effects
+    (effect,) = (await stage.engine.kernel.effects.list()).effects
     (logged,) = await unknown_moves(stage, task_id)
     assert (effect.action, effect.attempt, effect.name, effect.task_id) == ("start", 1, "render", task_id)
     assert (logged["dedupe_key"], logged["idempotency_key"]) == (effect.dedupe_key, effect.idempotency_key)
@@ -264,7 +264,7 @@ async def test_a_submission_of_unknown_outcome_is_logged_and_listed_until_the_se
         await stage.tick(seconds)
     assert (await stage.task(task_id)).state == "completed"
     assert stub.asked == [effect.dedupe_key]
-    assert (await stage.engine.kernel.effects.list_unknown()).effects == []
+    assert (await stage.engine.kernel.effects.list()).effects == []
     assert await unknown_moves(stage, task_id) == [logged]
 
 
@@ -275,7 +275,7 @@ async def test_a_submission_with_an_answer_is_known(stage: Stage, returned: Any)
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()
     await stage.tick(1)
-    assert (await stage.engine.kernel.effects.list_unknown()).effects == []
+    assert (await stage.engine.kernel.effects.list()).effects == []
     assert await unknown_moves(stage, task_id) == []
 
 
@@ -284,7 +284,7 @@ async def test_each_submission_under_one_token_is_an_attempt_of_its_own(stage: S
     stage.engine.specialist("render", stub, idempotent_start=True)
     task_id = await start_and_die(stage)
     await stage.tick()
-    effects = (await stage.engine.kernel.effects.list_unknown()).effects
+    effects = (await stage.engine.kernel.effects.list()).effects
     assert {each.attempt for each in effects} == {1, 2}
     assert {each.dedupe_key for each in effects} == {stub.started[0][1]}
     assert len({each.idempotency_key for each in effects}) == 2

@@ -44,7 +44,7 @@ def make(url: str, release: int | str = 0, said: list[Event] | None = None, **op
 
 
 async def limits_of(engine: Engine) -> dict[str, tuple[int | None, float | None, int | None]]:
-    return {each.key: (each.max_running, each.rate, each.burst) for each in await engine.kernel.lists.limits()}
+    return {each.key: (each.max_running, each.rate, each.burst) for each in (await engine.kernel.lists.limits()).limits}
 
 
 async def crons_of(engine: Engine) -> dict[str, str | None]:
@@ -154,7 +154,9 @@ class Stepping(Declarations):
 
 def stepping(engine: Engine, step: Any) -> Stepping:
     kernel = engine.kernel
-    made = Stepping(kernel.store, kernel.committer, engine.schedules, lambda _: None, namespace=kernel.settings.namespace)
+    made = Stepping(
+        kernel.store, kernel.committer, kernel.reads, engine.schedules, lambda _: None, namespace=kernel.settings.namespace
+    )
     made.step = step
     return made
 

@@ -569,7 +569,7 @@ async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
         try:
             async with engine.worker(grace=0) as host:
                 task_id = await start_stuck(engine, stuck, name)
-                assert (await engine.kernel.effects.list_unknown()).effects == []
+                assert (await engine.kernel.effects.list()).effects == []
                 if ends_by == "cancel" and name == "function":
                     await engine.runs.cancel((await engine.get_task(task_id)).run_id or "")
                 elif ends_by == "cancel":

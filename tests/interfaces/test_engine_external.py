@@ -403,4 +403,4 @@ async def test_a_retried_run_looks_for_its_lost_jobs_under_their_old_tokens(engi
     assert (len(lost.started), lost.asked) == (1, lost.started)
     if by == "gathered function":
         assert (len(kept.started), kept.asked) == (3, kept.started[:2])
-    assert (await engine.kernel.effects.list_unknown()).effects == []
+    assert (await engine.kernel.effects.list()).effects == []

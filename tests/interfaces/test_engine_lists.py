@@ -247,13 +247,11 @@ async def test_lists_are_shown_with_what_is_in_them_and_what_was_said(engine: En
     await engine.enqueue("slow", task_list="night", limit_key="k", limit=2)
     await engine.kernel.lists.limit_backlog("night", "slow", 7)
     await engine.kernel.lists.limit_handler("work", 4)
-    default, night = await engine.kernel.lists.show()
-    assert (default.settings.task_list, night.settings.task_list) == ("default", "night")
-    assert [(lane.rule.lane.name, lane.rule.limit_key, lane.depth and lane.depth.ready) for lane in default.lanes] == [
-        ("work", "handler:work", 1)
-    ]
-    assert [lane.rule.backlog_limit for lane in night.lanes] == [7]
-    assert [(limit.key, limit.max_running, limit.by_operator) for limit in await engine.kernel.lists.limits()] == [
+    default, night = (await engine.kernel.lists.list()).lists
+    assert (default.task_list, night.task_list) == ("default", "night")
+    assert [(lane.name, lane.limit_key, lane.ready) for lane in default.lanes] == [("work", "handler:work", 1)]
+    assert [lane.backlog_limit for lane in night.lanes] == [7]
+    assert [(limit.key, limit.max_running, limit.by_operator) for limit in (await engine.kernel.lists.limits()).limits] == [
         ("handler:work", 4, True),
         ("k", 2, False),
     ]
@@ -301,7 +299,7 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(engine: Engine
         await lists.limit_key("", 3)
     with pytest.raises(InvalidName):
         await lists.limit_handler("no good", 3)
-    for act in (lists.pause, lists.resume, lists.drain, lists.show):
+    for act in (lists.pause, lists.resume, lists.drain, lists.get):
         with pytest.raises(ListNotFound, match="the existing ones are: default") as caught:
             await act("nosuch")
         assert caught.value.code == "list_not_found"

@@ -75,7 +75,7 @@ async def test_steps_and_tasks_share_the_rate_of_a_key():
         assert len(starts) == 13
         check_starts(sorted(starts), 4, 2)
         assert sorted(starts)[-1] - min(starts) <= 4_000  # no token was wasted on waiting
-        (limit,) = await scene.engine.kernel.lists.limits()
+        (limit,) = (await scene.engine.kernel.lists.limits()).limits
         assert (limit.admitted, limit.waiting) == (0, 0)
 
 
@@ -121,7 +121,7 @@ async def test_a_death_at_any_commit_neither_loses_nor_keeps_a_permit(after: boo
                 await until_ended(scene, scene.process(), starts)
             assert await scene.engine.run_result(run.id) == [1, 2, 3, "plain"]
             check_starts(starts, 20, 1)
-            (limit,) = await scene.engine.kernel.lists.limits()
+            (limit,) = (await scene.engine.kernel.lists.limits()).limits
             assert (limit.admitted, limit.waiting) == (0, 0)
         if not died:
             return
@@ -186,7 +186,7 @@ async def test_handlers_declare_the_key_that_they_share(kind: str, request: pyte
 async def test_a_rate_is_a_number_or_a_text_with_a_unit(rate: Any, per_second: float):
     async with Engine("memory://", settings=Settings(), clock=ManualClock()) as engine:
         await engine.kernel.lists.limit_key_rate(KEY, rate)
-        (limit,) = await engine.kernel.lists.limits()
+        (limit,) = (await engine.kernel.lists.limits()).limits
         assert limit.rate == pytest.approx(per_second)
 
 
@@ -195,4 +195,4 @@ async def test_a_rate_that_cannot_be_read_is_refused(rate: Any):
     async with Engine("memory://", settings=Settings(), clock=ManualClock()) as engine:
         with pytest.raises(InvalidPolicy):
             await engine.kernel.lists.limit_key_rate(KEY, rate)
-        assert await engine.kernel.lists.limits() == []
+        assert (await engine.kernel.lists.limits()).limits == []

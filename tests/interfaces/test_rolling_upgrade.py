@@ -88,7 +88,7 @@ async def test_an_older_version_works_on_rows_of_a_newer_one_and_keeps_its_field
         await engine.schedules.pause("nightly")
         await engine.watchers.edit("incoming", every=60)
         await engine.watchers.pause("incoming")
-        (token,) = await engine.kernel.tokens.list()
+        (token,) = (await engine.kernel.tokens.list()).tokens
         await engine.kernel.tokens.revoke(token.id)
 
         bodies = {}

@@ -83,7 +83,7 @@ async def test_a_reader_follows_a_handler_from_any_offset(url: str):
             go_on.set()
             assert [each.value async for each in reader] == [{"done": True}]
         assert await values(engine, task) == [*(f"token {number}" for number in range(100)), {"done": True}]
-        (summary,) = await engine.kernel.streams.list_streams(task)
+        (summary,) = (await engine.kernel.streams.list(task)).streams
         assert (summary.name, summary.next_offset, summary.truncated) == ("tokens", 101, False)
         page = await engine.kernel.streams.read(task, "tokens", offset=3, limit=2)
         assert ([each.offset for each in page.entries], page.next_offset, page.ended) == ([3, 4], 5, False)

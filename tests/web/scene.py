@@ -474,7 +474,7 @@ async def add_rest(scene: Scene) -> None:
     scene.secret = (await engine.kernel.tokens.create("ada", ["admin"])).secret
     scene.reader = (await engine.kernel.tokens.create("wall-screen", ["read"])).secret
     await engine.kernel.tokens.create("night-shift", ["read", "work"], task_lists=["night"], expires=86_400, actor=key("ada"))
-    await engine.kernel.tokens.revoke((await engine.kernel.tokens.create("old-laptop", ["read"])).token.id, actor=key("ada"))
+    await engine.kernel.tokens.revoke((await engine.kernel.tokens.create("old-laptop", ["read"])).id, actor=key("ada"))
 
 
 async def _polled(engine: Engine) -> bool:

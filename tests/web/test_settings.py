@@ -22,15 +22,15 @@ async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):
         page = await visit.page("/settings")
         assert "ada" in page
         assert secret not in page
-        (token,) = await visit.engine.kernel.tokens.list()
+        (token,) = (await visit.engine.kernel.tokens.list()).tokens
         answer = await visit.browser.post(f"/settings/tokens/{token.id}/revoke")
         assert (answer.status_code, answer.headers["location"]) == (303, "/settings")
-        assert await visit.engine.kernel.tokens.list() == []
+        assert (await visit.engine.kernel.tokens.list()).tokens == []
 
 
 async def test_a_token_for_nothing_is_refused_in_words(visit: Visit):
     assert "scope" in main_of(await visit.do("/settings/tokens", name="ada"))
-    assert await visit.engine.kernel.tokens.list() == []
+    assert (await visit.engine.kernel.tokens.list()).tokens == []
 
 
 async def test_lists_get_rules_of_their_own(visit: Visit):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from treadle.kernel.access.tokens import Tokens
     from treadle.kernel.external.service import ExternalJobs
     from treadle.kernel.functions.service import Functions
+    from treadle.kernel.lists import Lists
     from treadle.kernel.queue.dead_letters import DeadLetters
-    from treadle.kernel.queue.lists import Lists
     from treadle.kernel.reads.demand import Scaling
     from treadle.kernel.recovery import Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers

@@ -15,7 +15,12 @@ from treadle.kernel.guard import Guard, check_route
 from treadle.model.access import Access
 
 if TYPE_CHECKING:
+    from treadle.api.effects import EffectsApi
+    from treadle.api.lists import ListsApi
     from treadle.api.schedules import SchedulesApi
+    from treadle.api.streams import StreamsApi
+    from treadle.api.tokens import TokensApi
+    from treadle.api.traces import TracesApi
     from treadle.api.watchers import WatchersApi
     from treadle.engine.engine import Engine
     from treadle.engine.wiring.kernel import Kernel
@@ -28,8 +33,28 @@ class Implementations:
         self._kernel = kernel
 
     @property
+    def effects(self) -> EffectsApi:
+        return self._kernel.effects
+
+    @property
+    def lists(self) -> ListsApi:
+        return self._kernel.lists
+
+    @property
     def schedules(self) -> SchedulesApi:
         return self._kernel.trigger_services.schedules
+
+    @property
+    def streams(self) -> StreamsApi:
+        return self._kernel.streams
+
+    @property
+    def tokens(self) -> TokensApi:
+        return self._kernel.tokens
+
+    @property
+    def traces(self) -> TracesApi:
+        return self._kernel.traces
 
     @property
     def watchers(self) -> WatchersApi:

@@ -102,17 +102,25 @@ class Guard:
     def __init__(self, group: str, protocol: type, service: Any, store: Store, namespace: str) -> None:
         ids = ShortIds(store, namespace, getattr(service, "job_entities", (TASK.entity,)))
         self._service = service
+        self._protocol = protocol
         self.operations = {call.name: Operation(call, service, ids) for call in calls_of(group, protocol)}
 
     def bind(self, access: Access) -> Any:
         """Return the operations for one caller: an implementation of the group's protocol."""
         return _Bound(self, access)
 
-    def find(self, name: str, access: Access) -> Callable[..., Any]:
-        """Return the operation of that name for one caller, or another method of the protocol, which checks `access` itself."""
+    def find(self, name: str, bound: Any, access: Access) -> Callable[..., Any]:
+        """Return the operation of that name for one caller, or another method of the protocol.
+
+        The others, such as `follow`, have no route: the method of the protocol itself runs, on the guarded operations; a method
+        of the service with a parameter `access` runs instead, and checks it.
+        """
         if (operation := self.operations.get(name)) is not None:
             return partial(operation.perform, access)
-        return partial(getattr(self._service, name), access=access)
+        method = getattr(self._service, name, None)
+        if method is not None and "access" in inspect.signature(method).parameters:
+            return partial(method, access=access)
+        return partial(getattr(self._protocol, name), bound)
 
 
 class _Bound:
@@ -121,7 +129,7 @@ class _Bound:
         self._access = access
 
     def __getattr__(self, name: str) -> Any:
-        found = self.__dict__[name] = self._guard.find(name, self._access)
+        found = self.__dict__[name] = self._guard.find(name, self, self._access)
         return found
 
 

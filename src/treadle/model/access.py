@@ -100,27 +100,6 @@ OPEN = Access("local", frozenset(Scope))
 """The access of callers without a token, of a server that was started with `--open`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token without its secret, which is shown once, on creation."""
-
-    id: str
-    name: str
-    state: str
-    """`active`, `expired` (even before the store records it) or `revoked`."""
-    scopes: tuple[Scope, ...]
-    """The scopes given on creation."""
-    task_lists: tuple[str, ...]
-    created_by: str
-    created_at: int
-    expires_at: int | None = None
-    ended_at: int | None = None
-
-    def access(self) -> Access:
-        """Return the access of a caller that presents this token."""
-        return Access(self.name, granted(self.scopes), self.task_lists, self.id, self.expires_at)
-
-
 def granted(scopes: Iterable[Scope]) -> frozenset[Scope]:
     """Return all scopes that these imply."""
     return _granted(frozenset(scopes))

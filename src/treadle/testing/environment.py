@@ -271,7 +271,7 @@ class Environment:
             due += [at for at in times if at is not None]
         if (token_for := await store.next_token_for(list(await store.list_lanes()))) is not None:
             due.append(now + token_for)
-        for limit in await self.engine.kernel.lists.limits():
+        for limit in await self.engine.kernel.store.list_limits(self.engine.kernel.settings.namespace):
             if limit.waiting and limit.stuck_for(now) is None and (start_for := limit.next_start_for(now)):
                 due.append(now + start_for)
         return max(now + 1, min(due)) if due else None

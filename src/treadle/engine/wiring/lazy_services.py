@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from treadle.kernel.external.rebuild import ExternalUpkeep
     from treadle.kernel.external.service import ExternalJobs
     from treadle.kernel.functions.service import Functions
+    from treadle.kernel.lists import Lists
     from treadle.kernel.queue.dead_letters import DeadLetters
-    from treadle.kernel.queue.lists import Lists
     from treadle.kernel.queue.registrations import Registrations
+    from treadle.kernel.reads.service import Reads
     from treadle.kernel.reads.throughput import HandlerRateReads, Throughput
     from treadle.kernel.recovery import Recoverer, Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers
@@ -73,6 +74,7 @@ class LazyServices:
     committer: Committer
     value_store: ValueStore
     queue: Queue
+    reads: Reads
     recoverers: dict[str, Callable[[], Recoverer]]
     _plain_store: Store
     _codec: Codec | None
@@ -100,9 +102,9 @@ class LazyServices:
     @cached_property
     def lists(self) -> Lists:
         """Task lists: pause, drain, limit."""
-        from treadle.kernel.queue.lists import Lists
+        from treadle.kernel.lists import Lists
 
-        return Lists(self.store, self.committer, self.emit, namespace=self.settings.namespace)
+        return Lists(self.store, self.committer, self.reads, self.emit, namespace=self.settings.namespace)
 
     @cached_property
     def registrations(self) -> Registrations:

@@ -35,7 +35,7 @@ class TriggerServices:
         self.watchers.survey = _survey
         self.watchers.allowed = kernel.settings.watch_allow
         self.firer = Firer(store, committer, self.schedules, self.starters)
-        self.declarations = Declarations(store, committer, self.schedules, kernel.emit, namespace=namespace)
+        self.declarations = Declarations(store, committer, kernel.reads, self.schedules, kernel.emit, namespace=namespace)
         self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
         self.alerts.seal = kernel.value_store.seal
         self.status = StatusReads(store, kernel.clock, self.schedules, self.watchers, namespace=namespace)

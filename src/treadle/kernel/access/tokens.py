@@ -8,11 +8,12 @@ store's time at each use. A token revoked by this process is refused immediately
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
 
+from treadle.api.tokens import Token, TokenCreated, TokenList
+from treadle.api.wire import record_of
 from treadle.kernel.access.credentials import RECENT_COUNT, RecentRecords, find_shown, new_credential
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
@@ -21,7 +22,7 @@ from treadle.kernel.store.pages import every_record, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
-from treadle.model.access import ONCE_OPERATE, Access, Scope, Token, check_token_name, parse_scopes
+from treadle.model.access import ONCE_OPERATE, Access, Scope, check_token_name, granted, parse_scopes
 from treadle.model.clock import Clock, Duration, as_text, milliseconds
 from treadle.model.errors import InvalidInput, TokenExists, TokenNotFound, Unauthorized, UnreadableValue
 from treadle.model.ids import Ids
@@ -38,14 +39,6 @@ NEW, ACTIVE, EXPIRED = "new", "active", "expired"
 _PAGE = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedToken:
-    """A new token and its secret, which is returned only once."""
-
-    token: Token
-    secret: str = field(repr=False)
-
-
 class TokenBody(Stored, frozen=True, kw_only=True):
     """The stored state of a token; the digest is removed when it ends."""
 
@@ -59,9 +52,6 @@ class TokenBody(Stored, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return "TokenBody(...)"
-
-
-TokenList = list[Token]
 
 
 class Tokens:
@@ -94,7 +84,7 @@ class Tokens:
         expires: Duration | None = None,
         task_lists: Iterable[str] = (),
         actor: str = "operator",
-    ) -> CreatedToken:
+    ) -> TokenCreated:
         """Create a token; its name is the actor in the log. Raises `TokenExists` if a live token has the name.
 
         It is valid for `expires` (None: until revoked) and only for `task_lists`, if given. A token with `admin` cannot be
@@ -130,37 +120,37 @@ class Tokens:
         reach("operate.after_commit")
         if name in answer.existing:
             raise TokenExists(f"A token {name} already exists; revoke it first, or choose another name.")
-        return CreatedToken(await self.get(record.id), credential.text(PREFIX))
+        return record_of(TokenCreated, await self.get(record.id), secret=credential.text(PREFIX))
 
-    async def revoke(self, id_or_name: str, *, actor: str = "operator") -> Token:
+    async def revoke(self, token: str, *, actor: str = "operator") -> Token:
         """Revoke the token and the sessions opened with it; an ended token does not change."""
         check_key(actor, "actor")
 
         async def attempt() -> Token:
-            record = await self._get_record(id_or_name, exact=True)
+            record = await self._get_record(token, exact=True)
             if record.state != ACTIVE:
                 return _shown(record, await self._store.now())
             if not await self._end(record, "revoke", actor):
                 raise Stale
             return await self.get(record.id)
 
-        return await self._committer.transact(attempt, f"revoke the token {id_or_name}")
+        return await self._committer.transact(attempt, f"revoke the token {token}")
 
     async def get(self, id_or_name: str) -> Token:
         """Return the live token of that name, or the token of that id; or raise `TokenNotFound`."""
         return _shown(await self._get_record(id_or_name), await self._store.now())
 
-    async def list(self, *, ended: bool = False) -> TokenList:
-        """Return the valid tokens, newest first; with `ended` also expired and revoked ones."""
+    async def list(self, *, every: bool = False) -> TokenList:
+        """Return the valid tokens, newest first; with `every` also expired and revoked ones."""
         now = await self._store.now()
-        found = [_shown(record, now) async for record in self._records(live=None if ended else True)]
-        return [token for token in found if ended or token.state in (ACTIVE, UNREADABLE)]
+        tokens = [_shown(record, now) async for record in self._records(live=None if every else True)]
+        return TokenList([token for token in tokens if every or token.state in (ACTIVE, UNREADABLE)])
 
     async def any_live(self) -> bool:
         """Return whether a valid token exists: without one, nobody can use a server from another machine."""
         now = await self._store.now()
         async for record in self._records(live=True):
-            if _shown(record, now).state in (ACTIVE, UNREADABLE):
+            if _state(record, _load(record), now) in (ACTIVE, UNREADABLE):
                 return True
         return False
 
@@ -195,7 +185,7 @@ class Tokens:
     async def _end_expired(self, now: int) -> None:
         """Record the expiry of tokens, so that their names become free and retention prunes them."""
         for record in [record async for record in self._records(live=True)]:
-            if _shown(record, now).state == EXPIRED:
+            if _state(record, _load(record), now) == EXPIRED:
                 await self._end(record, "expire", None)
 
     async def _end(self, record: Record, move: str, actor: str | None) -> bool:
@@ -234,30 +224,33 @@ def _lists(task_lists: Iterable[str]) -> tuple[str, ...]:
 
 def _shown(record: Record, now: int) -> Token:
     body = _load(record)
+    return record_of(Token, record, body, name=record.name or "", state=_state(record, body, now), scopes=[*_scopes(body)])
+
+
+def _state(record: Record, body: TokenBody, now: int) -> str:
+    """The state of a token; it is expired even before the store records it."""
     expired = body.expires_at is not None and body.expires_at <= now
-    return Token(
-        id=record.id,
-        name=record.name or "",
-        state=record.state if record.state != ACTIVE else UNREADABLE if not body.scopes else EXPIRED if expired else ACTIVE,
-        scopes=body.scopes if body.separate or Scope.OPERATE not in body.scopes else parse_scopes(ONCE_OPERATE.union(body.scopes)),
-        task_lists=body.task_lists,
-        created_by=body.created_by,
-        created_at=record.created_at,
-        expires_at=body.expires_at,
-        ended_at=record.ended_at,
-    )
+    return record.state if record.state != ACTIVE else UNREADABLE if not body.scopes else EXPIRED if expired else ACTIVE
+
+
+def _scopes(body: TokenBody) -> tuple[Scope, ...]:
+    if body.separate or Scope.OPERATE not in body.scopes:
+        return body.scopes
+    return parse_scopes(ONCE_OPERATE.union(body.scopes))
 
 
 def _valid(record: Record, now: int) -> Access:
     """Return the token's access, or raise `Unauthorized` unless it is active."""
     access = _access(record)
     if access is None or (access.expires_at is not None and access.expires_at <= now):
-        raise Unauthorized(_shown(record, now).state)
+        raise Unauthorized(_state(record, _load(record), now))
     return access
 
 
 @lru_cache(maxsize=RECENT_COUNT)
 def _access(record: Record) -> Access | None:
     """The access that a token grants until it expires; None if it has ended, or cannot be read."""
-    token = _shown(record, 0)
-    return token.access() if token.state == ACTIVE else None
+    body = _load(record)
+    if _state(record, body, 0) != ACTIVE:
+        return None
+    return Access(record.name or "", granted(_scopes(body)), body.task_lists, record.id, body.expires_at)

@@ -21,8 +21,9 @@ from treadle.kernel.declarations.records import (
     Value,
 )
 from treadle.kernel.declarations.schedules import body_of, definition, is_over
-from treadle.kernel.queue.lists import Lists
+from treadle.kernel.lists import Lists
 from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.reads.service import Reads
 from treadle.kernel.schedules.options import begin
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.store.committer import Committer, Stale
@@ -55,6 +56,7 @@ class Declarations:
         self,
         store: Store,
         committer: Committer,
+        reads: Reads,
         schedules: Schedules,
         emit: Emit = log_event,
         *,
@@ -62,7 +64,7 @@ class Declarations:
     ) -> None:
         self._store = store
         self._committer = committer
-        self._lists = Lists(store, committer, lambda _: None, namespace=namespace)  # this service reports the changes
+        self._lists = Lists(store, committer, reads, lambda _: None, namespace=namespace)  # this service reports the changes
         self._schedules = schedules
         self._emit = emit
         self._namespace = namespace
@@ -167,7 +169,7 @@ class Declarations:
         parts = {item: item.partition(" ")[::2] for item in items}
         limits = {}
         if any(kind != SCHEDULE for kind, _ in parts.values()):
-            limits = {limit.key: limit for limit in await self._lists.limits()}
+            limits = {limit.key: limit for limit in (await self._lists.limits()).limits}
         found: dict[str, Value] = {}
         for item, (kind, name) in parts.items():
             if kind == SCHEDULE:

@@ -21,7 +21,7 @@ class EffectReads:
         self._store = store
         self._namespace = namespace
 
-    async def list_unknown(
+    async def list(
         self, *, task_id: str | None = None, run_id: str | None = None, limit: int = 50, before: str | None = None
     ) -> EffectPage:
         """Return a page of attempts at effects whose outcome became unknown, newest first."""

@@ -7,18 +7,21 @@ wake it immediately, those of others through the signals of the store; otherwise
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, NamedTuple
 
-from treadle.api.streams import Kind, StreamEntry, StreamPage, StreamSummary
-from treadle.api.wire import Instant
+from treadle.api.streams import Kind, StreamEntry, StreamList, StreamPage, StreamSummary
+from treadle.api.tasks import WAIT_LIMIT
+from treadle.api.wire import Instant, record_of
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.short_ids import find_short, is_short
+from treadle.model.access import Access
 from treadle.model.clock import Clock
-from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, UnreadableValue
+from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StreamNotFound, UnreadableValue
 from treadle.model.ids import Ref, parse_id
 from treadle.model.streams import ABANDONED, ENTRIES, TRUNCATED, StreamChunk, check_stream_name
 from treadle.model.values import Json, decode
@@ -47,29 +50,45 @@ class StreamReads:
         self._clock = clock
         self._namespace = namespace
 
-    async def list_streams(self, work: Ref) -> list[StreamSummary]:
+    async def list(self, member_id: Ref, *, access: Access | None = None) -> StreamList:
         """Return the streams of a run or a task."""
-        owner = await self._find_owner(work)
-        return [
-            StreamSummary(each.name, each.next_offset, each.bytes, each.truncated, Instant.of(each.updated_at))
-            for each in await self._store.list_streams([owner.id])
-        ]
+        owner = await self._find_owner(member_id, access)
+        return StreamList([record_of(StreamSummary, stream) for stream in await self._store.list_streams([owner.id])])
 
-    async def read(self, work: Ref, name: str, *, offset: int = 0, limit: int = 1000, wait_for: float = 0.0) -> StreamPage:
-        """Return up to `limit` entries from an offset on; waits up to `wait_for` seconds for the first one, or for the end."""
+    async def read(
+        self,
+        member_id: Ref,
+        name: str,
+        *,
+        offset: int = 0,
+        limit: int = 1000,
+        wait_for: float = 0.0,
+        access: Access | None = None,
+    ) -> StreamPage:
+        """Return up to `limit` entries from an offset on; waits up to `wait_for` seconds for the first one, or for the end.
+
+        Raises `StreamNotFound` if the work has ended and has no such stream.
+        """
+        if not 0 <= wait_for <= WAIT_LIMIT:
+            raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
         _check(name, offset)
         check_limit(limit)
-        page = await self._read(await self._find_owner(work), name, offset, limit)
-        if page.entries or page.ended or not wait_for:
-            return page
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_for), aclosing(self.follow(work, name, offset=page.next_offset)) as entries:
-                await anext(entries, None)
-        return await self._read(await self._find_owner(work), name, offset, limit)
+        owner = await self._find_owner(member_id, access)
+        page = await self._read(owner, name, offset, limit)
+        if wait_for and not page.entries and not page.ended:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_for), aclosing(self.follow(member_id, name, offset=page.next_offset)) as entries:
+                    await anext(entries, None)
+            page = await self._read(await self._find_owner(member_id, access), name, offset, limit)
+        if page.ended and not page.entries:
+            written = [stream.name for stream in await self._store.list_streams([owner.id])]
+            if name not in written:
+                raise StreamNotFound(owner.id, name, written)
+        return page
 
     async def _read(self, owner: _Owner, name: str, offset: int, limit: int) -> StreamPage:
         ended = await self._has_ended(owner)
-        entries: list[StreamEntry] = []
+        entries: builtins.list[StreamEntry] = []
         while len(entries) < limit:
             found, after = await self._next(owner, name, offset)
             entries += found[: limit - len(entries)]
@@ -80,10 +99,10 @@ class StreamReads:
             offset = after
         return StreamPage(entries, offset, ended)
 
-    async def follow(self, work: Ref, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
+    async def follow(self, member_id: Ref, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
         """Yield the entries from an offset on, each once, and new ones as they are stored; ends when the work has ended."""
         _check(name, offset)
-        owner = await self._find_owner(work)
+        owner = await self._find_owner(member_id, None)
         ended = False
         async with self._hints(owner) as hinted:
             while True:
@@ -98,7 +117,7 @@ class StreamReads:
                 elif not (ended := await self._has_ended(owner)):
                     await self._wait(hinted)
 
-    async def _find_owner(self, work: Ref) -> _Owner:
+    async def _find_owner(self, work: Ref, access: Access | None) -> _Owner:
         if isinstance(work, str) and is_short(work):
             found = await find_short(self._store, self._namespace, ("run", "task"), work)
             if len(found) > 1:
@@ -106,10 +125,10 @@ class StreamReads:
             work = found[0] if found else work
         work_id = parse_id(work, "run or task id")
         run = await self._store.find_run(work_id)
-        if run is not None and run.namespace == self._namespace:
+        if run is not None and run.namespace == self._namespace and (access is None or access.may_use(run.task_list)):
             return _Owner(run.id, is_run=True)
         task = await self._store.find_task(work_id)
-        if task is None or task.namespace != self._namespace:
+        if task is None or task.namespace != self._namespace or not (access is None or access.may_use(task.task_list)):
             raise RunNotFound(work_id)
         return _Owner(task.run_id or task.id, is_run=False, writer=None if task.run_id is None else task.id)
 
@@ -120,9 +139,9 @@ class StreamReads:
         task = await self._store.find_task(owner.writer or owner.id)
         return task is None or task.finished
 
-    async def _next(self, owner: _Owner, name: str, offset: int) -> tuple[list[StreamEntry], int]:
+    async def _next(self, owner: _Owner, name: str, offset: int) -> tuple[builtins.list[StreamEntry], int]:
         """Return the next entries from an offset on, and the offset after everything that was read."""
-        entries: list[StreamEntry] = []
+        entries: builtins.list[StreamEntry] = []
         for chunk in await self._store.list_chunks(owner.id, name, offset, _CHUNKS):
             if owner.writer is None or chunk.writer == owner.writer:
                 entries += [entry for entry in _entries(chunk) if entry.offset >= offset]

@@ -62,7 +62,7 @@ async def _local_secret(engine: Engine) -> str | None:
                 return secret
         except Unauthorized:
             pass
-    live = await engine.kernel.tokens.list()
+    live = (await engine.kernel.tokens.list()).tokens
     if any(token.created_by != CREATED_BY for token in live):
         return None
     if path is None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
+import builtins
+from types import SimpleNamespace
 
+from treadle.api.lists import DesiredWorkers, KeyLimit, KeyLimits, LaneStatus, TaskLists, TaskListStatus
+from treadle.api.wire import Instant, record_of
+from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import LATER, Store
-from treadle.kernel.store.queries import LaneDepth
 from treadle.kernel.telemetry.events import Emit, Operated, log_event
+from treadle.model.access import Access
 from treadle.model.errors import InvalidPolicy, ListNotFound
 from treadle.model.lists import (
+    MOST_WORKERS,
     NO_HANDLER_POLICIES,
+    TARGET_LATENCY,
     Bucket,
-    LaneRule,
     Limit,
     TaskList,
     check_count,
@@ -22,81 +27,106 @@ from treadle.model.lists import (
 )
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
 
-
-class ShownLane(msgspec.Struct, frozen=True):
-    """A lane with its settings and depth."""
-
-    rule: LaneRule
-    depth: LaneDepth | None
-
-
-class ShownList(msgspec.Struct, frozen=True):
-    """A task list with its lanes."""
-
-    settings: TaskList
-    lanes: tuple[ShownLane, ...]
+_EMPTY = SimpleNamespace(ready=0, running=0, waiting=0, held=0, oldest_due_at=None)
+"""The depth of a lane without live tasks."""
 
 
 class Lists:
     """Operate the task lists of one namespace. A refused change has no effect."""
 
-    def __init__(self, store: Store, committer: Committer, emit: Emit = log_event, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(
+        self, store: Store, committer: Committer, reads: Reads, emit: Emit = log_event, *, namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
         self._store = store
         self._committer = committer
+        self._reads = reads
         self._emit = emit
         self._namespace = namespace
 
     # reads
 
-    async def show(self, task_list: str | None = None) -> list[ShownList]:
-        """All task lists, or the given one, with their lanes."""
-        known = await self._known() if task_list is None else {task_list: await self.get(task_list)}
+    async def list(self, *, access: Access | None = None) -> TaskLists:
+        """Return all task lists with their tasks by handler; only the allowed ones for restricted callers."""
+        settings = await self._settings()
+        names = [name for name in sorted(settings) if access is None or access.may_use(name)]
+        return TaskLists(await self._status([settings[name] for name in names]))
+
+    async def get(self, task_list: str) -> TaskListStatus:
+        """Return one task list with its tasks by handler, or raise `ListNotFound`."""
+        (status,) = await self._status([await self._find(task_list)])
+        return status
+
+    async def _status(self, lists: builtins.list[TaskList]) -> builtins.list[TaskListStatus]:
         depths = {depth.lane_id: depth for depth in await self._store.list_depths()}
-        lanes: dict[str, list[ShownLane]] = {name: [] for name in known}
-        for rule in await self._store.list_lane_rules():
+        lanes: dict[str, builtins.list[LaneStatus]] = {settings.task_list: [] for settings in lists}
+        for rule in sorted(await self._store.list_lane_rules(), key=lambda rule: rule.lane):
             if rule.lane.namespace == self._namespace and rule.lane.task_list in lanes:
-                lanes[rule.lane.task_list].append(ShownLane(rule, depths.get(rule.lane_id)))
-        for found in lanes.values():
-            found.sort(key=lambda each: each.rule.lane)
-        return [ShownList(settings, tuple(lanes[name])) for name, settings in sorted(known.items())]
+                depth = depths.get(rule.lane_id) or _EMPTY
+                lanes[rule.lane.task_list].append(record_of(LaneStatus, depth, rule, rule.lane))
+        return [record_of(TaskListStatus, settings, lanes=lanes[settings.task_list]) for settings in lists]
 
-    async def get(self, task_list: str) -> TaskList:
-        """The settings of the list, or `ListNotFound`."""
+    async def _find(self, task_list: str) -> TaskList:
         check_name(task_list, "task list")
-        known = await self._known()
-        if task_list not in known:
-            raise ListNotFound(task_list, tuple(sorted(known)))
-        return known[task_list]
+        settings = await self._settings()
+        if task_list not in settings:
+            raise ListNotFound(task_list, tuple(sorted(settings)))
+        return settings[task_list]
 
-    async def limits(self) -> list[Limit]:
-        """All limits on keys, with the numbers of admitted and waiting tasks."""
-        return await self._store.list_limits(self._namespace)
+    async def limits(self, *, access: Access | None = None) -> KeyLimits:
+        """Return all limits on keys, with the numbers of admitted and waiting tasks; none for restricted callers."""
+        if access is not None and access.task_lists:
+            return KeyLimits([])
+        now, handlers = await self._store.now(), dict[str, builtins.list[str]]()
+        for name, key in (await self.handler_keys()).items():
+            handlers.setdefault(key, []).append(name)
+        return KeyLimits(
+            [_limit(limit, handlers.get(limit.key, []), now) for limit in await self._store.list_limits(self._namespace)]
+        )
+
+    async def desired(
+        self,
+        task_list: str,
+        *,
+        name: str | None = None,
+        target: float = TARGET_LATENCY,
+        concurrency: int | None = None,
+        least: int = 0,
+        most: int = MOST_WORKERS,
+    ) -> DesiredWorkers:
+        """Return the number of workers that a list could use, and its basis."""
+        await self._find(task_list)
+        scaling = await self._reads.desired_workers(
+            task_list, name=name, target_latency=target, concurrency=concurrency, minimum=least, maximum=most
+        )
+        return record_of(DesiredWorkers, scaling, task_list=task_list, name=name)
 
     # lists
 
-    async def pause(self, task_list: str, *, actor: str = "operator") -> None:
+    async def pause(self, task_list: str, *, actor: str = "operator") -> TaskListStatus:
         """Stop claims from the list; running tasks continue. Other lists with the same limit keys may use their slots."""
-        await self._set(task_list, f"task list {task_list} paused", actor, paused=True)
+        return await self._set(task_list, f"task list {task_list} paused", actor, paused=True)
 
-    async def resume(self, task_list: str, *, actor: str = "operator") -> None:
+    async def resume(self, task_list: str, *, actor: str = "operator") -> TaskListStatus:
         """Resume a paused list, and let a draining one accept new work again."""
-        await self._set(task_list, f"task list {task_list} resumed", actor, paused=False, accepting=True)
+        return await self._set(task_list, f"task list {task_list} resumed", actor, paused=False, accepting=True)
 
-    async def drain(self, task_list: str, *, actor: str = "operator") -> None:
+    async def drain(self, task_list: str, *, actor: str = "operator") -> TaskListStatus:
         """Accept no more work in the list: enqueueing raises `ListDraining`. Existing tasks continue."""
-        await self._set(task_list, f"task list {task_list} draining", actor, accepting=False)
+        return await self._set(task_list, f"task list {task_list} draining", actor, accepting=False)
 
-    async def set_policy(self, task_list: str, no_handler: str, *, actor: str = "operator") -> None:
+    async def set_policy(self, task_list: str, no_handler: str, *, actor: str = "operator") -> TaskListStatus:
         """Set the policy for tasks without a live handler: `wait`, or `ignore`, which ends them as ignored."""
         if no_handler not in NO_HANDLER_POLICIES:
             raise InvalidPolicy(
                 f"Unknown policy {no_handler!r} for tasks without a handler; use {' or '.join(NO_HANDLER_POLICIES)}."
             )
-        await self._set(task_list, f"task list {task_list}, names without a handler: {no_handler}", actor, no_handler=no_handler)
+        return await self._set(
+            task_list, f"task list {task_list}, names without a handler: {no_handler}", actor, no_handler=no_handler
+        )
 
     # limits
 
-    async def limit_key(self, key: str, max_running: int | None, *, actor: str = "operator") -> None:
+    async def limit_key(self, key: str, max_running: int | None, *, actor: str = "operator") -> KeyLimits:
         """Run at most `max_running` tasks with the limit key concurrently; None removes the limit. Overrides the limit given to
         `enqueue`.
         """
@@ -105,10 +135,11 @@ class Lists:
             check_count(max_running, "A limit")
         lanes = await self._store.set_limit(self._namespace, key, max_running)
         self._done(f"limit of {key}: {'none' if max_running is None else max_running}", actor, lanes)
+        return await self.limits()
 
     async def limit_key_rate(
         self, key: str, rate: float | str | None, burst: int | None = None, *, actor: str = "operator"
-    ) -> None:
+    ) -> KeyLimits:
         """Start tasks with the limit key at `rate` (per second, or a text such as `10/min`), with bursts of up to `burst`.
 
         The rate applies to all handlers, lists, workers and function steps that use the key; None removes it. `burst` defaults
@@ -120,6 +151,7 @@ class Lists:
         lanes = await self._store.set_key_rate(self._namespace, key, None if rate is None else float(rate), burst)
         self._done(f"rate of key {key}: {Bucket(rate=rate, burst=burst).rate_text}", actor, lanes)
         await self._store.notify((LATER,))  # a waker that sleeps for long learns of the next start
+        return await self.limits()
 
     async def handler_keys(self) -> dict[str, str]:
         """The limit keys of handlers, by name."""
@@ -130,7 +162,7 @@ class Lists:
         lanes = await self._store.set_handler_key(self._namespace, check_name(name), key and check_key(key, "limit key"))
         self._done(f"limit key of handler {name}: {key or 'none'}", actor, lanes)
 
-    async def limit_handler(self, name: str, max_running: int | None, *, actor: str = "operator") -> None:
+    async def limit_handler(self, name: str, max_running: int | None, *, actor: str = "operator") -> KeyLimits:
         """Run at most `max_running` tasks of the handler concurrently, across all processes and lists; None removes the limit.
 
         Tasks with a limit key of their own count under that key, not here.
@@ -140,11 +172,11 @@ class Lists:
                 f"The tasks of {name} count under the limit key {key}: limit that key (`treadle lists limit --key {key} --max "
                 f"{max_running}`)."
             )
-        await self.limit_key(handler_key(check_name(name)), max_running, actor=actor)
+        return await self.limit_key(handler_key(check_name(name)), max_running, actor=actor)
 
     async def limit_rate(
         self, task_list: str, name: str, rate: float | str | None, burst: int | None = None, *, actor: str = "operator"
-    ) -> None:
+    ) -> TaskListStatus:
         """Claim at most `rate` tasks of this name per second from the list, with bursts of up to `burst`; None removes the
         rate.
 
@@ -156,13 +188,17 @@ class Lists:
         await self._store.set_rate(lane_id, None if rate is None else float(rate), burst)
         self._done(f"rate of {name} in list {task_list}: {Bucket(rate=rate, burst=burst).rate_text}", actor, (lane_id,))
         await self._store.notify(())  # workers claim from rate-limited lanes differently: let them read the lanes again
+        return await self.get(task_list)
 
-    async def limit_backlog(self, task_list: str, name: str, most: int | None, *, actor: str = "operator") -> None:
-        """Refuse new tasks of this name in the list (`BacklogFull`) beyond `most` ready ones; None removes the limit."""
-        if most is not None:
-            check_count(most, "A backlog cap")
-        await self._store.set_backlog_limit(await self._lane_id(task_list, name), most)
-        self._done(f"backlog of {name} in list {task_list}: {'any' if most is None else most}", actor, ())
+    async def limit_backlog(
+        self, task_list: str, name: str, backlog_limit: int | None, *, actor: str = "operator"
+    ) -> TaskListStatus:
+        """Refuse new tasks of this name in the list (`BacklogFull`) beyond that many ready ones; None removes the limit."""
+        if backlog_limit is not None:
+            check_count(backlog_limit, "A backlog cap")
+        await self._store.set_backlog_limit(await self._lane_id(task_list, name), backlog_limit)
+        self._done(f"backlog of {name} in list {task_list}: {'any' if backlog_limit is None else backlog_limit}", actor, ())
+        return await self.get(task_list)
 
     async def _set(
         self,
@@ -173,10 +209,11 @@ class Lists:
         paused: bool | None = None,
         accepting: bool | None = None,
         no_handler: str | None = None,
-    ) -> None:
-        await self.get(task_list)
+    ) -> TaskListStatus:
+        await self._find(task_list)
         lanes = await self._store.set_list(self._namespace, task_list, paused=paused, accepting=accepting, no_handler=no_handler)
         self._done(act, actor, lanes)
+        return await self.get(task_list)
 
     def _done(self, act: str, actor: str, lane_ids: tuple[int, ...]) -> None:
         self._emit(Operated(act, actor))
@@ -185,10 +222,10 @@ class Lists:
 
     async def _lane_id(self, task_list: str, name: str) -> int:
         lane = Lane(self._namespace, HANDLER, task_list, check_name(name))
-        await self.get(task_list)
+        await self._find(task_list)
         return (await self._store.lane_ids([lane]))[lane]
 
-    async def _known(self) -> dict[str, TaskList]:
+    async def _settings(self) -> dict[str, TaskList]:
         """All lists with tasks, servers or settings, and the default one."""
         names = {DEFAULT_LIST}
         names.update(lane.task_list for lane in (await self._store.list_lanes()).values() if lane.namespace == self._namespace)
@@ -196,3 +233,8 @@ class Lists:
             names.update(server.task_lists)
         stored = {each.task_list: each for each in await self._store.list_lists() if each.namespace == self._namespace}
         return {name: TaskList(namespace=self._namespace, task_list=name) for name in names} | stored
+
+
+def _limit(limit: Limit, handlers: list[str], now: int) -> KeyLimit:
+    next_for = limit.next_start_for(now)
+    return record_of(KeyLimit, limit, handlers=handlers, next_start_at=Instant.of(now + next_for) if next_for else None)
