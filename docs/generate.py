@@ -217,7 +217,7 @@ def errors_page() -> str:
 def error_classes() -> list[type[TreadleError]]:
     """All classes of the tree that have a code of their own, parents first."""
     for module in pkgutil.walk_packages(treadle.__path__, "treadle."):
-        if not module.name.endswith(("__main__", ".sandbox.child", ".sandbox.parent")):
+        if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 
     def walk(each: type[TreadleError]) -> Iterator[type[TreadleError]]:

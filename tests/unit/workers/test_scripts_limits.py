@@ -20,8 +20,8 @@ from tests.limits import BOUND
 
 import treadle
 from treadle.workers.scripts import ScriptError, ScriptLimits, ScriptMemory, ScriptRunner, ScriptTimeout
-from treadle.workers.scripts.limits import SWITCHES
-from treadle.workers.scripts.sandbox import syscalls
+from treadle.workers.scripts.runner import SWITCHES
+from treadle.workers.scripts.sandbox import filter_program
 
 AROUND = "import random\nos = random._os\nsys = os.sys\nopen = sys.modules['builtins'].open\n"
 OUTSIDER = 54321
@@ -226,9 +226,9 @@ async def test_on_linux_the_limits_that_need_no_privilege_hold(runner):
 
 
 def test_the_filter_is_built_for_known_processors_only():
-    assert len(syscalls.program("x86_64")) == len(syscalls.program("aarch64"))
+    assert len(filter_program("x86_64")) == len(filter_program("aarch64"))
     with pytest.raises(OSError, match="no filter for vax"):
-        syscalls.program("vax")
+        filter_program("vax")
 
 
 ORDINARY = """

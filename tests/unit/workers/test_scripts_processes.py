@@ -14,7 +14,7 @@ import pytest
 from tests.limits import BOUND
 
 from treadle.workers.scripts import ScriptError, ScriptKilled, ScriptLimits, ScriptRunner, ScriptUnavailable, exchange
-from treadle.workers.scripts.host import Host
+from treadle.workers.scripts.runner import Host
 
 AROUND = "import random\nos = random._os\nsys = os.sys\n"
 FOREVER = "import time\nwhile True: time.sleep(0.01)"
@@ -228,7 +228,7 @@ def test_killing_the_worker_ends_the_parent_and_all_scripts(how):
 
 
 def test_the_parent_loads_nothing_of_treadle():
-    code = "import sys; sys.path.append(sys.argv[1]); import sandbox.parent; print({'treadle', 'asyncio'} & {*sys.modules})"
+    code = "import sys; sys.path.append(sys.argv[1]); import sandbox; print({'treadle', 'asyncio'} & {*sys.modules})"
     place = Path(sys.modules["treadle.workers.scripts"].__file__ or "").parent
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(place)], capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr

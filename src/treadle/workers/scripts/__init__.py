@@ -4,17 +4,17 @@ async with ScriptRunner() as scripts:
     outputs = await scripts.run("result['n'] = len(params['words'])", {"words": ["sun", "moon"]})
 """
 
-from treadle.workers.scripts.errors import (
+from treadle.workers.scripts.runner import (
     ScriptError,
     ScriptKilled,
+    ScriptLimits,
     ScriptMemory,
     ScriptResultInvalid,
+    ScriptRunner,
     ScriptSyntax,
     ScriptTimeout,
     ScriptUnavailable,
 )
-from treadle.workers.scripts.limits import ScriptLimits
-from treadle.workers.scripts.runner import ScriptRunner
 
 __all__ = [
     "ScriptError",
